@@ -1,0 +1,70 @@
+//! Query strings and path segments, from the query types themselves.
+//!
+//! A query struct is turned into JSON and its fields into `name=value`, so that no field is named twice.
+
+use std::fmt::Write as _;
+
+use serde::Serialize;
+use serde_json::Value;
+
+/// `?a=1&b=2` for the fields that are set, or nothing.
+pub(super) fn encode<T: Serialize>(query: &T) -> Result<String, serde_json::Error> {
+    let mut text = String::new();
+    if let Value::Object(fields) = serde_json::to_value(query)? {
+        for (name, value) in &fields {
+            let Some(value) = plain(value) else { continue };
+            text.push(if text.is_empty() { '?' } else { '&' });
+            text.push_str(&escape(name));
+            text.push('=');
+            text.push_str(&escape(&value));
+        }
+    }
+    Ok(text)
+}
+
+/// Everything but the unreserved characters of RFC 3986 as `%XX`.
+pub(super) fn escape(text: &str) -> String {
+    let mut escaped = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
+            escaped.push(char::from(byte));
+        } else {
+            // Writing to a String cannot fail.
+            let _ = write!(escaped, "%{byte:02X}");
+        }
+    }
+    escaped
+}
+
+/// The value as a query writes it; `None` for what is left out.
+fn plain(value: &Value) -> Option<String> {
+    match value {
+        Value::Null => None,
+        Value::String(text) => Some(text.clone()),
+        Value::Bool(_) | Value::Number(_) => Some(value.to_string()),
+        Value::Array(items) => Some(items.iter().filter_map(plain).collect::<Vec<_>>().join(",")),
+        Value::Object(_) => Some(value.to_string()),
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use crate::types::{ListQuery, OutputQuery};
+
+    #[test]
+    fn only_fields_that_are_set_are_sent() {
+        assert_eq!(encode(&ListQuery::default()).unwrap(), "");
+        let query =
+            OutputQuery { cursor: Some(12), strip_ansi: Some(true), wait: Some("1.5s".into()), ..Default::default() };
+        assert_eq!(encode(&query).unwrap(), "?cursor=12&strip_ansi=true&wait=1.5s");
+    }
+
+    #[test]
+    fn every_character_survives_the_query() {
+        let query = OutputQuery { grep: Some("a b+c&d=é%/?#".into()), ..Default::default() };
+        assert_eq!(encode(&query).unwrap(), "?grep=a%20b%2Bc%26d%3D%C3%A9%25%2F%3F%23");
+        assert_eq!(escape("../x y"), "..%2Fx%20y");
+    }
+}

@@ -1,0 +1,359 @@
+//! The OpenAPI document, assembled from the wire types and one table of routes.
+//!
+//! Owns what each route takes and answers, as far as a reader of the document sees it. Descriptions of fields and
+//! types are those of `types.rs`: nothing is stated here a second time.
+
+use schemars::generate::{SchemaGenerator, SchemaSettings};
+use schemars::{JsonSchema, Schema};
+use serde_json::{Map, Value, json};
+
+use crate::error::ApiError;
+use crate::types::*;
+
+/// Makes the schema of one type, by reference.
+type SchemaOf = fn(&mut SchemaGenerator) -> Schema;
+
+/// One route.
+struct Route {
+    method: &'static str,
+    path: &'static str,
+    /// The operation's name for generated clients.
+    operation: &'static str,
+    summary: &'static str,
+    query: Option<SchemaOf>,
+    body: Option<SchemaOf>,
+    answers: &'static [Answer],
+}
+
+/// One successful answer.
+struct Answer {
+    status: &'static str,
+    says: &'static str,
+    content: Content,
+}
+
+/// What an answer carries.
+enum Content {
+    Json(SchemaOf),
+    /// JSON, or the same as bytes or stream of this media type.
+    JsonOr(SchemaOf, &'static str),
+    Text,
+    AnyJson,
+}
+
+/// Every route, once.
+const ROUTES: &[Route] = &[
+    Route {
+        body: Some(reference::<StartRequest>),
+        answers: &[
+            answer("201", "Started.", Content::Json(reference::<Started>)),
+            answer(
+                "200",
+                "The idempotency key found the process that exists already.",
+                Content::Json(reference::<Started>),
+            ),
+        ],
+        ..post("/v1/processes", "start", "Start a process")
+    },
+    Route {
+        query: Some(inline::<ListQuery>),
+        answers: &[answer("200", "One page of processes.", Content::Json(reference::<ProcessList>))],
+        ..get("/v1/processes", "list", "List processes")
+    },
+    Route {
+        answers: &[answer("200", "The record.", Content::Json(reference::<Record>))],
+        ..get("/v1/processes/{id}", "show", "Show one process and its living tree")
+    },
+    Route {
+        query: Some(inline::<OutputQuery>),
+        answers: &[answer(
+            "200",
+            "A stretch of output. With `format=raw` the bytes, and the facts in headers `pinfold-cursor`, \
+             `pinfold-next-cursor`, `pinfold-end`, `pinfold-gap-from`, `pinfold-gap-to`, `pinfold-exited`, \
+             `pinfold-closed` and `pinfold-status`.",
+            Content::JsonOr(reference::<OutputPage>, "application/octet-stream"),
+        )],
+        ..get("/v1/processes/{id}/output", "output", "Read output from a cursor on")
+    },
+    Route {
+        query: Some(inline::<WaitQuery>),
+        answers: &[answer(
+            "200",
+            "How the wait ended; a timeout is not an error.",
+            Content::Json(reference::<WaitAnswer>),
+        )],
+        ..get("/v1/processes/{id}/wait", "wait", "Wait for one process")
+    },
+    Route {
+        body: Some(reference::<WaitManyRequest>),
+        answers: &[answer("200", "How the wait ended.", Content::Json(reference::<WaitManyAnswer>))],
+        ..post("/v1/wait", "wait_many", "Wait for any or all of many processes")
+    },
+    Route {
+        body: Some(reference::<StopRequest>),
+        answers: &[answer(
+            "200",
+            "The tree is empty, or its survivors are named.",
+            Content::Json(reference::<StopAnswer>),
+        )],
+        ..post("/v1/processes/{id}/stop", "stop", "Stop a whole tree: signal, grace, KILL, verified")
+    },
+    Route {
+        body: Some(reference::<SignalRequest>),
+        answers: &[answer("200", "What the signal reached.", Content::Json(reference::<SignalAnswer>))],
+        ..post("/v1/processes/{id}/signal", "signal", "Send a signal to a whole tree")
+    },
+    Route {
+        answers: &[answer("200", "What was paused.", Content::Json(reference::<SignalAnswer>))],
+        ..post("/v1/processes/{id}/pause", "pause", "Pause a whole tree")
+    },
+    Route {
+        answers: &[answer("200", "What was resumed.", Content::Json(reference::<SignalAnswer>))],
+        ..post("/v1/processes/{id}/resume", "resume", "Resume a paused tree")
+    },
+    Route {
+        query: Some(inline::<EventsQuery>),
+        answers: &[answer(
+            "200",
+            "A stretch of the event log. With `Accept: text/event-stream` events as they happen: `id` is the number, \
+             `event` the kind, `data` the event.",
+            Content::JsonOr(reference::<EventPage>, "text/event-stream"),
+        )],
+        ..get("/v1/events", "events", "Read or follow the event log")
+    },
+    Route {
+        body: Some(reference::<GcRequest>),
+        answers: &[answer("200", "What was removed.", Content::Json(reference::<GcAnswer>))],
+        ..post("/v1/gc", "gc", "Remove ended processes and their output")
+    },
+    Route {
+        body: Some(reference::<ShutdownRequest>),
+        answers: &[answer("200", "The daemon ends now.", Content::Json(reference::<ShutdownAnswer>))],
+        ..post("/v1/shutdown", "shutdown", "End the daemon; processes live on unless asked otherwise")
+    },
+    Route {
+        answers: &[answer("200", "The daemon's state.", Content::Json(reference::<Health>))],
+        ..get("/healthz", "health", "Whether the daemon is well")
+    },
+    Route {
+        answers: &[answer("200", "Metrics in the Prometheus text format.", Content::Text)],
+        ..get("/metrics", "metrics", "Metrics")
+    },
+    Route {
+        answers: &[answer("200", "The document.", Content::AnyJson)],
+        ..get("/openapi.json", "openapi", "This document")
+    },
+];
+
+const fn get(path: &'static str, operation: &'static str, summary: &'static str) -> Route {
+    Route { method: "get", path, operation, summary, query: None, body: None, answers: &[] }
+}
+
+const fn post(path: &'static str, operation: &'static str, summary: &'static str) -> Route {
+    Route { method: "post", ..get(path, operation, summary) }
+}
+
+const fn answer(status: &'static str, says: &'static str, content: Content) -> Answer {
+    Answer { status, says, content }
+}
+
+/// A reference to the type's schema among the components.
+fn reference<T: JsonSchema>(generator: &mut SchemaGenerator) -> Schema {
+    generator.subschema_for::<T>()
+}
+
+/// The type's schema itself: a query's fields become parameters.
+fn inline<T: JsonSchema>(generator: &mut SchemaGenerator) -> Schema {
+    T::json_schema(generator)
+}
+
+/// The whole document, OpenAPI 3.1.
+pub fn document() -> Value {
+    // What is sent and what is answered differ in which fields are always there.
+    let mut taken = generator(SchemaSettings::draft2020_12().for_deserialize());
+    let mut given = generator(SchemaSettings::draft2020_12().for_serialize());
+    let error = given.subschema_for::<ApiError>();
+    let mut paths = Map::new();
+    for route in ROUTES {
+        let operation = render_operation(route, &mut taken, &mut given);
+        let methods = paths.entry(route.path).or_insert_with(|| json!({}));
+        methods[route.method] = operation;
+    }
+    let mut schemas = taken.take_definitions(true);
+    schemas.extend(given.take_definitions(true));
+    json!({
+        "openapi": "3.1.0",
+        "info": {
+            "title": "pinfold",
+            "description": "The process manager for AI agents.",
+            "version": env!("CARGO_PKG_VERSION"),
+            "license": { "name": "MIT OR Apache-2.0", "identifier": "MIT OR Apache-2.0" },
+        },
+        "servers": [{ "url": "http://localhost", "description": "The daemon's Unix socket." }],
+        "paths": paths,
+        "components": {
+            "schemas": schemas,
+            "responses": {
+                "Error": {
+                    "description": "Refused or failed: a stable code, what was wrong, and what to do.",
+                    "content": { "application/json": { "schema": error } },
+                },
+            },
+            "parameters": {
+                "id": {
+                    "name": "id",
+                    "in": "path",
+                    "required": true,
+                    "description": "An id, an unambiguous prefix of one, or the name of a live process.",
+                    "schema": { "type": "string" },
+                },
+            },
+        },
+    })
+}
+
+fn generator(settings: SchemaSettings) -> SchemaGenerator {
+    let at_components = |settings: &mut SchemaSettings| {
+        settings.definitions_path = "/components/schemas".into();
+        settings.meta_schema = None;
+    };
+    settings.with(at_components).into_generator()
+}
+
+fn render_operation(route: &Route, taken: &mut SchemaGenerator, given: &mut SchemaGenerator) -> Value {
+    let mut parameters = Vec::new();
+    if route.path.contains("{id}") {
+        parameters.push(json!({ "$ref": "#/components/parameters/id" }));
+    }
+    if let Some(query) = route.query {
+        parameters.extend(render_parameters(&query(taken)));
+    }
+    let mut responses = Map::new();
+    for answer in route.answers {
+        let content = render_content(&answer.content, given);
+        responses.insert(answer.status.to_owned(), json!({ "description": answer.says, "content": content }));
+    }
+    responses.insert("default".to_owned(), json!({ "$ref": "#/components/responses/Error" }));
+    let mut operation = json!({
+        "operationId": route.operation,
+        "summary": route.summary,
+        "parameters": parameters,
+        "responses": responses,
+    });
+    if let Some(body) = route.body {
+        operation["requestBody"] =
+            json!({ "required": true, "content": { "application/json": { "schema": body(taken) } } });
+    }
+    operation
+}
+
+fn render_content(content: &Content, given: &mut SchemaGenerator) -> Value {
+    match content {
+        Content::Json(schema) => json!({ "application/json": { "schema": schema(given) } }),
+        Content::JsonOr(schema, other) => json!({ "application/json": { "schema": schema(given) }, *other: {} }),
+        Content::Text => json!({ "text/plain": { "schema": { "type": "string" } } }),
+        Content::AnyJson => json!({ "application/json": { "schema": { "type": "object" } } }),
+    }
+}
+
+/// One parameter for each field of a query type.
+fn render_parameters(query: &Schema) -> Vec<Value> {
+    let fields = query.get("properties").and_then(Value::as_object);
+    let required = query.get("required").and_then(Value::as_array);
+    let render = |(name, schema): (&String, &Value)| {
+        let mut schema = schema.clone();
+        let description = schema.as_object_mut().and_then(|fields| fields.remove("description"));
+        drop_null(&mut schema);
+        let mut parameter = json!({
+            "name": name,
+            "in": "query",
+            "required": required.is_some_and(|names| names.iter().any(|required| required == name)),
+            "schema": schema,
+        });
+        if let Some(description) = description {
+            parameter["description"] = description;
+        }
+        parameter
+    };
+    fields.into_iter().flatten().map(render).collect()
+}
+
+/// A query leaves a field out; it cannot say null.
+fn drop_null(schema: &mut Value) {
+    if let Some(Value::Array(kinds)) = schema.get_mut("type") {
+        kinds.retain(|kind| kind != "null");
+        if let [only] = kinds.as_slice() {
+            schema["type"] = only.clone();
+        }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    /// Every `$ref` in the document.
+    fn references<'a>(value: &'a Value, found: &mut Vec<&'a str>) {
+        match value {
+            Value::Object(fields) => {
+                found.extend(fields.get("$ref").and_then(Value::as_str));
+                fields.values().for_each(|value| references(value, found));
+            }
+            Value::Array(items) => items.iter().for_each(|value| references(value, found)),
+            _ => {}
+        }
+    }
+
+    #[test]
+    fn every_reference_leads_to_a_component() {
+        let document = document();
+        let mut found = Vec::new();
+        references(&document, &mut found);
+        assert!(found.len() > 40, "{}", found.len());
+        for reference in found {
+            let pointer = reference.strip_prefix('#').expect(reference);
+            assert!(document.pointer(pointer).is_some(), "{reference}");
+        }
+    }
+
+    #[test]
+    fn queries_become_described_optional_parameters() {
+        let document = document();
+        let parameters = document["paths"]["/v1/processes/{id}/output"]["get"]["parameters"].as_array().unwrap();
+        let cursor = parameters.iter().find(|parameter| parameter["name"] == "cursor").unwrap();
+        assert_eq!((&cursor["in"], &cursor["required"]), (&json!("query"), &json!(false)));
+        assert_eq!(cursor["schema"]["type"], "integer");
+        assert!(cursor["description"].as_str().unwrap().contains("from this byte on"));
+    }
+
+    #[test]
+    fn what_is_sent_may_be_left_out_and_what_is_answered_is_there() {
+        let schemas = &document()["components"]["schemas"];
+        let required = |name: &str, field: &str| {
+            schemas[name]["required"].as_array().is_some_and(|names| names.iter().any(|name| name == field))
+        };
+        assert!(!required("GcRequest", "dry_run") && required("GcAnswer", "dry_run"));
+        assert!(required("Record", "outcome") && required("Started", "created"));
+    }
+
+    #[test]
+    fn types_that_are_sent_and_answered_are_the_same() {
+        let mut taken = generator(SchemaSettings::draft2020_12().for_deserialize());
+        let mut given = generator(SchemaSettings::draft2020_12().for_serialize());
+        for route in ROUTES {
+            render_operation(route, &mut taken, &mut given);
+        }
+        for (name, schema) in taken.definitions() {
+            assert!(given.definitions().get(name).is_none_or(|other| other == schema), "{name}");
+        }
+    }
+
+    #[test]
+    fn operations_have_names_of_their_own() {
+        let mut names: Vec<_> = ROUTES.iter().map(|route| route.operation).collect();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), ROUTES.len());
+    }
+}

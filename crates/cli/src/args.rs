@@ -1,0 +1,81 @@
+//! The command line as a whole: the options of every command, and the list of commands.
+//!
+//! Each command's own arguments stand in its file.
+
+use std::path::PathBuf;
+
+use clap::{Parser, Subcommand};
+
+use crate::commands::{
+    completions, config, daemon, doctor, events, gc, logs, man, pause, ps, run, show, signal, stop, wait,
+};
+
+/// The process manager for AI agents: nothing strays, nothing is lost, nothing is invented.
+#[derive(Debug, Parser)]
+#[command(name = "pinfold", version, propagate_version = false, max_term_width = 100)]
+#[command(after_help = "Example:\n  pinfold run -d --name web 'npm run dev'   start it and return at once\n  \
+                        pinfold logs -f web                       follow its output\n  \
+                        pinfold stop web                          end it and everything it started")]
+pub(crate) struct Args {
+    #[command(flatten)]
+    pub(crate) global: Global,
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+/// Options that every command takes.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct Global {
+    /// Print the API's own objects as JSON: one document, or one a line where there are several
+    #[arg(long, global = true)]
+    pub(crate) json: bool,
+    /// The state directory, with socket and configuration; overrides PINFOLD_HOME
+    #[arg(long, global = true, value_name = "DIR")]
+    pub(crate) home: Option<PathBuf>,
+}
+
+/// The commands.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    Run(Box<run::RunArgs>),
+    Ps(ps::PsArgs),
+    Show(show::ShowArgs),
+    Logs(logs::LogsArgs),
+    Wait(wait::WaitArgs),
+    Stop(stop::StopArgs),
+    Signal(signal::SignalArgs),
+    Pause(pause::PauseArgs),
+    Resume(pause::ResumeArgs),
+    Events(events::EventsArgs),
+    Gc(gc::GcArgs),
+    Daemon(daemon::DaemonArgs),
+    Doctor(doctor::DoctorArgs),
+    Config(config::ConfigArgs),
+    Completions(completions::CompletionsArgs),
+    Man(man::ManArgs),
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_definition_is_sound_and_every_command_shows_an_example() {
+        Args::command().debug_assert();
+        for command in Args::command().get_subcommands() {
+            let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+            assert!(help.starts_with("Example"), "{} has no example", command.get_name());
+        }
+    }
+
+    #[test]
+    fn global_options_are_taken_before_and_after_the_command() {
+        for line in ["pinfold --json --home /x ps", "pinfold ps --json --home /x"] {
+            let args = Args::try_parse_from(line.split(' ')).expect(line);
+            assert!(args.global.json);
+            assert_eq!(args.global.home, Some(PathBuf::from("/x")));
+        }
+    }
+}

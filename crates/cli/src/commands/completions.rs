@@ -1,0 +1,36 @@
+//! `completions`: what a shell needs to complete our command line.
+
+use clap::{Args, CommandFactory};
+use clap_complete::Shell;
+
+use crate::failure::Failure;
+use crate::screen::Screen;
+
+/// Print completions for a shell
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  pinfold completions bash > ~/.local/share/bash-completion/completions/pinfold")]
+pub(crate) struct CompletionsArgs {
+    /// The shell
+    pub(crate) shell: Shell,
+}
+
+/// Prints them; needs no daemon.
+pub(crate) fn run(args: &CompletionsArgs, screen: &mut Screen) -> Result<u8, Failure> {
+    let mut script = Vec::new();
+    clap_complete::generate(args.shell, &mut crate::args::Args::command(), "pinfold", &mut script);
+    screen.bytes(&script)?;
+    Ok(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use crate::args::Args;
+
+    #[test]
+    fn shells_are_named() {
+        assert!(Args::try_parse_from(["pinfold", "completions", "fish"]).is_ok());
+        assert!(Args::try_parse_from(["pinfold", "completions", "cmd.exe"]).is_err());
+    }
+}

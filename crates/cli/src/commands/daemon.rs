@@ -1,0 +1,185 @@
+//! `daemon`: run it, start it, stop it, ask how it is.
+
+use std::time::{Duration, Instant};
+
+use clap::{Args, Subcommand};
+use pinfold_api::client::Client;
+use pinfold_api::error::ErrorCode;
+use pinfold_api::types::{Health, ShutdownAnswer, ShutdownRequest};
+use pinfold_daemon::config::Paths;
+use pinfold_daemon::{Options, Ready, RunError};
+
+use super::block_on;
+use crate::args::Global;
+use crate::failure::Failure;
+use crate::render::health::render_health;
+use crate::render::quantity::render_count;
+use crate::screen::Screen;
+use crate::{connect, exit, paths};
+
+/// How long a daemon may take to leave after it said that it will.
+const LEAVING: Duration = Duration::from_secs(10);
+/// How often it is looked at meanwhile.
+const LOOK: Duration = Duration::from_millis(5);
+
+/// Run, start, stop or ask the daemon
+///
+/// Commands that need the daemon start it; a service manager runs `pinfold daemon run`.
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  pinfold daemon status --json")]
+pub(crate) struct DaemonArgs {
+    #[command(subcommand)]
+    pub(crate) verb: Verb,
+}
+
+/// What to do with it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Subcommand)]
+pub(crate) enum Verb {
+    /// Run the daemon here, in the foreground
+    Run {
+        /// Started on demand: leave the terminal, say nothing
+        #[arg(long, hide = true)]
+        background: bool,
+    },
+    /// Start the daemon in the background, if none runs
+    Start,
+    /// Stop the daemon; processes live on with their keepers
+    Stop {
+        /// Stop every process first
+        #[arg(long)]
+        all: bool,
+    },
+    /// Say how the daemon is; starts none, and exits with 3 if none runs
+    Status,
+}
+
+/// Does it.
+pub(crate) fn run(args: &DaemonArgs, global: &Global, screen: &mut Screen) -> Result<u8, Failure> {
+    let paths = paths::resolve(global)?;
+    match args.verb {
+        Verb::Run { background } => serve(paths, background),
+        Verb::Start => block_on(start(&paths, screen)),
+        Verb::Stop { all } => block_on(stop(&paths, all, screen)),
+        Verb::Status => block_on(status(&paths, screen)),
+    }
+}
+
+fn serve(paths: Paths, background: bool) -> Result<u8, Failure> {
+    let config = paths::load_config(&paths)?;
+    let program = std::env::current_exe().map_err(|error| Failure::trouble(format!("own executable: {error}")))?;
+    let ready = if background { Ready::Silent } else { Ready::Print };
+    match pinfold_daemon::run(Options { paths, config, program, ready }) {
+        Ok(()) => Ok(0),
+        // The client that started this one connects to the other.
+        Err(RunError::AlreadyRunning { .. }) if background => Ok(exit::OTHER_DAEMON),
+        Err(error) => Err(Failure::trouble(error.to_string())),
+    }
+}
+
+async fn start(paths: &Paths, screen: &mut Screen) -> Result<u8, Failure> {
+    let client = Client::new(paths.socket());
+    connect::ensure(&client, paths).await?;
+    print(&client.health().await?, screen)?;
+    Ok(0)
+}
+
+async fn status(paths: &Paths, screen: &mut Screen) -> Result<u8, Failure> {
+    let client = Client::new(paths.socket());
+    match client.health().await {
+        Ok(health) => print(&health, screen).map(|()| 0),
+        Err(error) if connect::nobody_listens(&error) => {
+            Err(Failure::new(ErrorCode::NotFound, none_runs(paths), exit::NO_DAEMON))
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+async fn stop(paths: &Paths, all: bool, screen: &mut Screen) -> Result<u8, Failure> {
+    let client = Client::new(paths.socket());
+    let answer = match client.shutdown(&ShutdownRequest { stop_processes: all }).await {
+        Ok(answer) => answer,
+        Err(error) if connect::nobody_listens(&error) => {
+            screen.note(&none_runs(paths));
+            return Ok(0);
+        }
+        Err(error) => return Err(error.into()),
+    };
+    gone(paths).await?;
+    if screen.json {
+        screen.document(&answer)?;
+    } else {
+        screen.text(&render_stopped(&answer))?;
+    }
+    Ok(if answer.survivors.is_empty() { 0 } else { exit::TROUBLE })
+}
+
+/// Returns when nobody listens any more, so that what follows meets no daemon that is about to leave.
+async fn gone(paths: &Paths) -> Result<(), Failure> {
+    let deadline = Instant::now() + LEAVING;
+    while Client::new(paths.socket()).connect().await.is_ok() {
+        if Instant::now() > deadline {
+            let seconds = LEAVING.as_secs();
+            return Err(Failure::trouble(format!("the daemon still listens {seconds}s after it said that it ends")));
+        }
+        tokio::time::sleep(LOOK).await;
+    }
+    Ok(())
+}
+
+fn print(health: &Health, screen: &mut Screen) -> Result<(), Failure> {
+    if screen.json {
+        return screen.document(health);
+    }
+    screen.text(&render_health(health, screen.paint()))
+}
+
+fn none_runs(paths: &Paths) -> String {
+    format!("no daemon runs for {}", paths.home.display())
+}
+
+fn render_stopped(answer: &ShutdownAnswer) -> String {
+    let mut text = "daemon stopped".to_owned();
+    if answer.stopped > 0 {
+        text.push_str(&format!("; {} stopped", render_count(answer.stopped, "process", "processes")));
+    }
+    if answer.left_running > 0 {
+        let left = render_count(answer.left_running, "process lives", "processes live");
+        text.push_str(&format!("; {left} on with their keepers"));
+    }
+    text.push('\n');
+    for survivor in &answer.survivors {
+        text.push_str(&format!("  pid {} {} lives on: {}\n", survivor.pid, survivor.command, survivor.reason));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+    use crate::args::{Args, Command};
+
+    #[test]
+    fn every_verb_is_taken() {
+        let cases = [
+            ("pinfold daemon run", Verb::Run { background: false }),
+            ("pinfold daemon run --background", Verb::Run { background: true }),
+            ("pinfold daemon start", Verb::Start),
+            ("pinfold daemon stop --all", Verb::Stop { all: true }),
+            ("pinfold daemon status --json", Verb::Status),
+        ];
+        for (line, verb) in cases {
+            let Command::Daemon(args) = Args::try_parse_from(line.split(' ')).expect(line).command else {
+                panic!("not daemon")
+            };
+            assert_eq!(args.verb, verb);
+        }
+    }
+
+    #[test]
+    fn a_stop_says_what_lives_on() {
+        let answer = ShutdownAnswer { left_running: 2, ..Default::default() };
+        assert_eq!(render_stopped(&answer), "daemon stopped; 2 processes live on with their keepers\n");
+    }
+}

@@ -1,0 +1,101 @@
+//! `events`: the numbered log of what happened.
+
+use std::time::Duration;
+
+use clap::Args;
+use pinfold_api::types::{Event, EventsQuery};
+
+use crate::failure::Failure;
+use crate::render::event::render_event;
+use crate::screen::Screen;
+use crate::session::Session;
+
+/// The most events of one page.
+const PAGE: u32 = 1000;
+/// The pause before a stream that ended is taken up again.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// Print what happened: started, exited, closed, finished, lost
+///
+/// Without -f it prints the log and returns. With -f it goes on as things happen, from now on unless --after says
+/// from where; an event is never missed nor shown twice, even if the daemon is replaced meanwhile.
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  pinfold events -f --owner chat-7 --json")]
+pub(crate) struct EventsArgs {
+    /// Go on as things happen
+    #[arg(short, long)]
+    pub(crate) follow: bool,
+    /// Only events with a higher number, or `latest`
+    #[arg(long, value_name = "N|latest")]
+    pub(crate) after: Option<String>,
+    /// Only this owner's
+    #[arg(long)]
+    pub(crate) owner: Option<String>,
+    /// Only those of this process
+    #[arg(long, value_name = "ID")]
+    pub(crate) process: Option<String>,
+}
+
+/// Prints the log, then follows it if asked to.
+pub(crate) async fn run(session: &Session, args: &EventsArgs, screen: &mut Screen) -> Result<u8, Failure> {
+    let mut query = EventsQuery {
+        after: args.after.clone().or_else(|| args.follow.then(|| "latest".to_owned())),
+        owner: args.owner.clone(),
+        process: args.process.clone(),
+        limit: Some(PAGE),
+        wait: None,
+    };
+    loop {
+        let page = session.ask(async |client| client.events(&query).await).await?;
+        if page.truncated {
+            screen.note("the log no longer reaches back that far: older events are gone");
+        }
+        page.events.iter().try_for_each(|event| print(event, screen))?;
+        let done = page.events.is_empty();
+        query.after = Some(page.next.to_string());
+        if done {
+            break;
+        }
+    }
+    if args.follow {
+        follow(session, query, screen).await?;
+    }
+    Ok(0)
+}
+
+/// Follows for ever; a stream that ends is taken up after the last event seen.
+async fn follow(session: &Session, mut query: EventsQuery, screen: &mut Screen) -> Result<(), Failure> {
+    query.limit = None;
+    loop {
+        let mut stream = session.ask(async |client| client.events_stream(&query).await).await?;
+        while let Some(Ok(event)) = stream.next().await {
+            print(&event, screen)?;
+            query.after = Some(event.seq.to_string());
+        }
+        tokio::time::sleep(PAUSE).await;
+    }
+}
+
+fn print(event: &Event, screen: &mut Screen) -> Result<(), Failure> {
+    if screen.json {
+        return screen.json_line(event);
+    }
+    screen.bytes(render_event(event, screen.width(), screen.paint()).as_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use crate::args::{Args, Command};
+
+    #[test]
+    fn arguments_are_taken() {
+        let line = "pinfold events -f --after latest --owner o --process k3";
+        let Command::Events(args) = Args::try_parse_from(line.split(' ')).expect("parses").command else {
+            panic!("not events")
+        };
+        assert!(args.follow);
+        assert_eq!((args.after.as_deref(), args.process.as_deref()), (Some("latest"), Some("k3")));
+    }
+}

@@ -1,0 +1,78 @@
+//! The signals that a person or a system sends to a command in the foreground.
+
+use std::io;
+
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
+/// What was asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Interrupt {
+    /// Ctrl-C.
+    Int,
+    /// A request to end, or the end of the terminal.
+    End,
+}
+
+/// The signals as they come. One that was ignored when we were started (`nohup`, `&` in a script) stays ignored.
+#[derive(Debug)]
+pub(super) struct Interrupts {
+    int: Option<Signal>,
+    term: Option<Signal>,
+    hup: Option<Signal>,
+}
+
+impl Interrupts {
+    pub(super) fn listen() -> io::Result<Self> {
+        let ignored = ignored_signals();
+        let take = |kind: SignalKind| match ignored & (1 << (kind.as_raw_value() - 1)) {
+            0 => signal(kind).map(Some),
+            _ => Ok(None),
+        };
+        Ok(Interrupts {
+            int: take(SignalKind::interrupt())?,
+            term: take(SignalKind::terminate())?,
+            hup: take(SignalKind::hangup())?,
+        })
+    }
+
+    /// The next one. Nothing is lost if this is dropped before it is done.
+    pub(super) async fn next(&mut self) -> Interrupt {
+        tokio::select! {
+            () = arrival(&mut self.int) => Interrupt::Int,
+            () = arrival(&mut self.term) => Interrupt::End,
+            () = arrival(&mut self.hup) => Interrupt::End,
+        }
+    }
+}
+
+async fn arrival(signal: &mut Option<Signal>) {
+    let arrived = match signal {
+        Some(signal) => signal.recv().await,
+        None => None,
+    };
+    if arrived.is_none() {
+        std::future::pending().await
+    }
+}
+
+/// The mask of signals that this process was started with as ignored.
+fn ignored_signals() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    ignored_in(&status).unwrap_or(0)
+}
+
+fn ignored_in(status: &str) -> Option<u64> {
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"))?;
+    u64::from_str_radix(mask.trim(), 16).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_mask_of_ignored_signals_is_read() {
+        assert_eq!(ignored_in("Name:\tx\nSigIgn:\t0000000000001001\n"), Some(0x1001));
+        assert_eq!(ignored_in("Name:\tx\n"), None);
+    }
+}

@@ -1,0 +1,73 @@
+//! One file per command: its arguments, what it asks of the daemon, what it prints.
+
+pub(crate) mod completions;
+pub(crate) mod config;
+pub(crate) mod daemon;
+pub(crate) mod doctor;
+pub(crate) mod events;
+mod foreground;
+pub(crate) mod gc;
+mod interrupts;
+pub(crate) mod logs;
+pub(crate) mod man;
+pub(crate) mod pause;
+pub(crate) mod ps;
+mod pump;
+pub(crate) mod run;
+pub(crate) mod show;
+pub(crate) mod signal;
+pub(crate) mod stop;
+pub(crate) mod wait;
+
+use std::future::Future;
+
+use crate::args::{Args, Command, Global};
+use crate::failure::Failure;
+use crate::paths;
+use crate::screen::Screen;
+use crate::session::Session;
+
+/// Runs the command and gives its exit code.
+pub(crate) fn dispatch(args: Args, screen: &mut Screen) -> Result<u8, Failure> {
+    let global = &args.global;
+    match args.command {
+        Command::Run(args) => {
+            talk(global, async |session| run::run(session, &args, screen).await).map_err(Failure::of_run)
+        }
+        Command::Ps(args) => talk(global, async |session| ps::run(session, &args, screen).await),
+        Command::Show(args) => talk(global, async |session| show::run(session, &args, screen).await),
+        Command::Logs(args) => talk(global, async |session| logs::run(session, &args, screen).await),
+        Command::Wait(args) => {
+            talk(global, async |session| wait::run(session, &args, screen).await).map_err(Failure::of_run)
+        }
+        Command::Stop(args) => talk(global, async |session| stop::run(session, &args, screen).await),
+        Command::Signal(args) => talk(global, async |session| signal::run(session, &args, screen).await),
+        Command::Pause(args) => talk(global, async |session| pause::pause(session, &args, screen).await),
+        Command::Resume(args) => talk(global, async |session| pause::resume(session, &args, screen).await),
+        Command::Events(args) => talk(global, async |session| events::run(session, &args, screen).await),
+        Command::Gc(args) => talk(global, async |session| gc::run(session, &args, screen).await),
+        Command::Daemon(args) => daemon::run(&args, global, screen),
+        Command::Doctor(_) => doctor::run(global, screen),
+        Command::Config(args) => config::run(&args, global, screen),
+        Command::Completions(args) => completions::run(&args, screen),
+        Command::Man(args) => man::run(&args, screen),
+    }
+}
+
+/// Opens a session and does the work in it.
+fn talk(global: &Global, work: impl AsyncFnOnce(&Session) -> Result<u8, Failure>) -> Result<u8, Failure> {
+    let paths = paths::resolve(global)?;
+    block_on(async {
+        let session = Session::open(paths).await?;
+        work(&session).await
+    })
+}
+
+/// A runtime on this thread, for commands that talk to the daemon.
+fn block_on<T>(work: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let result = runtime.block_on(work);
+    // A write to a terminal that nobody reads may still be blocked; it must not keep us.
+    runtime.shutdown_background();
+    result
+}

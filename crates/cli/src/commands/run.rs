@@ -1,0 +1,232 @@
+//! `run`: start a process, and show it until its command exits.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+use pinfold_api::input::{Size, Span};
+use pinfold_api::types::{Cause, OutputQuery, Record, StartRequest, Started, Strays, Streams};
+
+use super::foreground::{self, Ending, Showing};
+use crate::exit;
+use crate::failure::Failure;
+use crate::render::outcome::render_details;
+use crate::render::summary::render_strays;
+use crate::screen::Screen;
+use crate::session::Session;
+
+/// Run a command, show its output, and exit with its exit code
+///
+/// One COMMAND argument is a script for the shell; several are a program and its arguments, run without one.
+/// The command gets this environment and directory. What it leaves running in the background lives on, is
+/// listed by `ps` and ended by `stop`.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  pinfold run 'make && make test'\n  pinfold run -d --name web -- npm run dev\n  \
+                        pinfold run --time-limit 5m cargo test\n\n\
+                        Exits with the command's code, 128+N for signal N, 124 when --timeout passed, 127 when there\n\
+                        is no such command, 126 when it cannot be executed, 125 when pinfold itself failed.\n\
+                        Ctrl-C is passed on; a second one stops the whole tree.")]
+pub(crate) struct RunArgs {
+    /// Print the id and return at once
+    #[arg(short, long)]
+    pub(crate) detach: bool,
+    /// A name to find it by
+    #[arg(long)]
+    pub(crate) name: Option<String>,
+    /// The chat, session or agent it belongs to
+    #[arg(long)]
+    pub(crate) owner: Option<String>,
+    /// A label to find it by; may be repeated
+    #[arg(long = "label", value_name = "K=V", value_parser = parse_pair)]
+    pub(crate) labels: Vec<(String, String)>,
+    /// The working directory [default: this one]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) cwd: Option<PathBuf>,
+    /// Set a variable (`K=` sets it empty); may be repeated
+    #[arg(long = "env", short = 'e', value_name = "K=V", value_parser = parse_pair)]
+    pub(crate) env: Vec<(String, String)>,
+    /// Unset a variable; may be repeated
+    #[arg(long, value_name = "K")]
+    pub(crate) unset: Vec<String>,
+    /// The shell of a script [default: /bin/sh]
+    #[arg(long, value_name = "SH")]
+    pub(crate) shell: Option<String>,
+    /// Stop the whole tree after this time (30s, 5m, 1h30m)
+    #[arg(long, value_name = "D")]
+    pub(crate) time_limit: Option<String>,
+    /// How long a stop waits before KILL
+    #[arg(long, value_name = "D")]
+    pub(crate) grace: Option<String>,
+    /// The signal that a stop begins with [default: TERM]
+    #[arg(long, value_name = "SIG")]
+    pub(crate) stop_signal: Option<String>,
+    /// What becomes of descendants that outlive the command [default: keep]
+    #[arg(long, value_parser = PossibleValuesParser::new(["keep", "stop"]).map(strays_of))]
+    pub(crate) strays: Option<Strays>,
+    /// One stream in exact order, or stdout and stderr apart [default: merged]
+    #[arg(long, value_parser = PossibleValuesParser::new(["merged", "separate"]).map(streams_of))]
+    pub(crate) streams: Option<Streams>,
+    /// How much output is kept on disk, first and latest bytes (64M)
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) output_limit: Option<String>,
+    /// Start nothing if a process with this key exists: show that one
+    #[arg(long, value_name = "KEY")]
+    pub(crate) key: Option<String>,
+    /// Watch at most this long (up to 1h), then leave it running and exit with 124
+    #[arg(long, value_name = "D", conflicts_with = "detach")]
+    pub(crate) timeout: Option<String>,
+    /// A script for the shell, in place of COMMAND
+    #[arg(short = 'c', value_name = "SCRIPT", conflicts_with = "command")]
+    pub(crate) script: Option<String>,
+    /// One argument: a script for the shell; several: a program and its arguments
+    #[arg(required_unless_present = "script", trailing_var_arg = true)]
+    pub(crate) command: Vec<String>,
+}
+
+/// Starts it, and shows it unless it is detached.
+pub(crate) async fn run(session: &Session, args: &RunArgs, screen: &mut Screen) -> Result<u8, Failure> {
+    let request = request(args, std::env::vars_os())?;
+    let started = session.ask(async |client| client.start(&request).await).await?;
+    if args.detach {
+        if screen.json {
+            screen.document(&started)?;
+        } else {
+            screen.text(&format!("{}\n", started.record.id))?;
+        }
+        return Ok(0);
+    }
+    if !screen.json {
+        started.hints.iter().for_each(|hint| screen.hint(hint));
+    }
+    let streams = args.streams.unwrap_or(Streams::Merged);
+    let showing = Showing { streams: (!screen.json).then_some(streams), timeout: args.timeout.clone() };
+    let id = started.record.id.clone();
+    match foreground::watch(session, &id, &showing, screen).await? {
+        Ending::Exited(record) => finish(session, started, *record, screen).await,
+        Ending::TimedOut => {
+            let waited = args.timeout.as_deref().unwrap_or_default();
+            screen.note(&format!("{id} still runs after {waited}  (pinfold wait {id}, pinfold stop {id})"));
+            let record = session.ask(async |client| client.show(&id).await).await?;
+            if screen.json {
+                print_json(session, started, record, screen).await?;
+            }
+            Ok(exit::TIMED_OUT)
+        }
+        Ending::Left => {
+            screen.note(&format!("{id} is left to the daemon  (pinfold show {id})"));
+            Ok(exit::INTERRUPTED)
+        }
+    }
+}
+
+/// Says what the output does not, and gives the exit code.
+async fn finish(session: &Session, started: Started, record: Record, screen: &mut Screen) -> Result<u8, Failure> {
+    let code = record.outcome.as_ref().map_or(exit::PINFOLD_FAILED, exit::code_of);
+    if screen.json {
+        print_json(session, started, record, screen).await?;
+        return Ok(code);
+    }
+    match record.outcome.as_ref().map(render_details) {
+        Some(Some(details)) => screen.note(&format!("{}: {details}", record.id)),
+        Some(None) => {}
+        None => screen.note(&format!("{} ended and nobody saw how", record.id)),
+    }
+    if record.cause == Some(Cause::TimeLimit) {
+        screen.note(&format!("{} was stopped at its time limit", record.id));
+    }
+    if let Some(strays) = render_strays(&record) {
+        screen.hint(&strays);
+    }
+    Ok(code)
+}
+
+/// The start's own answer, as it would be had it waited: the record as it is now, with the output.
+async fn print_json(session: &Session, started: Started, record: Record, screen: &mut Screen) -> Result<(), Failure> {
+    let id = record.id.clone();
+    let page = session.ask(async |client| client.output(&id, &OutputQuery::default()).await).await?;
+    screen.document(&Started { record, output_page: Some(page), ..started })
+}
+
+/// The request that the arguments make.
+fn request(
+    args: &RunArgs,
+    environment: impl Iterator<Item = (std::ffi::OsString, std::ffi::OsString)>,
+) -> Result<StartRequest, Failure> {
+    let (command, argv) = match (&args.script, args.command.as_slice()) {
+        (Some(script), _) => (Some(script.clone()), None),
+        (None, [script]) => (Some(script.clone()), None),
+        (None, words) => (None, Some(words.to_vec())),
+    };
+    if argv.is_some() && args.shell.is_some() {
+        return Err(Failure::refused("--shell needs a script: quote the command as one argument"));
+    }
+    let cwd = directory(args.cwd.as_deref())?;
+    // JSON carries text: a variable that is none cannot be passed on.
+    let text = |(name, value): (std::ffi::OsString, std::ffi::OsString)| {
+        Some((name.into_string().ok()?, Some(value.into_string().ok()?)))
+    };
+    let mut env: BTreeMap<String, Option<String>> = environment.filter_map(text).collect();
+    if args.cwd.is_some() {
+        env.insert("PWD".into(), Some(cwd.clone()));
+    }
+    env.extend(args.env.iter().cloned().map(|(name, value)| (name, Some(value))));
+    for name in &args.unset {
+        env.remove(name);
+    }
+    let span = |text: &Option<String>| text.as_deref().map(Span::from);
+    Ok(StartRequest {
+        command,
+        argv,
+        shell: args.shell.clone(),
+        cwd: Some(cwd),
+        env,
+        inherit_env: Some(false),
+        owner: args.owner.clone(),
+        name: args.name.clone(),
+        labels: args.labels.iter().cloned().collect(),
+        streams: args.streams,
+        strays: args.strays,
+        stop_signal: args.stop_signal.clone(),
+        grace: span(&args.grace),
+        time_limit: span(&args.time_limit),
+        output_limit: args.output_limit.as_deref().map(Size::from),
+        idempotency_key: args.key.clone().or_else(fresh_key),
+        ..Default::default()
+    })
+}
+
+/// A key of this run's own, so that asking again after a broken connection starts nothing twice.
+fn fresh_key() -> Option<String> {
+    let uuid = std::fs::read_to_string("/proc/sys/kernel/random/uuid").ok()?;
+    Some(format!("run-{}", uuid.trim()))
+}
+
+fn directory(given: Option<&Path>) -> Result<String, Failure> {
+    let path = match given {
+        Some(path) => std::path::absolute(path),
+        None => std::env::current_dir(),
+    };
+    let path = path.map_err(|error| Failure::refused(format!("the working directory: {error}")))?;
+    let text = path.into_os_string().into_string();
+    text.map_err(|path| Failure::refused(format!("the working directory {} is not UTF-8", path.display())))
+}
+
+fn parse_pair(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), value.to_owned())),
+        _ => Err(format!("`{text}` is not KEY=VALUE")),
+    }
+}
+
+fn strays_of(word: String) -> Strays {
+    if word == "stop" { Strays::Stop } else { Strays::Keep }
+}
+
+fn streams_of(word: String) -> Streams {
+    if word == "separate" { Streams::Separate } else { Streams::Merged }
+}
+
+#[cfg(test)]
+#[path = "run_tests.rs"]
+mod tests;

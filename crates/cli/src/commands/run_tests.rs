@@ -1,0 +1,76 @@
+//! What the arguments of `run` ask for.
+
+use clap::Parser;
+
+use super::*;
+
+#[derive(Debug, Parser)]
+struct Line {
+    #[command(flatten)]
+    args: RunArgs,
+}
+
+fn parsed(line: &[&str]) -> RunArgs {
+    Line::try_parse_from([&["run"], line].concat()).expect("parses").args
+}
+
+fn asked(line: &[&str]) -> StartRequest {
+    let environment = [("A".into(), "1".into()), ("B".into(), "2".into())];
+    request(&parsed(line), environment.into_iter()).expect("a request")
+}
+
+#[test]
+fn one_argument_is_a_script_and_several_are_a_program() {
+    assert_eq!(asked(&["echo a | wc"]).command.as_deref(), Some("echo a | wc"));
+    assert_eq!(asked(&["true"]).command.as_deref(), Some("true"));
+    assert_eq!(asked(&["-c", "x; y"]).command.as_deref(), Some("x; y"));
+    let request = asked(&["ls", "-la", "--json", "/x"]);
+    assert_eq!(request.argv.as_deref(), Some(&["ls", "-la", "--json", "/x"].map(String::from)[..]));
+    assert_eq!(request.command, None);
+    assert_eq!(asked(&["-d", "--", "-x", "y"]).argv.as_deref(), Some(&["-x", "y"].map(String::from)[..]));
+}
+
+#[test]
+fn the_callers_environment_is_sent_whole_and_changed_as_asked() {
+    let request = asked(&["-e", "C=x=y", "--env", "A=", "--unset", "B", "true"]);
+    assert_eq!(request.inherit_env, Some(false));
+    let expected = [("A", ""), ("C", "x=y")].map(|(name, value)| (name.to_owned(), Some(value.to_owned())));
+    assert_eq!(request.env, expected.into());
+}
+
+#[test]
+fn the_directory_is_absolute_and_the_key_is_there() {
+    let here = asked(&["true"]);
+    assert!(here.cwd.expect("a cwd").starts_with('/'));
+    assert!(here.idempotency_key.expect("a key").starts_with("run-"));
+    let there = asked(&["--cwd", "sub", "--key", "k", "true"]);
+    let cwd = there.cwd.expect("a cwd");
+    assert!(cwd.starts_with('/') && cwd.ends_with("/sub"));
+    assert_eq!(there.env.get("PWD"), Some(&Some(cwd)));
+    assert_eq!(there.idempotency_key.as_deref(), Some("k"));
+}
+
+#[test]
+fn every_option_reaches_the_request() {
+    let line = "--name n --owner o --label k=v --shell bash --time-limit 5m --grace 2s --stop-signal INT \
+                --strays stop --streams separate --output-limit 1M x";
+    let request = asked(&line.split_whitespace().collect::<Vec<_>>());
+    assert_eq!((request.name.as_deref(), request.owner.as_deref()), (Some("n"), Some("o")));
+    assert_eq!(request.labels, [("k".to_owned(), "v".to_owned())].into());
+    assert_eq!(request.shell.as_deref(), Some("bash"));
+    assert_eq!((request.time_limit, request.grace), (Some("5m".into()), Some("2s".into())));
+    assert_eq!(request.stop_signal.as_deref(), Some("INT"));
+    assert_eq!((request.strays, request.streams), (Some(Strays::Stop), Some(Streams::Separate)));
+    assert_eq!(request.output_limit, Some("1M".into()));
+}
+
+#[test]
+fn nonsense_is_refused() {
+    for line in
+        [&[][..], &["-e", "A", "x"], &["--strays", "eat", "x"], &["-c", "x", "y"], &["-d", "--timeout", "1", "x"]]
+    {
+        assert!(Line::try_parse_from([&["run"], line].concat()).is_err(), "{line:?}");
+    }
+    let refusal = request(&parsed(&["--shell", "bash", "a", "b"]), std::iter::empty()).expect_err("refused");
+    assert_eq!(refusal.exit, 2);
+}

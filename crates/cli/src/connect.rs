@@ -1,0 +1,145 @@
+//! A daemon on demand: connect, and where nobody listens, start one and connect to it.
+//!
+//! Safe when many clients do this at once: daemons exclude one another by the lock on the home, the losers exit
+//! with [`exit::OTHER_DAEMON`], and every client connects to the winner. A dead socket is the daemon's to replace.
+
+use std::fs::{DirBuilder, File, OpenOptions};
+use std::io::{Read, Seek, SeekFrom};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+use pinfold_api::client::{Client, ClientError};
+use pinfold_daemon::config::Paths;
+
+use crate::failure::Failure;
+use crate::{exit, paths};
+
+/// How long a new daemon may take until it listens.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// The pauses between tries grow from the first to the last.
+const FIRST_PAUSE: Duration = Duration::from_millis(1);
+const LAST_PAUSE: Duration = Duration::from_millis(50);
+/// How much of the log is read for the reason of a failed start.
+const REASON_MOST: u64 = 16 << 10;
+
+/// A daemon that was started here and is not known to listen yet.
+struct Newborn {
+    child: Child,
+    /// Where its part of the log begins.
+    log: File,
+    log_start: u64,
+}
+
+/// Returns when the daemon can be reached; starts one if there is none.
+pub(crate) async fn ensure(client: &Client, paths: &Paths) -> Result<(), Failure> {
+    let deadline = Instant::now() + PATIENCE;
+    let mut pause = FIRST_PAUSE;
+    let mut newborn: Option<Newborn> = None;
+    loop {
+        let error = match client.connect().await {
+            Ok(()) => return Ok(()),
+            Err(error) => error,
+        };
+        if !nobody_listens(&error) {
+            return Err(error.into());
+        }
+        newborn = match newborn {
+            None => Some(Newborn::spawn(paths)?),
+            Some(newborn) => newborn.still_coming()?,
+        };
+        if Instant::now() > deadline {
+            let seconds = PATIENCE.as_secs();
+            let log = paths.log();
+            return Err(Failure::trouble(format!(
+                "no daemon answered within {seconds}s: {error}; see {} or run `pinfold doctor`",
+                log.display()
+            )));
+        }
+        tokio::time::sleep(pause).await;
+        pause = (pause * 2).min(LAST_PAUSE);
+    }
+}
+
+/// Whether a new daemon would help.
+pub(crate) fn nobody_listens(error: &ClientError) -> bool {
+    use std::io::ErrorKind::{ConnectionRefused, NotFound};
+    match error {
+        ClientError::Unreachable { source, .. } => matches!(source.kind(), NotFound | ConnectionRefused),
+        ClientError::Api { .. } | ClientError::Protocol(_) => false,
+    }
+}
+
+impl Newborn {
+    fn spawn(paths: &Paths) -> Result<Self, Failure> {
+        let program = std::env::current_exe().map_err(|error| Failure::trouble(format!("own executable: {error}")))?;
+        let (log, log_start) = open_log(paths)
+            .map_err(|error| Failure::trouble(format!("cannot write {}: {error}", paths.log().display())))?;
+        let mut command = Command::new(program);
+        command.args(["daemon", "run", "--background"]).current_dir("/");
+        if let Some(home) = paths::moved_to(paths) {
+            command.env("PINFOLD_HOME", home);
+        }
+        let stderr = log.try_clone()?;
+        let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(stderr).spawn();
+        let child = child.map_err(|error| Failure::trouble(format!("cannot start the daemon: {error}")))?;
+        Ok(Newborn { child, log, log_start })
+    }
+
+    /// Itself while it lives; nothing if another daemon was first; else the reason why it failed.
+    fn still_coming(mut self) -> Result<Option<Self>, Failure> {
+        let Some(status) = self.child.try_wait()? else { return Ok(Some(self)) };
+        if status.code() == Some(i32::from(exit::OTHER_DAEMON)) {
+            return Ok(None);
+        }
+        Err(Failure::trouble(format!("the daemon could not start: {}", self.reason(status))))
+    }
+
+    /// What it wrote last before it ended.
+    fn reason(&mut self, status: ExitStatus) -> String {
+        let mut text = Vec::new();
+        let read = self.log.seek(SeekFrom::Start(self.log_start));
+        let _ = read.and_then(|_| (&mut self.log).take(REASON_MOST).read_to_end(&mut text));
+        reason_in(&String::from_utf8_lossy(&text)).unwrap_or_else(|| status.to_string())
+    }
+}
+
+/// What comes after the last message of our own, else the last line at all.
+fn reason_in(log: &str) -> Option<String> {
+    let ours = log.rsplit_once("pinfold: ").map(|(_, reason)| reason.trim_end());
+    ours.or_else(|| log.lines().rev().find(|line| !line.trim().is_empty())).map(str::to_owned)
+}
+
+/// Opens the log for appending, with its end. Makes the home if need be: its reason must have a place.
+fn open_log(paths: &Paths) -> std::io::Result<(File, u64)> {
+    DirBuilder::new().recursive(true).mode(0o700).create(&paths.home)?;
+    let mut log = OpenOptions::new().create(true).append(true).read(true).mode(0o600).open(paths.log())?;
+    let end = log.seek(SeekFrom::End(0))?;
+    Ok((log, end))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::ErrorKind;
+
+    use super::*;
+
+    fn unreachable(kind: ErrorKind) -> ClientError {
+        ClientError::Unreachable { socket: "/s".into(), source: kind.into() }
+    }
+
+    #[test]
+    fn a_daemon_is_started_only_where_nobody_listens() {
+        assert!(nobody_listens(&unreachable(ErrorKind::NotFound)));
+        assert!(nobody_listens(&unreachable(ErrorKind::ConnectionRefused)));
+        assert!(!nobody_listens(&unreachable(ErrorKind::PermissionDenied)));
+    }
+
+    #[test]
+    fn the_reason_is_the_last_message_of_our_own() {
+        let log = "{\"level\":\"INFO\"}\npinfold: config.toml: no such setting\n  at line 3\n";
+        assert_eq!(reason_in(log).as_deref(), Some("config.toml: no such setting\n  at line 3"));
+        assert_eq!(reason_in("panicked at x\n\n").as_deref(), Some("panicked at x"));
+        assert_eq!(reason_in(""), None);
+    }
+}

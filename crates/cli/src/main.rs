@@ -1,0 +1,30 @@
+//! The binary `pinfold`: commands and rendering over the api client, and the composition of daemon and keeper.
+//!
+//! Owns arguments, exit codes and what people read. Must not reach around the api client to state.
+
+mod args;
+mod commands;
+mod connect;
+mod exit;
+mod failure;
+mod paths;
+mod render;
+mod screen;
+mod session;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+fn main() -> ExitCode {
+    // Before anything else: keepers are forked from this process, and what it allocates, each of them carries.
+    if std::env::args_os().nth(1).is_some_and(|word| word == "nursery") {
+        pinfold_keeper::nursery::main()
+    }
+    let args = args::Args::parse();
+    let mut screen = screen::Screen::new(args.global.json);
+    match commands::dispatch(args, &mut screen).and_then(|code| screen.finish().map(|()| code)) {
+        Ok(code) => ExitCode::from(code),
+        Err(failure) => ExitCode::from(screen.report(&failure)),
+    }
+}

@@ -1,0 +1,47 @@
+//! Where this pinfold lives: `--home`, else what the daemon's own rules say.
+
+use std::path::{Path, PathBuf};
+
+use pinfold_daemon::config::{Config, Paths};
+
+use crate::args::Global;
+use crate::failure::Failure;
+
+/// The paths, absolute, so that a daemon started from here finds the same ones from anywhere.
+pub(crate) fn resolve(global: &Global) -> Result<Paths, Failure> {
+    let mut paths = match &global.home {
+        Some(home) => Paths::in_home(home.clone()),
+        None => Paths::resolve().map_err(|error| Failure::refused(error.to_string()))?,
+    };
+    paths.home = absolute(&paths.home)?;
+    paths.config = absolute(&paths.config)?;
+    Ok(paths)
+}
+
+/// The configuration at these paths.
+pub(crate) fn load_config(paths: &Paths) -> Result<Config, Failure> {
+    Config::load(paths).map_err(|error| Failure::refused(error.to_string()))
+}
+
+/// Whether state, socket and configuration were moved together, and a child must be told so.
+pub(crate) fn moved_to(paths: &Paths) -> Option<&Path> {
+    (paths.config == paths.home.join("config.toml")).then_some(paths.home.as_path())
+}
+
+fn absolute(path: &Path) -> Result<PathBuf, Failure> {
+    std::path::absolute(path).map_err(|error| Failure::refused(format!("{}: {error}", path.display())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn home_moves_everything_and_becomes_absolute() {
+        let global = Global { json: false, home: Some("some/where".into()) };
+        let paths = resolve(&global).expect("resolves");
+        assert!(paths.home.is_absolute() && paths.home.ends_with("some/where"));
+        assert_eq!(paths.config, paths.home.join("config.toml"));
+        assert_eq!(moved_to(&paths), Some(paths.home.as_path()));
+    }
+}

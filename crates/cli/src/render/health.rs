@@ -1,0 +1,58 @@
+//! How the daemon is.
+
+use pinfold_api::types::Health;
+
+use super::paint::{Paint, Tone};
+use super::quantity::render_count;
+
+/// The facts of `daemon status`, a line each.
+pub(crate) fn render_health(health: &Health, paint: Paint) -> String {
+    let tone = if health.troubles.is_empty() { Tone::Good } else { Tone::Bad };
+    let mut text = format!(
+        "{}  pid {}, version {}, since {}\n",
+        paint.apply(tone, &health.status),
+        health.pid,
+        health.version,
+        health.started_at
+    );
+    let reason = health.no_cgroup.as_ref().map(|reason| format!(" (no cgroup: {reason})")).unwrap_or_default();
+    text.push_str(&format!("  home         {}\n  socket       {}\n", health.home, health.socket));
+    text.push_str(&format!("  containment  {}{reason}\n", health.containment));
+    text.push_str(&format!("  live         {}\n", render_count(health.live, "process", "processes")));
+    for trouble in &health.troubles {
+        text.push_str(&format!("  {}\n", paint.apply(Tone::Bad, &format!("trouble: {trouble}"))));
+    }
+    if health.version != env!("CARGO_PKG_VERSION") {
+        let own = env!("CARGO_PKG_VERSION");
+        text.push_str(&format!(
+            "  this client is version {own}: `pinfold daemon stop` lets the next one start its own\n"
+        ));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn another_version_and_every_trouble_are_named() {
+        let health = Health {
+            status: "degraded".into(),
+            version: "0.0.9".into(),
+            pid: 7,
+            home: "/h".into(),
+            socket: "/h/socket".into(),
+            started_at: "2026-01-01T00:00:00Z".into(),
+            live: 1,
+            containment: "subreaper".into(),
+            no_cgroup: Some("not mounted".into()),
+            troubles: vec!["disk full".into()],
+        };
+        let text = render_health(&health, Paint::Plain);
+        for part in ["pid 7", "(no cgroup: not mounted)", "1 process\n", "trouble: disk full", "this client is version"]
+        {
+            assert!(text.contains(part), "{part}: {text}");
+        }
+    }
+}

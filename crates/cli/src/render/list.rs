@@ -1,0 +1,141 @@
+//! The table of `ps`.
+
+use jiff::Timestamp;
+use pinfold_api::types::{ProcessList, Record};
+
+use super::outcome::{outcome_tone, render_outcome, render_status, status_tone};
+use super::paint::{Paint, Tone};
+use super::quantity::{between, render_duration, render_size, since};
+use super::table::{Cell, Heading, Side, cell, cut, plain, render_table};
+
+const HEADINGS: &[Heading] = &[
+    ("ID", Side::Left),
+    ("NAME", Side::Left),
+    ("STATUS", Side::Left),
+    ("OUTCOME", Side::Left),
+    ("AGE", Side::Right),
+    ("RAN", Side::Right),
+    ("PIDS", Side::Right),
+    ("PORTS", Side::Left),
+    ("OUT", Side::Right),
+    ("COMMAND", Side::Left),
+];
+/// Names longer than this are cut: the command matters more.
+const NAME_MOST: usize = 20;
+/// Ports beyond so many are counted.
+const PORTS_MOST: usize = 3;
+
+/// The table, what is not in it, and what cannot be read.
+pub(crate) fn render_list(list: &ProcessList, now: Timestamp, width: Option<usize>, paint: Paint) -> String {
+    if list.processes.is_empty() && list.unreadable.is_empty() {
+        return "no processes\n".to_owned();
+    }
+    let rows: Vec<_> = list.processes.iter().map(|record| row(record, now)).collect();
+    let mut text = render_table(HEADINGS, &rows, width, paint);
+    let shown = list.processes.len() as u64;
+    if list.next.is_some() && list.total > shown {
+        let more = format!("… and {} more (pinfold ps --limit {}, or --all)", list.total - shown, list.total);
+        text.push_str(&paint.apply(Tone::Faint, &more));
+        text.push('\n');
+    }
+    for damaged in &list.unreadable {
+        let line = format!("{} cannot be read: {}", damaged.id, damaged.reason);
+        text.push_str(&paint.apply(Tone::Bad, &line));
+        text.push('\n');
+    }
+    text
+}
+
+fn row(record: &Record, now: Timestamp) -> Vec<Cell> {
+    let outcome = record.outcome.as_ref();
+    let start = record.started_at.as_deref().unwrap_or(&record.created_at);
+    let age = since(start, now).map_or_else(dash, render_duration);
+    vec![
+        cell(&record.id, Tone::Strong),
+        plain(record.name.as_deref().map_or_else(dash, |name| cut(name, NAME_MOST))),
+        cell(render_status(record), status_tone(record)),
+        cell(outcome.map_or_else(dash, |outcome| render_outcome(outcome, record.cause)), outcome_tone(outcome)),
+        plain(age),
+        plain(ran(record, now).map_or_else(dash, render_duration)),
+        plain(if record.tree.is_empty() { dash() } else { record.tree.len().to_string() }),
+        plain(render_ports(record)),
+        plain(render_size(record.output.bytes)),
+        plain(&record.command),
+    ]
+}
+
+/// How long the command itself ran, or runs.
+pub(crate) fn ran(record: &Record, now: Timestamp) -> Option<std::time::Duration> {
+    let start = record.started_at.as_deref()?;
+    match record.exited_at.as_deref().or(record.finished_at.as_deref()) {
+        Some(end) => between(start, end),
+        None => since(start, now),
+    }
+}
+
+fn render_ports(record: &Record) -> String {
+    let mut ports: Vec<u16> = record.tree.iter().flat_map(|member| member.ports.iter().copied()).collect();
+    ports.sort_unstable();
+    ports.dedup();
+    if ports.is_empty() {
+        return dash();
+    }
+    let more = ports.len().saturating_sub(PORTS_MOST);
+    let shown: Vec<_> = ports.iter().take(PORTS_MOST).map(u16::to_string).collect();
+    let shown = shown.join(",");
+    if more == 0 { shown } else { format!("{shown}+{more}") }
+}
+
+fn dash() -> String {
+    "-".to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use pinfold_api::types::{Cause, Outcome, Status, Unreadable};
+
+    use super::super::sample;
+    use super::*;
+
+    fn list(processes: Vec<Record>) -> ProcessList {
+        ProcessList { total: processes.len() as u64, processes, next: None, unreadable: Vec::new() }
+    }
+
+    #[test]
+    fn a_row_says_how_it_stands() {
+        let ended = Record {
+            id: "b".into(),
+            name: None,
+            status: Status::Finished,
+            exited_at: Some("2026-01-01T00:55:02.5Z".into()),
+            outcome: Some(Outcome::Exited { code: 1 }),
+            cause: Some(Cause::OnItsOwn),
+            tree: Vec::new(),
+            ..sample::record()
+        };
+        let text = render_list(&list(vec![sample::record(), ended]), sample::now(), None, Paint::Plain);
+        let expected = "\
+ID      NAME  STATUS    OUTCOME    AGE    RAN  PIDS  PORTS          OUT  COMMAND
+k3v9x2  web   running   -        5m00s  5m00s     2  3000,3001  3.0 KiB  npm run dev
+b       -     finished  exit 1   5m00s   2.5s     -  -          3.0 KiB  npm run dev
+";
+        assert_eq!(text, expected);
+        assert!(!text.contains('\t'));
+    }
+
+    #[test]
+    fn what_is_not_shown_is_counted_and_damage_is_named() {
+        let mut list = list(vec![sample::record()]);
+        list.total = 40;
+        list.next = Some("p2".into());
+        list.unreadable.push(Unreadable { id: "zz".into(), reason: "torn record".into() });
+        let text = render_list(&list, sample::now(), Some(80), Paint::Plain);
+        assert!(text.contains("… and 39 more (pinfold ps --limit 40, or --all)"), "{text}");
+        assert!(text.contains("zz cannot be read: torn record"));
+    }
+
+    #[test]
+    fn an_empty_list_says_so() {
+        assert_eq!(render_list(&list(Vec::new()), sample::now(), None, Paint::Plain), "no processes\n");
+    }
+}

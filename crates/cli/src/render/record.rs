@@ -1,0 +1,163 @@
+//! Everything about one process: the text of `show`.
+
+use jiff::Timestamp;
+use pinfold_api::types::{Record, TreeMember};
+
+use super::list::ran;
+use super::outcome::{outcome_tone, render_details, render_outcome, render_status, status_tone};
+use super::paint::{Paint, Tone};
+use super::quantity::{render_duration, render_size};
+use super::table::one_line;
+
+/// How deep the tree is drawn; deeper ones stand at this depth. Also ends a loop, should the data have one.
+const DEPTH_MOST: usize = 16;
+
+/// All facts, a line each, then the tree as an indented list.
+pub(crate) fn render_record(record: &Record, now: Timestamp, paint: Paint) -> String {
+    let mut text = String::new();
+    for (name, value, tone) in facts(record, now) {
+        let name = paint.apply(Tone::Faint, &format!("{name:<9}"));
+        text.push_str(&format!("{name} {}\n", paint.apply(tone, &value)));
+    }
+    if !record.tree.is_empty() {
+        text.push_str(&paint.apply(Tone::Faint, "tree"));
+        text.push('\n');
+        text.push_str(&render_tree(&record.tree));
+    }
+    text
+}
+
+fn facts(record: &Record, now: Timestamp) -> Vec<(&'static str, String, Tone)> {
+    let mut facts = Vec::new();
+    let mut say = |name: &'static str, value: String, tone: Tone| facts.push((name, value, tone));
+    let mut plain = |name: &'static str, value: Option<String>| {
+        if let Some(value) = value {
+            say(name, value, Tone::Plain);
+        }
+    };
+    plain("id", Some(record.id.clone()));
+    plain("name", record.name.clone());
+    plain("command", Some(record.command.replace('\n', "\n          ")));
+    plain("shell", record.shell.clone());
+    plain("cwd", Some(record.cwd.clone()));
+    plain("owner", Some(record.owner.clone()));
+    let labels: Vec<_> = record.labels.iter().map(|(key, value)| format!("{key}={value}")).collect();
+    plain("labels", (!labels.is_empty()).then(|| labels.join(" ")));
+    say("status", render_status(record), status_tone(record));
+    if let Some(outcome) = &record.outcome {
+        let by = record.stopped_by.as_ref().map(|by| format!(", by {by}")).unwrap_or_default();
+        let details = render_details(outcome).map(|details| format!(": {details}")).unwrap_or_default();
+        say("outcome", format!("{}{details}{by}", render_outcome(outcome, record.cause)), outcome_tone(Some(outcome)));
+    }
+    let mut plain = |name: &'static str, value: Option<String>| {
+        if let Some(value) = value {
+            say(name, value, Tone::Plain);
+        }
+    };
+    plain("pid", record.pid.map(|pid| pid.to_string()));
+    plain("started", record.started_at.clone());
+    plain("exited", record.exited_at.clone());
+    plain("finished", record.finished_at.clone());
+    plain("ran", ran(record, now).map(render_duration));
+    plain("output", Some(render_output(record)));
+    plain("usage", Some(render_usage(record)));
+    plain("note", record.note.clone());
+    facts
+}
+
+fn render_output(record: &Record) -> String {
+    let output = &record.output;
+    let dropped = match output.dropped {
+        0 => String::new(),
+        dropped => format!(", {} of its middle dropped", render_size(dropped)),
+    };
+    format!("{}{dropped}, {}", render_size(output.bytes), if output.closed { "closed" } else { "open" })
+}
+
+fn render_usage(record: &Record) -> String {
+    let usage = &record.usage;
+    let cpu = render_duration(std::time::Duration::from_millis(usage.cpu_ms));
+    let memory = render_size(usage.max_rss_bytes);
+    format!("cpu {cpu}, memory at most {memory}, at most {} at once", usage.processes)
+}
+
+/// Children under their parents, two spaces deeper.
+pub(crate) fn render_tree(tree: &[TreeMember]) -> String {
+    let mut text = String::new();
+    let is_root = |member: &&TreeMember| !tree.iter().any(|other| other.pid == member.ppid);
+    let mut drawn = vec![false; tree.len()];
+    let mut pending: Vec<(u32, usize)> = tree.iter().filter(is_root).rev().map(|member| (member.pid, 1)).collect();
+    while let Some((pid, depth)) = pending.pop() {
+        let Some(index) = tree.iter().position(|member| member.pid == pid) else { continue };
+        if std::mem::replace(&mut drawn[index], true) {
+            continue;
+        }
+        text.push_str(&format!("{}{}\n", "  ".repeat(depth), render_member(&tree[index])));
+        let deeper = (depth + 1).min(DEPTH_MOST);
+        pending.extend(tree.iter().rev().filter(|member| member.ppid == pid).map(|member| (member.pid, deeper)));
+    }
+    text
+}
+
+/// `4713 S node vite  cpu 812ms  mem 86 MiB  ports 3000,3001`.
+fn render_member(member: &TreeMember) -> String {
+    let ports: Vec<_> = member.ports.iter().map(u16::to_string).collect();
+    let ports = if ports.is_empty() { String::new() } else { format!("  ports {}", ports.join(",")) };
+    let cpu = render_duration(std::time::Duration::from_millis(member.cpu_ms));
+    let memory = render_size(member.rss_bytes);
+    format!("{} {} {}  cpu {cpu}  mem {memory}{ports}", member.pid, member.state, one_line(&member.command))
+}
+
+#[cfg(test)]
+mod tests {
+    use pinfold_api::types::{Cause, Outcome, Status};
+
+    use super::super::sample::{self, member};
+    use super::*;
+
+    #[test]
+    fn every_fact_has_its_line() {
+        let text = render_record(&sample::record(), sample::now(), Paint::Plain);
+        let expected = "\
+id        k3v9x2
+name      web
+command   npm run dev
+shell     /bin/sh
+cwd       /srv/app
+owner     chat-7
+labels    team=ui
+status    running
+pid       4711
+started   2026-01-01T00:55:00Z
+ran       5m00s
+output    3.0 KiB, open
+usage     cpu 830ms, memory at most 87 MiB, at most 3 at once
+tree
+  4711 S npm  cpu 812ms  mem 86 MiB
+    4713 S node vite  cpu 812ms  mem 86 MiB  ports 3000,3001
+";
+        assert_eq!(text, expected);
+    }
+
+    #[test]
+    fn an_end_says_how_why_and_by_whom() {
+        let record = Record {
+            status: Status::Finished,
+            outcome: Some(Outcome::Signaled { signal: 15, name: "TERM".into(), core_dumped: false }),
+            cause: Some(Cause::StopRequested),
+            stopped_by: Some("pinfold stop".into()),
+            ..sample::record()
+        };
+        let text = render_record(&record, sample::now(), Paint::Plain);
+        assert!(text.contains("outcome   signal TERM (stopped), by pinfold stop\n"), "{text}");
+    }
+
+    #[test]
+    fn a_tree_is_drawn_once_even_if_parents_are_gone_or_form_a_loop() {
+        let tree = [member(5, 9, "orphan", &[]), member(6, 5, "child", &[]), member(7, 6, "deep", &[])];
+        let text = render_tree(&tree);
+        let indents: Vec<_> = text.lines().map(|line| line.len() - line.trim_start().len()).collect();
+        assert_eq!(indents, [2, 4, 6]);
+        assert_eq!(render_tree(&[member(1, 2, "a", &[]), member(2, 1, "b", &[])]), "");
+    }
+}

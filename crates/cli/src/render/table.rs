@@ -1,0 +1,119 @@
+//! Columns of text, aligned with spaces.
+
+use super::paint::{Paint, Tone};
+
+/// The least that is left of a last column, however narrow the terminal is.
+const LAST_LEAST: usize = 12;
+
+/// One cell.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Cell {
+    text: String,
+    tone: Tone,
+}
+
+/// On which side of a column its text stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Side {
+    Left,
+    Right,
+}
+
+/// A heading, and the side of its column.
+pub(crate) type Heading = (&'static str, Side);
+
+/// A cell of one line: other text is made one line, and what a terminal would obey is taken out.
+pub(crate) fn cell(text: impl AsRef<str>, tone: Tone) -> Cell {
+    Cell { text: one_line(text.as_ref()), tone }
+}
+
+/// A cell that says nothing by itself.
+pub(crate) fn plain(text: impl AsRef<str>) -> Cell {
+    cell(text, Tone::Plain)
+}
+
+/// Line breaks and control characters as spaces.
+pub(crate) fn one_line(text: &str) -> String {
+    text.trim().chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
+}
+
+/// The text cut to so many characters, with an ellipsis if it was.
+pub(crate) fn cut(text: &str, most: usize) -> String {
+    if text.chars().count() <= most {
+        return text.to_owned();
+    }
+    let mut short: String = text.chars().take(most.saturating_sub(1)).collect();
+    short.push('…');
+    short
+}
+
+/// The rows under their headings; the last column is cut to the width, where there is one.
+pub(crate) fn render_table(headings: &[Heading], rows: &[Vec<Cell>], width: Option<usize>, paint: Paint) -> String {
+    let last = headings.len().saturating_sub(1);
+    let widths: Vec<usize> = headings
+        .iter()
+        .enumerate()
+        .map(|(column, (heading, _))| {
+            let cells = rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.text.chars().count());
+            cells.chain([heading.len()]).max().unwrap_or(0)
+        })
+        .collect();
+    let before: usize = widths[..last].iter().map(|width| width + 2).sum();
+    let room = width.map(|width| width.saturating_sub(before).max(LAST_LEAST));
+
+    let line = |cells: &[Cell]| {
+        let mut text = String::new();
+        for (column, cell) in cells.iter().enumerate() {
+            let shown = match room {
+                Some(room) if column == last => cut(&cell.text, room),
+                _ => cell.text.clone(),
+            };
+            let padding = " ".repeat(widths[column].saturating_sub(shown.chars().count()));
+            let painted = paint.apply(cell.tone, &shown);
+            match headings[column].1 {
+                Side::Right => text.extend([padding.as_str(), &painted]),
+                Side::Left if column == last => text.push_str(&painted),
+                Side::Left => text.extend([painted.as_str(), &padding]),
+            }
+            if column < last {
+                text.push_str("  ");
+            }
+        }
+        format!("{}\n", text.trim_end())
+    };
+    let heading: Vec<Cell> = headings.iter().map(|(text, _)| cell(text, Tone::Strong)).collect();
+    std::iter::once(line(&heading)).chain(rows.iter().map(|row| line(row))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HEADINGS: &[Heading] = &[("ID", Side::Left), ("OUT", Side::Right), ("COMMAND", Side::Left)];
+
+    #[test]
+    fn columns_are_as_wide_as_their_widest_cell() {
+        let rows = [
+            vec![plain("k3v9x2"), plain("3.0 KiB"), plain("npm run dev")],
+            vec![plain("é"), plain("0 B"), plain("a\nb\t\u{1b}[31mc")],
+        ];
+        let text = render_table(HEADINGS, &rows, None, Paint::Plain);
+        assert_eq!(text, "ID          OUT  COMMAND\nk3v9x2  3.0 KiB  npm run dev\né           0 B  a b  [31mc\n");
+    }
+
+    #[test]
+    fn the_last_column_is_cut_to_the_terminal() {
+        let rows = [vec![plain("a"), plain("1"), plain("x".repeat(50))]];
+        let text = render_table(HEADINGS, &rows, Some(30), Paint::Plain);
+        let row = text.lines().nth(1).expect("a row");
+        assert_eq!(row.chars().count(), 30);
+        assert!(row.ends_with("x…"));
+    }
+
+    #[test]
+    fn colour_does_not_disturb_the_columns() {
+        let rows = [vec![cell("a", Tone::Bad), plain("1"), plain("x")]];
+        let text = render_table(HEADINGS, &rows, None, Paint::Colour);
+        assert!(text.lines().nth(1).expect("a row").starts_with("\u{1b}[31ma\u{1b}[0m "), "{text:?}");
+    }
+}

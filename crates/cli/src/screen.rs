@@ -1,0 +1,101 @@
+//! Where text goes: stdout and stderr, as a terminal or not, as JSON or not.
+//!
+//! Every write to stdout is here, so that a reader that left (`| head`) ends a command quietly in one place.
+
+use std::io::{self, IsTerminal, Write};
+
+use serde::Serialize;
+
+use crate::failure::Failure;
+use crate::render::paint::Paint;
+
+/// The two output streams of this command.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Screen {
+    /// Whether `--json` was given.
+    pub(crate) json: bool,
+    /// Whether stdout is a terminal.
+    terminal: bool,
+}
+
+impl Screen {
+    pub(crate) fn new(json: bool) -> Self {
+        Screen { json, terminal: io::stdout().is_terminal() }
+    }
+
+    /// How text for stdout is coloured.
+    pub(crate) fn paint(&self) -> Paint {
+        if self.terminal && wants_colour() { Paint::Colour } else { Paint::Plain }
+    }
+
+    /// The columns of the terminal; `None` when stdout is none, and nothing need be cut.
+    pub(crate) fn width(&self) -> Option<usize> {
+        if !self.terminal {
+            return None;
+        }
+        let size = rustix::termios::tcgetwinsize(io::stdout()).ok().filter(|size| size.ws_col > 0);
+        Some(size.map_or(80, |size| usize::from(size.ws_col)))
+    }
+
+    /// Prints text as it is.
+    pub(crate) fn text(&mut self, text: &str) -> Result<(), Failure> {
+        Ok(io::stdout().write_all(text.as_bytes())?)
+    }
+
+    /// Prints bytes as they are, and at once.
+    pub(crate) fn bytes(&mut self, bytes: &[u8]) -> Result<(), Failure> {
+        let mut stdout = io::stdout();
+        stdout.write_all(bytes)?;
+        Ok(stdout.flush()?)
+    }
+
+    /// Prints one JSON document: indented for a terminal, else on one line.
+    pub(crate) fn document<T: Serialize>(&mut self, value: &T) -> Result<(), Failure> {
+        let text = if self.terminal { serde_json::to_string_pretty(value) } else { serde_json::to_string(value) };
+        self.text(&format!("{}\n", text?))
+    }
+
+    /// Prints one JSON object of several, on its line, at once.
+    pub(crate) fn json_line<T: Serialize>(&mut self, value: &T) -> Result<(), Failure> {
+        self.bytes(format!("{}\n", serde_json::to_string(value)?).as_bytes())
+    }
+
+    /// Tells a person something that is no output. A stderr that cannot be written to is no trouble of ours.
+    pub(crate) fn note(&self, text: &str) {
+        let _ = writeln!(io::stderr(), "pinfold: {text}");
+    }
+
+    /// Like `note`, but only where a person is looking.
+    pub(crate) fn hint(&self, text: &str) {
+        if io::stderr().is_terminal() && !self.json {
+            self.note(text);
+        }
+    }
+
+    /// Flushes what is left to print.
+    pub(crate) fn finish(&mut self) -> Result<(), Failure> {
+        Ok(io::stdout().flush()?)
+    }
+
+    /// Says why the command failed and gives its exit code.
+    pub(crate) fn report(&mut self, failure: &Failure) -> u8 {
+        // What was printed before the failure comes before it; if nobody reads it, that is no second failure.
+        let _ = self.finish();
+        if failure.quiet {
+            return failure.exit;
+        }
+        match serde_json::to_string(&failure.error) {
+            Ok(json) if self.json => {
+                let _ = writeln!(io::stderr(), "{json}");
+            }
+            _ => self.note(&failure.error.message.replace('\n', "\n  ")),
+        }
+        failure.exit
+    }
+}
+
+/// <https://no-color.org>: any value but the empty one means no.
+fn wants_colour() -> bool {
+    let set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
+    set("NO_COLOR").is_none() && set("TERM").is_none_or(|terminal| terminal != "dumb")
+}

@@ -1,0 +1,307 @@
+//! Where pinfold keeps its things, and how it is set up: built-in defaults, then the file, each checked.
+
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use pinfold_model::admission::Limits;
+use pinfold_model::spec::OUTPUT_LIMIT_LEAST;
+use pinfold_model::units::{parse_duration, parse_size};
+use serde::{Deserialize, Serialize};
+
+/// Where everything is. `PINFOLD_HOME` alone moves it all.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Paths {
+    /// State, socket and log.
+    pub home: PathBuf,
+    /// The configuration file, which need not exist.
+    pub config: PathBuf,
+}
+
+/// Why there is no place for pinfold's things.
+#[derive(Debug, thiserror::Error)]
+pub enum PathsError {
+    #[error("{variable} is `{value}`, which is not an absolute path: set it to an absolute directory")]
+    Relative { variable: &'static str, value: String },
+    #[error("neither PINFOLD_HOME nor HOME is set: set PINFOLD_HOME to a directory for pinfold's state")]
+    NoHome,
+}
+
+impl Paths {
+    /// From the environment.
+    pub fn resolve() -> Result<Self, PathsError> {
+        if let Some(home) = absolute("PINFOLD_HOME")? {
+            return Ok(Self::in_home(home));
+        }
+        let user = absolute("HOME")?;
+        let below = |variable, fallback: &str| -> Result<PathBuf, PathsError> {
+            let base = absolute(variable)?.or_else(|| user.as_ref().map(|user| user.join(fallback)));
+            Ok(base.ok_or(PathsError::NoHome)?.join("pinfold"))
+        };
+        let home = below("XDG_STATE_HOME", ".local/state")?;
+        let config = below("XDG_CONFIG_HOME", ".config")?.join("config.toml");
+        Ok(Self { home, config })
+    }
+
+    /// Everything below one directory.
+    pub fn in_home(home: PathBuf) -> Self {
+        let config = home.join("config.toml");
+        Self { home, config }
+    }
+
+    /// Where the daemon listens.
+    pub fn socket(&self) -> PathBuf {
+        self.home.join("socket")
+    }
+
+    /// Where the daemon logs.
+    pub fn log(&self) -> PathBuf {
+        self.home.join("daemon.log")
+    }
+}
+
+fn absolute(variable: &'static str) -> Result<Option<PathBuf>, PathsError> {
+    match std::env::var_os(variable) {
+        None => Ok(None),
+        Some(value) if value.is_empty() => Ok(None),
+        Some(value) if Path::new(&value).is_absolute() => Ok(Some(value.into())),
+        Some(value) => Err(PathsError::Relative { variable, value: value.to_string_lossy().into_owned() }),
+    }
+}
+
+/// How a process tree is contained.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Containment {
+    /// By subreaper and tree walk, and by a cgroup where one can be made.
+    #[default]
+    Auto,
+    /// By subreaper and tree walk alone.
+    Subreaper,
+}
+
+/// What a record survives.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Durability {
+    /// The crash of any program.
+    #[default]
+    Programs,
+    /// The loss of power as well, at the price of disk flushes.
+    Power,
+}
+
+/// The effective configuration.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Config {
+    /// How long a stop waits before KILL, unless asked otherwise.
+    pub grace: Duration,
+    /// Bytes of output kept for each process, unless asked otherwise.
+    pub output_limit: u64,
+    pub limits: Limits,
+    pub containment: Containment,
+    pub durability: Durability,
+    /// The most events kept in the log.
+    pub events: u64,
+    /// What is logged, as `tracing` filters are written.
+    pub log: String,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            grace: Duration::from_secs(5),
+            output_limit: 64 << 20,
+            limits: Limits::default(),
+            containment: Containment::Auto,
+            durability: Durability::Programs,
+            events: 100_000,
+            log: "info".to_owned(),
+        }
+    }
+}
+
+/// The file as it is written.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    grace: Option<Text>,
+    output_limit: Option<Text>,
+    containment: Option<Containment>,
+    durability: Option<Durability>,
+    events: Option<u64>,
+    log: Option<String>,
+    #[serde(default)]
+    limits: FileLimits,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct FileLimits {
+    processes: Option<usize>,
+    store: Option<Text>,
+    retention: Option<Text>,
+}
+
+/// A number or a text: `30`, `"30s"`.
+#[derive(Debug, Deserialize)]
+#[serde(untagged)]
+enum Text {
+    Number(u64),
+    Text(String),
+}
+
+impl Text {
+    fn text(&self) -> String {
+        match self {
+            Text::Number(number) => number.to_string(),
+            Text::Text(text) => text.clone(),
+        }
+    }
+}
+
+/// Why a configuration cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    #[error("cannot read {path}: {source}")]
+    Unreadable { path: PathBuf, source: std::io::Error },
+    #[error("{path} is not a configuration: {problem}see `pinfold config default` for what it may hold")]
+    Malformed { path: PathBuf, problem: String },
+    #[error("{path}: {setting}: {problem}")]
+    BadValue { path: PathBuf, setting: &'static str, problem: String },
+}
+
+impl Config {
+    /// The defaults, overlaid with the file if there is one.
+    pub fn load(paths: &Paths) -> Result<Self, ConfigError> {
+        let path = &paths.config;
+        match std::fs::read_to_string(path) {
+            Ok(text) => Self::parse(&text, path),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Self::default()),
+            Err(source) => Err(ConfigError::Unreadable { path: path.clone(), source }),
+        }
+    }
+
+    fn parse(text: &str, path: &Path) -> Result<Self, ConfigError> {
+        let malformed =
+            |error: toml::de::Error| ConfigError::Malformed { path: path.to_owned(), problem: error.to_string() };
+        let file: File = toml::from_str(text).map_err(malformed)?;
+        let bad = |setting, problem: String| ConfigError::BadValue { path: path.to_owned(), setting, problem };
+        let duration = |setting, text: Option<Text>, default| match text {
+            Some(text) => parse_duration(&text.text()).map_err(|error| bad(setting, error.to_string())),
+            None => Ok(default),
+        };
+        let size = |setting, text: Option<Text>, default| match text {
+            Some(text) => parse_size(&text.text()).map_err(|error| bad(setting, error.to_string())),
+            None => Ok(default),
+        };
+        let default = Self::default();
+        let config = Self {
+            grace: duration("grace", file.grace, default.grace)?,
+            output_limit: size("output_limit", file.output_limit, default.output_limit)?,
+            limits: Limits {
+                processes: file.limits.processes.unwrap_or(default.limits.processes),
+                store_bytes: size("limits.store", file.limits.store, default.limits.store_bytes)?,
+                retention: duration("limits.retention", file.limits.retention, default.limits.retention)?,
+            },
+            containment: file.containment.unwrap_or_default(),
+            durability: file.durability.unwrap_or_default(),
+            events: file.events.unwrap_or(default.events),
+            log: file.log.unwrap_or(default.log),
+        };
+        if config.output_limit < OUTPUT_LIMIT_LEAST {
+            return Err(bad("output_limit", format!("give at least {OUTPUT_LIMIT_LEAST} bytes")));
+        }
+        Ok(config)
+    }
+
+    /// The configuration as a file that would give it.
+    pub fn render_toml(&self) -> String {
+        let seconds = |duration: Duration| format!("\"{}s\"", duration.as_secs_f64());
+        let lower = |value: &dyn std::fmt::Debug| format!("\"{value:?}\"").to_lowercase();
+        let settings = [
+            ("how long a stop waits before KILL", "grace", seconds(self.grace)),
+            (
+                "bytes of output kept for each process: the first and the latest",
+                "output_limit",
+                self.output_limit.to_string(),
+            ),
+            (
+                "\"auto\": by subreaper, and by a cgroup where one can be made; \"subreaper\": without cgroup",
+                "containment",
+                lower(&self.containment),
+            ),
+            (
+                "\"programs\": records survive the crash of any program; \"power\": flushed to disk as well",
+                "durability",
+                lower(&self.durability),
+            ),
+            ("the most events kept in the log", "events", self.events.to_string()),
+            ("what is logged: error, warn, info, debug or trace", "log", format!("\"{}\"", self.log)),
+        ];
+        let limits = [
+            ("live processes at once", "processes", self.limits.processes.to_string()),
+            (
+                "bytes of the whole store; the oldest ended processes go first",
+                "store",
+                self.limits.store_bytes.to_string(),
+            ),
+            ("how long an ended process is kept, from its end", "retention", seconds(self.limits.retention)),
+        ];
+        let mut text = String::new();
+        let mut write = |(about, name, value): &(&str, &str, String)| {
+            let _ = write!(text, "# {about}\n{name} = {value}\n");
+        };
+        settings.iter().for_each(&mut write);
+        text.push_str("\n[limits]\n");
+        let mut write = |(about, name, value): &(&str, &str, String)| {
+            let _ = write!(text, "# {about}\n{name} = {value}\n");
+        };
+        limits.iter().for_each(&mut write);
+        text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(text: &str) -> Result<Config, ConfigError> {
+        Config::parse(text, Path::new("/c/config.toml"))
+    }
+
+    #[test]
+    fn an_empty_file_gives_the_defaults_and_the_defaults_render_to_themselves() {
+        assert_eq!(parse("").expect("valid"), Config::default());
+        assert_eq!(parse(&Config::default().render_toml()).expect("valid"), Config::default());
+    }
+
+    #[test]
+    fn every_setting_is_taken() {
+        let text = "grace = \"2s\"\noutput_limit = \"1M\"\ncontainment = \"subreaper\"\ndurability = \"power\"\n\
+                    events = 10\nlog = \"debug\"\n[limits]\nprocesses = 3\nstore = \"1G\"\nretention = \"1d\"\n";
+        let config = parse(text).expect("valid");
+        assert_eq!(config.grace, Duration::from_secs(2));
+        assert_eq!(config.output_limit, 1 << 20);
+        assert_eq!(config.containment, Containment::Subreaper);
+        assert_eq!(config.durability, Durability::Power);
+        assert_eq!(config.limits.processes, 3);
+        assert_eq!(config.limits.retention, Duration::from_secs(86_400));
+        assert_eq!(parse(&config.render_toml()).expect("valid"), config);
+    }
+
+    #[test]
+    fn mistakes_name_the_file_and_the_setting() {
+        for (text, named) in [
+            ("grase = 1", "grase"),
+            ("grace = \"soon\"", "grace"),
+            ("output_limit = 12", "output_limit"),
+            ("containment = \"jail\"", "jail"),
+            ("[limits]\nstore = \"lots\"", "limits.store"),
+            ("= =", "config.toml"),
+        ] {
+            let error = parse(text).expect_err(text).to_string();
+            assert!(error.contains(named) && error.contains("/c/config.toml"), "{error}");
+        }
+    }
+}

@@ -1,0 +1,171 @@
+//! `pinfold doctor`: what this machine gives, what is missing, and what to do about it.
+
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+
+use pinfold_os::{cgroup, daemonize, socket};
+use pinfold_store::retention;
+use serde::Serialize;
+
+use crate::config::{Config, Containment, Paths};
+
+/// Less room than this on the state directory's disk is worth a word.
+const ROOM_LEAST: u64 = 1 << 30;
+/// Fewer descriptors than this limit how many processes can be kept.
+const DESCRIPTORS_LEAST: u64 = 4096;
+
+/// One thing that was looked at.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Finding {
+    pub level: Level,
+    pub topic: String,
+    pub text: String,
+    /// What to do about it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub remedy: Option<String>,
+}
+
+/// How good it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Level {
+    Good,
+    /// Works, with less than there could be.
+    Note,
+    Bad,
+}
+
+fn finding(level: Level, topic: &str, text: impl Into<String>, remedy: Option<&str>) -> Finding {
+    Finding { level, topic: topic.to_owned(), text: text.into(), remedy: remedy.map(str::to_owned) }
+}
+
+/// Looks at the machine and at the state directory; changes nothing.
+pub fn examine(paths: &Paths, config: &Config) -> Vec<Finding> {
+    let mut findings = vec![containment(config), subreaper(), kernel(), state(paths)];
+    findings.extend(disk(paths));
+    findings.extend([descriptors(), processes(), shell(), daemon(paths), configuration(paths)]);
+    findings
+}
+
+fn containment(config: &Config) -> Finding {
+    if config.containment == Containment::Subreaper {
+        let text = "off by configuration; trees are contained by subreaper and tree walk";
+        return finding(Level::Note, "cgroup", text, Some("set containment = \"auto\" to use cgroups"));
+    }
+    let name = format!("pinfold-doctor-{}", daemonize::own_pid());
+    match cgroup::open_base(&name) {
+        Ok(base) => {
+            let text = format!("cgroup v2 under {}: trees are killed and frozen atomically", base.path().display());
+            base.remove_if_empty();
+            finding(Level::Good, "cgroup", text, None)
+        }
+        Err(unavailable) => {
+            let text = format!("{unavailable}; trees are contained by subreaper and tree walk");
+            let remedy = "nothing is lost without it; for atomic kills run as root, or in a delegated cgroup \
+                          (systemd-run --user --scope -p Delegate=yes)";
+            finding(Level::Note, "cgroup", text, Some(remedy))
+        }
+    }
+}
+
+fn subreaper() -> Finding {
+    match std::path::Path::new("/proc/thread-self/children").exists() {
+        true => {
+            finding(Level::Good, "tree", "subreaper and /proc/PID/task/TID/children: escapes are found at once", None)
+        }
+        false => {
+            finding(Level::Note, "tree", "no /proc/PID/task/TID/children: trees are found by scanning /proc", None)
+        }
+    }
+}
+
+fn kernel() -> Finding {
+    let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    let release = release.trim();
+    let mut numbers = release.split(['.', '-']).filter_map(|part| part.parse::<u32>().ok());
+    let version = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
+    if version >= (5, 14) {
+        return finding(Level::Good, "kernel", format!("Linux {release}"), None);
+    }
+    let remedy = "pinfold needs clone3, pidfds and close_range: use Linux 5.9 or newer, 5.14 for cgroup.kill";
+    let level = if version >= (5, 9) { Level::Note } else { Level::Bad };
+    finding(level, "kernel", format!("Linux {release} is old"), Some(remedy))
+}
+
+fn state(paths: &Paths) -> Finding {
+    let home = paths.home.display();
+    match std::fs::metadata(&paths.home) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            finding(Level::Good, "state", format!("{home} will be made by the first command"), None)
+        }
+        Err(error) => {
+            finding(Level::Bad, "state", format!("{home}: {error}"), Some("set PINFOLD_HOME to a usable directory"))
+        }
+        Ok(metadata) if metadata.uid() != socket::own_uid() => {
+            let remedy = "set PINFOLD_HOME to a directory of your own";
+            finding(Level::Bad, "state", format!("{home} belongs to uid {}", metadata.uid()), Some(remedy))
+        }
+        Ok(metadata) if metadata.permissions().mode() & 0o077 != 0 => {
+            let remedy = format!("chmod 700 {home}");
+            finding(Level::Bad, "state", format!("{home} is open to other users"), Some(&remedy))
+        }
+        Ok(_) => finding(Level::Good, "state", format!("{home}"), None),
+    }
+}
+
+fn disk(paths: &Paths) -> Option<Finding> {
+    let place = paths.home.ancestors().find(|place| place.exists())?;
+    let free = retention::free_bytes(place).ok()?;
+    let text = format!("{} MiB free for output and records", free >> 20);
+    Some(match free >= ROOM_LEAST {
+        true => finding(Level::Good, "disk", text, None),
+        false => {
+            finding(Level::Note, "disk", text, Some("free some space, or lower limits.store in the configuration"))
+        }
+    })
+}
+
+fn descriptors() -> Finding {
+    let most = daemonize::raise_descriptor_limit();
+    let text = format!("{most} open files: one for each process, one for each connection");
+    match most >= DESCRIPTORS_LEAST {
+        true => finding(Level::Good, "descriptors", text, None),
+        false => {
+            finding(Level::Note, "descriptors", text, Some("raise the hard limit (ulimit -Hn) to keep more processes"))
+        }
+    }
+}
+
+fn processes() -> Finding {
+    let most = std::fs::read_to_string("/proc/sys/kernel/pid_max").unwrap_or_default();
+    let text =
+        format!("pid_max {}: pids return soon, so nothing is ever signalled by a remembered number", most.trim());
+    finding(Level::Good, "pids", text, None)
+}
+
+fn shell() -> Finding {
+    let shell = pinfold_model::spec::DEFAULT_SHELL;
+    match std::fs::canonicalize(shell) {
+        Ok(real) => finding(Level::Good, "shell", format!("{shell} is {}", real.display()), None),
+        Err(error) => finding(
+            Level::Bad,
+            "shell",
+            format!("{shell}: {error}"),
+            Some("install a POSIX shell, or name one with --shell"),
+        ),
+    }
+}
+
+fn daemon(paths: &Paths) -> Finding {
+    match socket::connect(&paths.socket()) {
+        Ok(_) => finding(Level::Good, "daemon", format!("answers on {}", paths.socket().display()), None),
+        Err(_) => finding(Level::Good, "daemon", "not running; the first command starts it", None),
+    }
+}
+
+fn configuration(paths: &Paths) -> Finding {
+    let path = paths.config.display();
+    match paths.config.exists() {
+        true => finding(Level::Good, "configuration", format!("{path}"), None),
+        false => finding(Level::Good, "configuration", format!("built-in defaults; {path} would change them"), None),
+    }
+}

@@ -1,0 +1,151 @@
+//! Events: read from the log by number, as a page or as a stream; shown only once committed (D3).
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::response::sse::{Event as SseEvent, KeepAlive, Sse};
+use pinfold_api::types::{Event, EventPage, EventsQuery};
+use pinfold_model::spec::check_name;
+use pinfold_model::units::parse_duration;
+use pinfold_store::queries::EventFilter;
+use tokio::sync::mpsc;
+
+use crate::refusal::Refusal;
+use crate::service::Core;
+
+const LIMIT: u32 = 100;
+const LIMIT_MOST: u32 = 1000;
+const WAIT_MOST: Duration = Duration::from_secs(300);
+/// Events that may wait for a slow reader; beyond, its stream reads from the log when it is ready.
+const STREAM_QUEUE: usize = 64;
+
+impl Core {
+    /// A page of the log, waiting for the first event if that is asked for.
+    pub(crate) async fn events(self: &Arc<Self>, query: EventsQuery) -> Result<EventPage, Refusal> {
+        let filter = self.event_filter(&query).await?;
+        let limit = query.limit.unwrap_or(LIMIT).clamp(1, LIMIT_MOST) as usize;
+        let wait = query.wait.as_deref().map(parse_duration).transpose()?.unwrap_or_default().min(WAIT_MOST);
+        let after = self.parse_after(query.after.as_deref()).await?;
+        let deadline = tokio::time::Instant::now() + wait;
+        let mut committed = self.ledger.last_event.clone();
+        let mut scanned = after;
+        loop {
+            let latest = *committed.borrow_and_update();
+            let page = self.read_events(scanned, &filter, limit).await?;
+            if !page.events.is_empty() || tokio::time::Instant::now() >= deadline {
+                return Ok(EventPage { truncated: self.is_truncated(after).await?, ..page });
+            }
+            // Nothing of interest up to here: the next look begins there.
+            scanned = scanned.max(latest);
+            let _ = tokio::time::timeout_at(deadline, committed.wait_for(|seq| *seq > latest)).await;
+        }
+    }
+
+    async fn read_events(
+        self: &Arc<Self>,
+        after: u64,
+        filter: &EventFilter,
+        limit: usize,
+    ) -> Result<EventPage, Refusal> {
+        let filter = filter.clone();
+        let rows = self.query(move |queries| queries.events_after(after, &filter, limit)).await?;
+        let events: Vec<Event> = rows
+            .into_iter()
+            .filter_map(|row| {
+                let event: Event = serde_json::from_str(&row.payload).ok()?;
+                Some(Event { seq: row.seq, ..event })
+            })
+            .collect();
+        let next = events.last().map_or(after, |event| event.seq);
+        Ok(EventPage { events, next, truncated: false })
+    }
+
+    /// Whether the log no longer reaches back to what follows this number.
+    async fn is_truncated(self: &Arc<Self>, after: u64) -> Result<bool, Refusal> {
+        let first = self.query(|queries| queries.first_seq()).await?;
+        Ok(after > 0 && after + 1 < first)
+    }
+
+    async fn parse_after(self: &Arc<Self>, after: Option<&str>) -> Result<u64, Refusal> {
+        match after {
+            None => Ok(0),
+            Some("latest") => {
+                self.ledger.flush().await;
+                Ok(*self.ledger.last_event.borrow())
+            }
+            Some(text) => {
+                let bad = |_| Refusal::invalid(format!("after `{text}`: give the number of an event, or `latest`"));
+                text.parse().map_err(bad)
+            }
+        }
+    }
+
+    async fn event_filter(self: &Arc<Self>, query: &EventsQuery) -> Result<EventFilter, Refusal> {
+        if let Some(owner) = &query.owner {
+            check_name("owner", owner)?;
+        }
+        let process = match &query.process {
+            Some(process) => Some(self.find(process).await?.id().clone()),
+            None => None,
+        };
+        Ok(EventFilter { owner: query.owner.clone(), process })
+    }
+
+    /// Events as they are committed, until the reader goes away. A slow reader slows only its own stream.
+    pub(crate) async fn event_stream(
+        self: &Arc<Self>,
+        query: EventsQuery,
+    ) -> Result<Sse<impl futures_core::Stream<Item = Result<SseEvent, Infallible>> + use<>>, Refusal> {
+        let filter = self.event_filter(&query).await?;
+        let after = self.parse_after(query.after.as_deref()).await?;
+        let (queue, events) = mpsc::channel(STREAM_QUEUE);
+        tokio::spawn(follow(Arc::clone(self), filter, after, queue));
+        let keep_alive = KeepAlive::new().interval(Duration::from_secs(15));
+        Ok(Sse::new(Queue(events)).keep_alive(keep_alive))
+    }
+}
+
+/// Reads the log as it grows and hands each event over, in order.
+async fn follow(core: Arc<Core>, filter: EventFilter, mut after: u64, queue: mpsc::Sender<SseEvent>) {
+    let mut committed = core.ledger.last_event.clone();
+    let mut shutdown = core.shutdown.subscribe();
+    loop {
+        let latest = *committed.borrow_and_update();
+        let Ok(page) = core.read_events(after, &filter, LIMIT_MOST as usize).await else { return };
+        let full = page.events.len() == LIMIT_MOST as usize;
+        for event in page.events {
+            after = event.seq;
+            let Ok(data) = serde_json::to_string(&event) else { continue };
+            let kind = serde_json::to_value(event.kind).ok();
+            let name = kind.as_ref().and_then(|kind| kind.as_str()).unwrap_or("event");
+            let message = SseEvent::default().id(event.seq.to_string()).event(name).data(data);
+            if queue.send(message).await.is_err() {
+                return;
+            }
+        }
+        if full {
+            continue;
+        }
+        after = after.max(latest);
+        tokio::select! {
+            more = committed.wait_for(|seq| *seq > latest) => if more.is_err() { return },
+            () = queue.closed() => return,
+            _ = shutdown.wait_for(|shutdown| *shutdown) => return,
+        }
+    }
+}
+
+/// A queue as the stream that a response body wants.
+struct Queue(mpsc::Receiver<SseEvent>);
+
+impl futures_core::Stream for Queue {
+    type Item = Result<SseEvent, Infallible>;
+
+    fn poll_next(
+        mut self: std::pin::Pin<&mut Self>,
+        context: &mut std::task::Context<'_>,
+    ) -> std::task::Poll<Option<Self::Item>> {
+        self.0.poll_recv(context).map(|event| event.map(Ok))
+    }
+}

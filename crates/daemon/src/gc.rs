@@ -1,0 +1,85 @@
+//! Retention: what ended too long ago, or does not fit into the quota, is removed; oldest end first.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use pinfold_api::types::{GcAnswer, GcRequest};
+use pinfold_model::admission::{Ended, Limits, to_remove};
+use pinfold_model::id::ProcessId;
+use pinfold_model::units::parse_duration;
+use pinfold_store::index::Change;
+use pinfold_store::retention::remove_process;
+
+use crate::clock::now;
+use crate::keepers;
+use crate::refusal::Refusal;
+use crate::registry::lock;
+use crate::service::{Core, blocking};
+
+/// How often the store is looked over, and idle keepers are sent home.
+const EVERY: Duration = Duration::from_secs(30);
+
+impl Core {
+    pub(crate) async fn gc(self: &Arc<Self>, request: GcRequest) -> Result<GcAnswer, Refusal> {
+        let mut limits = self.config.limits.clone();
+        if let Some(age) = &request.older_than {
+            limits.retention = parse_duration(&age.text())?;
+        }
+        self.collect(limits, request.dry_run).await
+    }
+
+    async fn collect(self: &Arc<Self>, limits: Limits, dry_run: bool) -> Result<GcAnswer, Refusal> {
+        let at = now();
+        let rows = self.query(|queries| queries.ended()).await?;
+        let bytes_of: std::collections::HashMap<ProcessId, u64> =
+            rows.iter().map(|(id, _, bytes)| (id.clone(), *bytes)).collect();
+        let ended = rows.into_iter().map(|(id, end, bytes)| Ended { id, age: at.since(end), bytes }).collect();
+        let live = self.registry.live().iter().map(|entry| entry.state.borrow().output_bytes).sum();
+        let chosen = to_remove(&limits, ended, live);
+        let freed_bytes = chosen.iter().filter_map(|id| bytes_of.get(id)).sum();
+        let removed = chosen.iter().map(ProcessId::to_string).collect();
+        if !dry_run {
+            self.remove(chosen).await?;
+        }
+        Ok(GcAnswer { removed, freed_bytes, dry_run })
+    }
+
+    async fn remove(self: &Arc<Self>, chosen: Vec<ProcessId>) -> Result<(), Refusal> {
+        let core = Arc::clone(self);
+        let gone: Vec<ProcessId> = blocking(move || {
+            let remove = |id: &ProcessId| match remove_process(&core.home, id) {
+                Ok(()) => true,
+                Err(error) => {
+                    tracing::warn!(process = %id, %error, "cannot remove an ended process");
+                    false
+                }
+            };
+            chosen.into_iter().filter(remove).collect()
+        })
+        .await?;
+        for id in &gone {
+            if let Some(entry) = self.registry.get(id) {
+                self.registry.remove(&entry);
+            }
+        }
+        self.ledger.apply(gone.into_iter().map(Change::Forget).collect()).await;
+        self.ledger.flush().await;
+        Ok(())
+    }
+}
+
+/// Looks over the store and the keepers from time to time, until shutdown.
+pub(crate) async fn tend(core: Arc<Core>) {
+    let mut shutdown = core.shutdown.subscribe();
+    loop {
+        let rest = tokio::time::timeout(EVERY, shutdown.wait_for(|shutdown| *shutdown));
+        if rest.await.is_ok() {
+            return;
+        }
+        keepers::shrink(&core).await;
+        lock(&core.unreadable).retain(|unreadable| core.home.processes().join(&unreadable.id).exists());
+        if let Err(refusal) = core.collect(core.config.limits.clone(), false).await {
+            tracing::warn!(error = %refusal.0, "retention failed");
+        }
+    }
+}

@@ -1,0 +1,315 @@
+//! The HTTP face: who is asking, what is asked, and the answer. Handlers parse, call `service`, and render.
+//!
+//! Bounds (D4): bodies [`BODY_MOST`], headers by hyper's defaults and [`HEADER_TIME`], connections by the
+//! descriptor limit. Only the daemon's own user and root may speak.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use axum::body::{Body, to_bytes};
+use axum::extract::{FromRequest, FromRequestParts, Path, Request, State};
+use axum::http::request::Parts;
+use axum::http::{HeaderName, HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use axum::{Json, Router};
+use hyper::server::conn::http1;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::service::TowerToHyperService;
+use pinfold_api::error::ErrorCode;
+use pinfold_api::types::{
+    EventsQuery, GcRequest, Health, ListQuery, OutputQuery, ShutdownAnswer, ShutdownRequest, SignalRequest,
+    StartRequest, StopRequest, WaitManyRequest, WaitQuery,
+};
+use pinfold_os::socket;
+use serde::de::DeserializeOwned;
+use tokio::net::{UnixListener, UnixStream};
+
+use crate::clock::rfc3339;
+use crate::metrics;
+use crate::output::RawPage;
+use crate::refusal::Refusal;
+use crate::registry::lock;
+use crate::service::Core;
+
+/// A command of megabytes and a large environment fit.
+const BODY_MOST: usize = 8 << 20;
+/// A client that does not finish its headers within this time is cut off.
+const HEADER_TIME: Duration = Duration::from_secs(30);
+
+type Shared = State<Arc<Core>>;
+type Answer<T> = Result<T, Refusal>;
+
+/// Every route.
+pub(crate) fn routes(core: Arc<Core>) -> Router {
+    Router::new()
+        .route("/v1/processes", post(start).get(list))
+        .route("/v1/processes/{id}", get(show))
+        .route("/v1/processes/{id}/output", get(output))
+        .route("/v1/processes/{id}/wait", get(wait))
+        .route("/v1/processes/{id}/stop", post(stop))
+        .route("/v1/processes/{id}/signal", post(signal))
+        .route("/v1/processes/{id}/pause", post(pause))
+        .route("/v1/processes/{id}/resume", post(resume))
+        .route("/v1/wait", post(wait_many))
+        .route("/v1/events", get(events))
+        .route("/v1/gc", post(gc))
+        .route("/v1/shutdown", post(shutdown))
+        .route("/healthz", get(health))
+        .route("/metrics", get(show_metrics))
+        .route("/openapi.json", get(openapi))
+        .fallback(no_route)
+        .method_not_allowed_fallback(no_method)
+        .with_state(core)
+}
+
+/// Accepts connections until shutdown.
+pub(crate) async fn serve(core: Arc<Core>, listener: UnixListener) {
+    let router = routes(Arc::clone(&core));
+    let mut shutdown = core.shutdown.subscribe();
+    loop {
+        tokio::select! {
+            accepted = listener.accept() => match accepted {
+                Ok((stream, _)) => {
+                    tokio::spawn(serve_connection(Arc::clone(&core), router.clone(), stream));
+                }
+                // Out of descriptors, most likely: give those that are open a moment to close.
+                Err(error) => {
+                    tracing::error!(%error, "cannot accept a connection");
+                    tokio::time::sleep(Duration::from_millis(50)).await;
+                }
+            },
+            _ = shutdown.wait_for(|shutdown| *shutdown) => return,
+        }
+    }
+}
+
+async fn serve_connection(core: Arc<Core>, router: Router, stream: UnixStream) {
+    use std::os::fd::AsFd;
+    let own = socket::own_uid();
+    match socket::peer_uid(stream.as_fd()) {
+        Ok(uid) if uid == own || uid == 0 => {}
+        Ok(uid) => return tracing::warn!(uid, "another user's connection is refused"),
+        Err(error) => return tracing::warn!(%error, "a connection without credentials is refused"),
+    }
+    let service = TowerToHyperService::new(router);
+    let mut builder = http1::Builder::new();
+    builder.timer(TokioTimer::new()).header_read_timeout(HEADER_TIME);
+    let connection = builder.serve_connection(TokioIo::new(stream), service);
+    let mut connection = std::pin::pin!(connection);
+    let mut shutdown = core.shutdown.subscribe();
+    // A client that breaks off is its own business.
+    tokio::select! {
+        _ = connection.as_mut() => return,
+        _ = shutdown.wait_for(|shutdown| *shutdown) => connection.as_mut().graceful_shutdown(),
+    }
+    let _ = tokio::time::timeout(Duration::from_secs(1), connection).await;
+}
+
+async fn start(State(core): Shared, Input(request): Input<StartRequest>) -> Answer<Response> {
+    let started = core.start(request).await?;
+    let status = if started.created { StatusCode::CREATED } else { StatusCode::OK };
+    Ok((status, Json(started)).into_response())
+}
+
+async fn list(State(core): Shared, Params(query): Params<ListQuery>) -> Answer<impl IntoResponse> {
+    core.list(query).await.map(Json)
+}
+
+async fn show(State(core): Shared, Path(id): Path<String>) -> Answer<impl IntoResponse> {
+    let found = core.find(&id).await?;
+    core.record(&found).await.map(Json)
+}
+
+async fn output(State(core): Shared, Path(id): Path<String>, Params(query): Params<OutputQuery>) -> Answer<Response> {
+    let found = core.find(&id).await?;
+    match query.format.as_deref() {
+        Some("raw") => Ok(raw_response(core.raw_output(&found, &query).await?)),
+        _ => Ok(Json(core.output(&found, &query).await?).into_response()),
+    }
+}
+
+/// The bytes as they are, their accounts in headers.
+fn raw_response(RawPage { piece, state }: RawPage) -> Response {
+    let history = &state.history;
+    let exited = history.exit.is_some() || history.status().is_over();
+    let closed = history.closed_at.is_some() || history.status().is_over();
+    let mut facts = vec![
+        ("pinfold-cursor", piece.at.to_string()),
+        ("pinfold-next-cursor", piece.next.to_string()),
+        ("pinfold-end", piece.end.to_string()),
+        ("pinfold-exited", exited.to_string()),
+        ("pinfold-closed", closed.to_string()),
+        ("pinfold-status", history.status().name().to_owned()),
+    ];
+    if let Some(gap) = &piece.gap {
+        facts.push(("pinfold-gap-from", gap.start.to_string()));
+        facts.push(("pinfold-gap-to", gap.end.to_string()));
+    }
+    let mut response = Response::new(Body::from(piece.bytes));
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/octet-stream"));
+    for (name, value) in facts {
+        if let Ok(value) = HeaderValue::from_str(&value) {
+            headers.insert(HeaderName::from_static(name), value);
+        }
+    }
+    response
+}
+
+async fn wait(
+    State(core): Shared,
+    Path(id): Path<String>,
+    Params(query): Params<WaitQuery>,
+) -> Answer<impl IntoResponse> {
+    let found = core.find(&id).await?;
+    core.wait(found, query).await.map(Json)
+}
+
+async fn wait_many(State(core): Shared, Input(request): Input<WaitManyRequest>) -> Answer<impl IntoResponse> {
+    core.wait_many(request).await.map(Json)
+}
+
+async fn stop(
+    State(core): Shared,
+    Path(id): Path<String>,
+    MaybeInput(request): MaybeInput<StopRequest>,
+) -> Answer<impl IntoResponse> {
+    let found = core.find(&id).await?;
+    core.stop(found, request).await.map(Json)
+}
+
+async fn signal(
+    State(core): Shared,
+    Path(id): Path<String>,
+    Input(request): Input<SignalRequest>,
+) -> Answer<impl IntoResponse> {
+    let found = core.find(&id).await?;
+    core.signal(found, request).await.map(Json)
+}
+
+async fn pause(State(core): Shared, Path(id): Path<String>) -> Answer<impl IntoResponse> {
+    let found = core.find(&id).await?;
+    core.pause(found).await.map(Json)
+}
+
+async fn resume(State(core): Shared, Path(id): Path<String>) -> Answer<impl IntoResponse> {
+    let found = core.find(&id).await?;
+    core.resume(found).await.map(Json)
+}
+
+async fn events(State(core): Shared, Params(query): Params<EventsQuery>, request: Request) -> Answer<Response> {
+    let accept = request.headers().get(header::ACCEPT).and_then(|accept| accept.to_str().ok());
+    if accept.is_some_and(|accept| accept.contains("text/event-stream")) {
+        return Ok(core.event_stream(query).await?.into_response());
+    }
+    Ok(Json(core.events(query).await?).into_response())
+}
+
+async fn gc(State(core): Shared, MaybeInput(request): MaybeInput<GcRequest>) -> Answer<impl IntoResponse> {
+    core.gc(request).await.map(Json)
+}
+
+async fn shutdown(State(core): Shared, MaybeInput(request): MaybeInput<ShutdownRequest>) -> Answer<impl IntoResponse> {
+    let (stopped, survivors) = match request.stop_processes {
+        true => core.stop_all("daemon stop").await,
+        false => (0, vec![]),
+    };
+    let left_running = core.registry.live_count() as u64;
+    core.ledger.flush().await;
+    core.shutdown.send_replace(true);
+    Ok(Json(ShutdownAnswer { stopped, left_running, survivors }))
+}
+
+async fn health(State(core): Shared) -> impl IntoResponse {
+    let unreadable = lock(&core.unreadable).clone();
+    let troubles = unreadable.iter().map(|one| format!("process {} cannot be read: {}", one.id, one.reason));
+    Json(Health {
+        status: "ok".to_owned(),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        pid: std::process::id(),
+        home: core.home.root().to_string_lossy().into_owned(),
+        socket: core.home.socket().to_string_lossy().into_owned(),
+        started_at: rfc3339(core.started_at),
+        live: core.registry.live_count() as u64,
+        containment: if core.no_cgroup.is_none() { "cgroup" } else { "subreaper" }.to_owned(),
+        no_cgroup: core.no_cgroup.clone(),
+        troubles: troubles.collect(),
+    })
+}
+
+async fn show_metrics(State(core): Shared) -> impl IntoResponse {
+    ([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], metrics::render(&core))
+}
+
+async fn openapi() -> impl IntoResponse {
+    Json(pinfold_api::openapi::document())
+}
+
+async fn no_route(request: Request) -> Refusal {
+    let message = format!("there is no {} {}: see /openapi.json", request.method(), request.uri().path());
+    Refusal::new(ErrorCode::NoSuchRoute, message)
+}
+
+async fn no_method(request: Request) -> Refusal {
+    let message = format!("{} does not take {}: see /openapi.json", request.uri().path(), request.method());
+    Refusal::new(ErrorCode::NoSuchRoute, message)
+}
+
+/// A JSON body, with errors that say what is wrong with it.
+struct Input<T>(T);
+
+/// A JSON body that may be left out.
+struct MaybeInput<T>(T);
+
+/// A query string, with errors that say what is wrong with it.
+struct Params<T>(T);
+
+async fn body(request: Request, core: &Core) -> Result<axum::body::Bytes, Refusal> {
+    core.metrics.requests.fetch_add(1, Ordering::Relaxed);
+    let too_large = |_| {
+        let message = format!("the body is larger than {BODY_MOST} bytes: put a long script into a file");
+        Refusal::new(ErrorCode::BodyTooLarge, message)
+    };
+    to_bytes(request.into_body(), BODY_MOST).await.map_err(too_large)
+}
+
+fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Refusal> {
+    serde_json::from_slice(bytes).map_err(|error| {
+        let message = format!("the body is not what this route takes: {error}: see /openapi.json");
+        Refusal::new(ErrorCode::InvalidJson, message)
+    })
+}
+
+impl<T: DeserializeOwned> FromRequest<Arc<Core>> for Input<T> {
+    type Rejection = Refusal;
+
+    async fn from_request(request: Request, core: &Arc<Core>) -> Result<Self, Refusal> {
+        parse(&body(request, core).await?).map(Self)
+    }
+}
+
+impl<T: DeserializeOwned + Default> FromRequest<Arc<Core>> for MaybeInput<T> {
+    type Rejection = Refusal;
+
+    async fn from_request(request: Request, core: &Arc<Core>) -> Result<Self, Refusal> {
+        let bytes = body(request, core).await?;
+        if bytes.iter().all(u8::is_ascii_whitespace) { Ok(Self(T::default())) } else { parse(&bytes).map(Self) }
+    }
+}
+
+impl<T: DeserializeOwned> FromRequestParts<Arc<Core>> for Params<T> {
+    type Rejection = Refusal;
+
+    async fn from_request_parts(parts: &mut Parts, core: &Arc<Core>) -> Result<Self, Refusal> {
+        core.metrics.requests.fetch_add(1, Ordering::Relaxed);
+        match axum::extract::Query::<T>::try_from_uri(&parts.uri) {
+            Ok(query) => Ok(Self(query.0)),
+            Err(rejection) => {
+                let reason = std::error::Error::source(&rejection).map_or(rejection.to_string(), |e| e.to_string());
+                Err(Refusal::invalid(format!("the query is not what this route takes: {reason}: see /openapi.json")))
+            }
+        }
+    }
+}

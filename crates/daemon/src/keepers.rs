@@ -1,0 +1,209 @@
+//! Keepers: the nursery that forks them, the idle ones that wait for work, and what their messages mean.
+//!
+//! A keeper whose process is over takes the next one (K4), so a busy daemon forks nobody. Idle ones have the
+//! next process's directory made ahead. When the last idle one is taken, another is forked a moment later,
+//! not at once: it would compete with the command that is starting.
+
+use std::collections::VecDeque;
+use std::io::Write;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixStream as StdUnixStream;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use pinfold_model::link::{FromKeeper, NurserySetup, ToKeeper, VERSION, encode};
+use pinfold_os::socket;
+
+use crate::link::{ANSWER, Incoming, Link};
+use crate::registry::lock;
+use crate::service::Core;
+
+/// Idle keepers beyond this are sent home.
+const IDLE_MOST: usize = 16;
+/// Idle keepers that stay when nothing happens.
+const IDLE_LEAST: usize = 2;
+/// How long after the last idle keeper was taken another is forked.
+const REFILL_AFTER: Duration = Duration::from_millis(200);
+
+#[derive(Debug)]
+pub(crate) struct Keepers {
+    program: PathBuf,
+    setup: NurserySetup,
+    nursery: Mutex<Option<Nursery>>,
+    idle: Mutex<VecDeque<Arc<Link>>>,
+}
+
+/// The running nursery and our end of its socket.
+#[derive(Debug)]
+struct Nursery {
+    child: Child,
+    socket: StdUnixStream,
+}
+
+impl Drop for Nursery {
+    fn drop(&mut self) {
+        // Closing our end lets it end by itself; it has nothing to lose.
+        let _ = self.socket.shutdown(std::net::Shutdown::Both);
+        let _ = self.child.wait();
+    }
+}
+
+impl Keepers {
+    pub(crate) fn new(program: PathBuf, setup: NurserySetup) -> Self {
+        Self { program, setup, nursery: Mutex::new(None), idle: Mutex::default() }
+    }
+
+    pub(crate) fn idle_count(&self) -> usize {
+        lock(&self.idle).len()
+    }
+
+    /// Asks the nursery for a keeper; starts the nursery if there is none.
+    fn fork(&self) -> std::io::Result<OwnedFd> {
+        let mut nursery = lock(&self.nursery);
+        for _ in 0..2 {
+            if nursery.is_none() {
+                *nursery = Some(self.start_nursery()?);
+            }
+            let (ours, theirs) = socket::pair()?;
+            let sent = nursery.as_ref().map(|nursery| socket::send_fd(nursery.socket.as_fd(), theirs.as_fd()));
+            match sent {
+                Some(Ok(())) => return Ok(ours),
+                // It was killed: the next round starts another.
+                _ => *nursery = None,
+            }
+        }
+        Err(std::io::Error::other("the nursery does not stay alive"))
+    }
+
+    fn start_nursery(&self) -> std::io::Result<Nursery> {
+        let (ours, theirs) = StdUnixStream::pair()?;
+        let child = Command::new(&self.program)
+            .arg("nursery")
+            .stdin(Stdio::from(OwnedFd::from(theirs)))
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .current_dir("/")
+            .spawn()?;
+        let nursery = Nursery { child, socket: ours };
+        (&nursery.socket).write_all(&encode(&self.setup))?;
+        Ok(nursery)
+    }
+}
+
+/// A keeper with nothing to keep: an idle one, or a new one.
+pub(crate) async fn take(core: &Arc<Core>) -> Result<Arc<Link>, String> {
+    loop {
+        let idle = lock(&core.keepers.idle).pop_front();
+        match idle {
+            Some(link) if link.is_gone() => {}
+            Some(link) => {
+                if core.keepers.idle_count() == 0 {
+                    refill_later(core);
+                }
+                return Ok(link);
+            }
+            None => break,
+        }
+    }
+    refill_later(core);
+    fork_one(core).await
+}
+
+async fn fork_one(core: &Arc<Core>) -> Result<Arc<Link>, String> {
+    let socket = core.keepers.fork().map_err(|error| format!("cannot fork a keeper: {error}"))?;
+    let (link, incoming) = Link::new(socket).map_err(|error| error.to_string())?;
+    tokio::spawn(serve(Arc::clone(core), Arc::clone(&link), incoming));
+    match link.greeted(ANSWER).await {
+        Ok(_) => Ok(link),
+        Err(error) => Err(format!("a new keeper failed: {error}")),
+    }
+}
+
+fn refill_later(core: &Arc<Core>) {
+    let core = Arc::clone(core);
+    tokio::spawn(async move {
+        tokio::time::sleep(REFILL_AFTER).await;
+        refill(&core).await;
+    });
+}
+
+/// Forks idle keepers up to the least number.
+pub(crate) async fn refill(core: &Arc<Core>) {
+    while core.keepers.idle_count() < IDLE_LEAST && !core.is_shutting_down() {
+        match fork_one(core).await {
+            Ok(link) => give_back(core, link).await,
+            Err(error) => return tracing::warn!(%error, "no keeper in reserve"),
+        }
+    }
+}
+
+/// Sends surplus idle keepers home.
+pub(crate) async fn shrink(core: &Arc<Core>) {
+    loop {
+        let surplus = {
+            let mut idle = lock(&core.keepers.idle);
+            idle.retain(|link| !link.is_gone());
+            if idle.len() <= IDLE_LEAST { None } else { idle.pop_back() }
+        };
+        match surplus {
+            Some(link) => drop(link.tell(&ToKeeper::Retire).await),
+            None => return,
+        }
+    }
+}
+
+/// A keeper has nothing to keep: it waits for the next process, whose directory it makes ahead.
+pub(crate) async fn give_back(core: &Arc<Core>, link: Arc<Link>) {
+    if core.keepers.idle_count() >= IDLE_MOST || core.is_shutting_down() {
+        let _ = link.tell(&ToKeeper::Retire).await;
+        return;
+    }
+    let id = lock(&core.ids).next();
+    if let Ok(id) = id
+        && link.tell(&ToKeeper::Prepare { id: id.clone() }).await.is_ok()
+    {
+        link.set_prepared(id);
+    }
+    lock(&core.keepers.idle).push_back(link);
+}
+
+/// A link's task: every message in order, then the keeper's end.
+pub(crate) async fn serve(core: Arc<Core>, link: Arc<Link>, mut incoming: Incoming) {
+    while let Some(message) = incoming.next().await {
+        match message {
+            FromKeeper::Hello { version, keeper, kept } => {
+                if version > VERSION {
+                    tracing::error!(version, "a keeper of a newer pinfold: left alone");
+                    break;
+                }
+                if let Some(kept) = kept {
+                    core.adopt(&link, *kept).await;
+                }
+                link.said_hello(keeper);
+            }
+            FromKeeper::Fact { id, fact } => match link.entry().filter(|entry| entry.id == id) {
+                Some(entry) => core.note_fact(&entry, fact).await,
+                None => tracing::warn!(%id, "a fact of a process that is not this keeper's"),
+            },
+            FromKeeper::Refused { id, error } => core.note_refused(&link, &id, error),
+            FromKeeper::Output { bytes, .. } => {
+                if let Some(entry) = link.entry() {
+                    entry.state.send_modify(|state| state.output_bytes = state.output_bytes.max(bytes));
+                }
+            }
+            FromKeeper::Stopped { request, .. } | FromKeeper::Signaled { request, .. } => {
+                link.answer(request, message);
+            }
+            FromKeeper::Idle => {
+                link.release();
+                give_back(&core, Arc::clone(&link)).await;
+            }
+        }
+    }
+    link.went();
+    if let Some(entry) = link.release() {
+        core.keeper_went(entry).await;
+    }
+}

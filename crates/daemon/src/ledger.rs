@@ -1,0 +1,128 @@
+//! The one writer of the index: a thread behind a bounded queue that commits bursts together.
+//!
+//! Nothing on the way from a request to its answer waits for it; the process directories are the truth, and
+//! recovery writes what a crash kept from being written here. Events are shown when they are committed (D3).
+
+use std::time::Duration;
+
+use pinfold_store::index::{Change, Index, IndexError};
+use tokio::sync::{mpsc, oneshot, watch};
+
+/// Changes that may wait. A full queue slows the links' tasks, and nobody else.
+const QUEUE: usize = 4096;
+/// How long the first change of a burst waits for others.
+const BURST: Duration = Duration::from_millis(3);
+/// Changes committed together at most.
+const TOGETHER: usize = 1024;
+/// How often a refused commit is tried again before its changes are left to the next recovery.
+const TRIES: u32 = 5;
+/// Events are pruned after so many commits.
+const PRUNE_EVERY: u32 = 1000;
+
+#[derive(Debug)]
+enum Message {
+    Apply(Vec<Change>),
+    Flush(oneshot::Sender<()>),
+}
+
+/// The way to the writer.
+#[derive(Clone, Debug)]
+pub(crate) struct Ledger {
+    queue: mpsc::Sender<Message>,
+    /// The number of the latest committed event.
+    pub(crate) last_event: watch::Receiver<u64>,
+}
+
+impl Ledger {
+    /// Starts the writer.
+    pub(crate) fn start(index: Index, keep_events: u64) -> Result<Self, IndexError> {
+        let (queue, messages) = mpsc::channel(QUEUE);
+        let (announce, last_event) = watch::channel(index.last_seq()?);
+        let writer = Writer { index, announce, keep_events, commits: 0 };
+        let spawned = std::thread::Builder::new().name("ledger".into()).spawn(move || writer.run(messages));
+        spawned.map_err(|source| IndexError::Io { path: "ledger".into(), source })?;
+        Ok(Self { queue, last_event })
+    }
+
+    /// Hands over changes; they are committed soon.
+    pub(crate) async fn apply(&self, changes: Vec<Change>) {
+        let _ = self.queue.send(Message::Apply(changes)).await;
+    }
+
+    /// Returns when all that was handed over is committed.
+    pub(crate) async fn flush(&self) {
+        let (done, wait) = oneshot::channel();
+        if self.queue.send(Message::Flush(done)).await.is_ok() {
+            let _ = wait.await;
+        }
+    }
+}
+
+struct Writer {
+    index: Index,
+    announce: watch::Sender<u64>,
+    keep_events: u64,
+    commits: u32,
+}
+
+impl Writer {
+    fn run(mut self, mut messages: mpsc::Receiver<Message>) {
+        while let Some(first) = messages.blocking_recv() {
+            if matches!(first, Message::Apply(_)) && messages.is_empty() {
+                std::thread::sleep(BURST);
+            }
+            let (mut changes, mut flushes) = (Vec::new(), Vec::new());
+            let mut next = Some(first);
+            while let Some(message) = next {
+                match message {
+                    Message::Apply(more) => changes.extend(more),
+                    Message::Flush(done) => flushes.push(done),
+                }
+                next = if changes.len() < TOGETHER { messages.try_recv().ok() } else { None };
+            }
+            self.commit(&changes);
+            for done in flushes {
+                let _ = done.send(());
+            }
+        }
+    }
+
+    fn commit(&mut self, changes: &[Change]) {
+        if changes.is_empty() {
+            return;
+        }
+        for attempt in 1..=TRIES {
+            match self.index.apply(changes) {
+                Ok(events) => return self.committed(events.last().map(|event| event.seq)),
+                // A key taken twice spoils the batch, not its neighbours.
+                Err(IndexError::KeyTaken { .. }) => return self.commit_apart(changes),
+                Err(error) => {
+                    tracing::error!(%error, attempt, "the index refused a commit");
+                    std::thread::sleep(Duration::from_millis(100) * attempt);
+                }
+            }
+        }
+        tracing::error!(changes = changes.len(), "left to the next start, which reads the process directories");
+    }
+
+    fn commit_apart(&mut self, changes: &[Change]) {
+        for change in changes {
+            match self.index.apply(std::slice::from_ref(change)) {
+                Ok(events) => self.committed(events.last().map(|event| event.seq)),
+                Err(error) => tracing::error!(%error, "the index refused a change"),
+            }
+        }
+    }
+
+    fn committed(&mut self, last: Option<u64>) {
+        if let Some(seq) = last {
+            self.announce.send_if_modified(|known| std::mem::replace(known, seq.max(*known)) != seq);
+        }
+        self.commits += 1;
+        if self.commits % PRUNE_EVERY == 0
+            && let Err(error) = self.index.prune_events(self.keep_events)
+        {
+            tracing::warn!(%error, "cannot prune the event log");
+        }
+    }
+}

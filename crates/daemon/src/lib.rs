@@ -1,0 +1,35 @@
+//! The daemon: admission, views, waits, events, re-attachment. Owns no process: each has its keeper.
+//!
+//! Invariants that live here, each with a test of its name:
+//! - D1 an acknowledged start survives the daemon: the answer comes after the keeper's record.
+//! - D2 one idempotency key, one process.
+//! - D3 nothing is announced before it is durable: waits end on facts that the keeper has written, events are
+//!   shown when the index has committed them.
+//! - D4 every wait, list, body and queue has a bound.
+//!
+//! `run` composes it; `service` is what the routes call; `registry` holds what lives, `ledger` writes the
+//! index, `keepers` has the nursery and the links, `recovery` takes up what an earlier daemon left.
+
+mod clock;
+pub mod config;
+pub mod doctor;
+mod events;
+mod gc;
+mod http;
+mod keepers;
+mod ledger;
+mod link;
+mod list;
+mod log;
+mod metrics;
+mod output;
+mod recovery;
+mod refusal;
+mod registry;
+mod render;
+mod run;
+mod service;
+mod start;
+mod wait;
+
+pub use run::{Options, Ready, RunError, run};

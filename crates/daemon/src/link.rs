@@ -1,0 +1,185 @@
+//! The daemon's end of one keeper: requests out, facts in.
+
+use std::collections::HashMap;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream as StdUnixStream;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock};
+use std::time::Duration;
+
+use pinfold_model::id::ProcessId;
+use pinfold_model::link::{Decoder, FromKeeper, KeeperIdentity, ToKeeper, encode};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::UnixStream;
+use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::sync::{oneshot, watch};
+
+use crate::registry::{Entry, lock};
+
+/// How long a keeper may take to answer what it answers at once.
+pub(crate) const ANSWER: Duration = Duration::from_secs(10);
+
+/// A connected keeper.
+#[derive(Debug)]
+pub(crate) struct Link {
+    writer: tokio::sync::Mutex<OwnedWriteHalf>,
+    /// Known from its hello on.
+    pub(crate) identity: OnceLock<KeeperIdentity>,
+    /// Whether it has said hello, and whether it is gone.
+    presence: watch::Sender<Presence>,
+    /// Whoever waits for the answer to a request, by its number.
+    requests: Mutex<HashMap<u64, oneshot::Sender<FromKeeper>>>,
+    next_request: AtomicU64,
+    /// The process it keeps.
+    entry: Mutex<Option<Arc<Entry>>>,
+    /// The id of the directory it has made ahead.
+    prepared: Mutex<Option<ProcessId>>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Presence {
+    Silent,
+    Here,
+    Gone,
+}
+
+/// The receiving end of a link, for its task.
+#[derive(Debug)]
+pub(crate) struct Incoming {
+    reader: OwnedReadHalf,
+    decoder: Decoder,
+}
+
+/// Why a request to a keeper has no answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum NoAnswer {
+    #[error("the keeper is gone")]
+    Gone,
+    #[error("the keeper does not answer (is it stopped?)")]
+    Silent,
+}
+
+impl Link {
+    pub(crate) fn new(socket: OwnedFd) -> io::Result<(Arc<Self>, Incoming)> {
+        let stream = StdUnixStream::from(socket);
+        stream.set_nonblocking(true)?;
+        let (reader, writer) = UnixStream::from_std(stream)?.into_split();
+        let link = Arc::new(Self {
+            writer: tokio::sync::Mutex::new(writer),
+            identity: OnceLock::new(),
+            presence: watch::Sender::new(Presence::Silent),
+            requests: Mutex::default(),
+            next_request: AtomicU64::new(1),
+            entry: Mutex::new(None),
+            prepared: Mutex::new(None),
+        });
+        Ok((link, Incoming { reader, decoder: Decoder::default() }))
+    }
+
+    pub(crate) fn entry(&self) -> Option<Arc<Entry>> {
+        lock(&self.entry).clone()
+    }
+
+    /// Binds keeper and process to each other.
+    pub(crate) fn keep(self: &Arc<Self>, entry: &Arc<Entry>) {
+        *lock(&self.entry) = Some(Arc::clone(entry));
+        entry.set_link(Some(Arc::clone(self)));
+    }
+
+    /// Frees keeper and process from each other.
+    pub(crate) fn release(&self) -> Option<Arc<Entry>> {
+        let entry = lock(&self.entry).take();
+        if let Some(entry) = &entry {
+            entry.set_link(None);
+        }
+        entry
+    }
+
+    pub(crate) fn take_prepared(&self) -> Option<ProcessId> {
+        lock(&self.prepared).take()
+    }
+
+    pub(crate) fn set_prepared(&self, id: ProcessId) {
+        *lock(&self.prepared) = Some(id);
+    }
+
+    pub(crate) async fn tell(&self, message: &ToKeeper) -> Result<(), NoAnswer> {
+        self.writer.lock().await.write_all(&encode(message)).await.map_err(|_| NoAnswer::Gone)
+    }
+
+    /// Sends a request and waits for its answer.
+    pub(crate) async fn ask(
+        &self,
+        within: Duration,
+        message: impl FnOnce(u64) -> ToKeeper,
+    ) -> Result<FromKeeper, NoAnswer> {
+        let request = self.next_request.fetch_add(1, Ordering::Relaxed);
+        let (answer, wait) = oneshot::channel();
+        lock(&self.requests).insert(request, answer);
+        let forget = || drop(lock(&self.requests).remove(&request));
+        if let Err(gone) = self.tell(&message(request)).await {
+            forget();
+            return Err(gone);
+        }
+        match tokio::time::timeout(within, wait).await {
+            Ok(Ok(answer)) => Ok(answer),
+            Ok(Err(_)) => Err(NoAnswer::Gone),
+            Err(_) => {
+                forget();
+                Err(NoAnswer::Silent)
+            }
+        }
+    }
+
+    /// Gives an answer to whoever asked.
+    pub(crate) fn answer(&self, request: u64, answer: FromKeeper) {
+        if let Some(waiting) = lock(&self.requests).remove(&request) {
+            let _ = waiting.send(answer);
+        }
+    }
+
+    pub(crate) fn said_hello(&self, identity: KeeperIdentity) {
+        let _ = self.identity.set(identity);
+        self.presence.send_replace(Presence::Here);
+    }
+
+    /// The keeper ended: whoever waits for it learns so.
+    pub(crate) fn went(&self) {
+        lock(&self.requests).clear();
+        self.presence.send_replace(Presence::Gone);
+    }
+
+    pub(crate) fn is_gone(&self) -> bool {
+        *self.presence.borrow() == Presence::Gone
+    }
+
+    /// Waits for the hello.
+    pub(crate) async fn greeted(&self, within: Duration) -> Result<KeeperIdentity, NoAnswer> {
+        let mut presence = self.presence.subscribe();
+        let change = presence.wait_for(|presence| *presence != Presence::Silent);
+        tokio::time::timeout(within, change).await.map_err(|_| NoAnswer::Silent)?.map_err(|_| NoAnswer::Gone)?;
+        self.identity.get().cloned().ok_or(NoAnswer::Gone)
+    }
+}
+
+impl Incoming {
+    /// The next message; `None` when the keeper is gone or talks nonsense.
+    pub(crate) async fn next(&mut self) -> Option<FromKeeper> {
+        loop {
+            match self.decoder.try_next() {
+                Ok(Some(message)) => return Some(message),
+                Ok(None) => {}
+                Err(error) => {
+                    tracing::error!(%error, "a keeper sent nonsense");
+                    return None;
+                }
+            }
+            let mut buffer = [0; 8 * 1024];
+            match self.reader.read(&mut buffer).await {
+                Ok(0) | Err(_) => return None,
+                Ok(count) => self.decoder.extend(&buffer[..count]),
+            }
+        }
+    }
+}

@@ -1,0 +1,177 @@
+//! Lists: live processes first, then the ended ones, newest first, in pages that neither skip nor repeat.
+
+use std::sync::Arc;
+
+use pinfold_api::types::{ListQuery, ProcessList};
+use pinfold_model::facts::Status;
+use pinfold_model::id::ProcessId;
+use pinfold_model::spec::check_name;
+use pinfold_model::units::Moment;
+use pinfold_store::queries::Filter;
+
+use crate::refusal::Refusal;
+use crate::registry::{Entry, State, lock};
+use crate::render::{self, Look};
+use crate::service::{Core, blocking};
+
+const LIMIT: u32 = 50;
+const LIMIT_MOST: u32 = 500;
+
+/// Where a page begins.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Place {
+    Live(Option<(Moment, ProcessId)>),
+    Ended(Option<(Moment, ProcessId)>),
+}
+
+impl Core {
+    pub(crate) async fn list(self: &Arc<Self>, query: ListQuery) -> Result<ProcessList, Refusal> {
+        let limit = query.limit.unwrap_or(LIMIT).clamp(1, LIMIT_MOST) as usize;
+        let filter = parse_filter(&query)?;
+        let place = query.page.as_deref().map_or(Ok(Place::Live(None)), parse_place)?;
+        let mut states = Vec::new();
+        let mut last = None;
+        if let Place::Live(before) = &place {
+            self.registry.live_before(before.clone(), |entry| {
+                if !fits(entry, &filter) {
+                    return true;
+                }
+                if states.len() == limit {
+                    last = states.last().map(|state: &State| Place::Live(Some(key(state))));
+                    return false;
+                }
+                states.push(entry.snapshot());
+                true
+            });
+        }
+        let (total_ended, ended) = self.ended(&filter, &place, limit - states.len()).await?;
+        let room = limit - states.len();
+        if last.is_none() && ended.len() > room {
+            last = Some(match ended.get(room.wrapping_sub(1)) {
+                Some(state) => Place::Ended(Some(key(state))),
+                None => Place::Ended(None),
+            });
+        }
+        states.extend(ended.into_iter().take(room));
+        let total = total_ended + self.count_live(&filter);
+        let core = Arc::clone(self);
+        let processes = blocking(move || states.iter().map(|state| core.show(state)).collect()).await?;
+        let unreadable = lock(&self.unreadable).clone();
+        Ok(ProcessList { processes, total, next: last.map(|place| render_place(&place)), unreadable })
+    }
+
+    /// How many ended processes fit, and one more than `room` of them from the place on.
+    async fn ended(
+        self: &Arc<Self>,
+        filter: &Filter,
+        place: &Place,
+        room: usize,
+    ) -> Result<(u64, Vec<State>), Refusal> {
+        if !filter.statuses.is_empty() && !filter.statuses.iter().any(|status| status.is_over()) {
+            return Ok((0, vec![]));
+        }
+        let filter = filter.clone();
+        let before = match place {
+            Place::Live(_) => None,
+            Place::Ended(before) => before.clone(),
+        };
+        let asked = self.query(move |queries| Ok((queries.count(&filter)?, queries.list(&filter, before, room + 1)?)));
+        let (total, histories) = asked.await?;
+        Ok((total, histories.into_iter().map(|history| Entry::new(history).snapshot()).collect()))
+    }
+
+    fn count_live(&self, filter: &Filter) -> u64 {
+        if *filter == Filter::default() {
+            return self.registry.live_count() as u64;
+        }
+        let mut count = 0;
+        self.registry.live_before(None, |entry| {
+            count += u64::from(fits(entry, filter));
+            true
+        });
+        count
+    }
+
+    fn show(&self, state: &State) -> pinfold_api::types::Record {
+        let look = if state.history.status().is_over() { Look::Away } else { Look::Closely };
+        render::record(state, &self.home.process(&state.history.intent.id), look)
+    }
+}
+
+fn key(state: &State) -> (Moment, ProcessId) {
+    (state.history.intent.at, state.history.intent.id.clone())
+}
+
+fn fits(entry: &Entry, filter: &Filter) -> bool {
+    let state = entry.state.borrow();
+    let (status, spec) = (state.history.status(), &state.history.intent.spec);
+    (filter.statuses.is_empty() || filter.statuses.contains(&status))
+        && filter.owner.as_ref().is_none_or(|owner| *owner == spec.owner)
+        && filter.name.as_ref().is_none_or(|name| Some(name) == spec.name.as_ref())
+        && filter.label.as_ref().is_none_or(|(key, value)| spec.labels.get(key) == Some(value))
+}
+
+fn parse_filter(query: &ListQuery) -> Result<Filter, Refusal> {
+    if let Some(owner) = &query.owner {
+        check_name("owner", owner)?;
+    }
+    let label = match &query.label {
+        None => None,
+        Some(label) => {
+            let bad = || Refusal::invalid(format!("label `{label}`: write `key=value`"));
+            let (key, value) = label.split_once('=').ok_or_else(bad)?;
+            Some((key.to_owned(), value.to_owned()))
+        }
+    };
+    let mut statuses = Vec::new();
+    for status in query.status.iter().flat_map(|statuses| statuses.split(',')) {
+        statuses.extend(parse_status(status.trim())?);
+    }
+    Ok(Filter { owner: query.owner.clone(), statuses, name: query.name.clone(), label })
+}
+
+fn parse_status(text: &str) -> Result<Vec<Status>, Refusal> {
+    Ok(match text {
+        "starting" => vec![Status::Starting],
+        "running" => vec![Status::Running],
+        "lingering" => vec![Status::Lingering],
+        "finished" => vec![Status::Finished],
+        "lost" => vec![Status::Lost],
+        "live" => vec![Status::Starting, Status::Running, Status::Lingering],
+        "ended" => vec![Status::Finished, Status::Lost],
+        other => {
+            let known = "use starting, running, lingering, finished, lost, live or ended";
+            return Err(Refusal::invalid(format!("status `{other}`: {known}")));
+        }
+    })
+}
+
+fn render_place(place: &Place) -> String {
+    let (kind, key) = match place {
+        Place::Live(key) => ("live", key),
+        Place::Ended(key) => ("ended", key),
+    };
+    match key {
+        Some((at, id)) => format!("{kind}-{}-{id}", at.0),
+        None => kind.to_owned(),
+    }
+}
+
+fn parse_place(text: &str) -> Result<Place, Refusal> {
+    let bad = || Refusal::invalid("page: give the `next` of the page before, as it was");
+    let mut parts = text.splitn(3, '-');
+    let kind = parts.next();
+    let key = match (parts.next(), parts.next()) {
+        (Some(at), Some(id)) => {
+            let at = at.parse().map(Moment).map_err(|_| bad())?;
+            Some((at, ProcessId::parse(id).map_err(|_| bad())?))
+        }
+        (None, None) => None,
+        _ => return Err(bad()),
+    };
+    match kind {
+        Some("live") => Ok(Place::Live(key)),
+        Some("ended") => Ok(Place::Ended(key)),
+        _ => Err(bad()),
+    }
+}

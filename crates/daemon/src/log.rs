@@ -1,0 +1,68 @@
+//! The daemon's log: structured lines in `daemon.log`, bounded in size.
+//!
+//! Commands and environment values are never logged: a process is named by its id and owner.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+
+use tracing_subscriber::EnvFilter;
+use tracing_subscriber::fmt::MakeWriter;
+
+/// At this size the log moves to `daemon.log.1`, replacing an older one.
+const LOG_MOST: u64 = 8 << 20;
+
+/// Begins logging to the file. Does nothing if a log was begun before.
+pub(crate) fn begin(path: &Path, filter: &str) -> io::Result<()> {
+    let file = LogFile::open(path)?;
+    let filter = EnvFilter::try_new(filter).unwrap_or_else(|_| EnvFilter::new("info"));
+    let _ = tracing_subscriber::fmt().json().flatten_event(true).with_env_filter(filter).with_writer(file).try_init();
+    Ok(())
+}
+
+/// A file that starts over when it has grown too long.
+#[derive(Debug)]
+struct LogFile {
+    path: PathBuf,
+    /// The open file and its size.
+    current: Mutex<(File, u64)>,
+}
+
+impl LogFile {
+    fn open(path: &Path) -> io::Result<Self> {
+        Ok(Self { path: path.to_owned(), current: Mutex::new(Self::open_file(path)?) })
+    }
+
+    fn open_file(path: &Path) -> io::Result<(File, u64)> {
+        let file = OpenOptions::new().append(true).create(true).mode(0o600).open(path)?;
+        let size = file.metadata()?.len();
+        Ok((file, size))
+    }
+}
+
+impl Write for &LogFile {
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        let mut current = self.current.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        if current.1 > LOG_MOST {
+            std::fs::rename(&self.path, self.path.with_extension("log.1"))?;
+            *current = LogFile::open_file(&self.path)?;
+        }
+        let written = current.0.write(line)?;
+        current.1 += written as u64;
+        Ok(written)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl<'a> MakeWriter<'a> for LogFile {
+    type Writer = &'a LogFile;
+
+    fn make_writer(&'a self) -> Self::Writer {
+        self
+    }
+}

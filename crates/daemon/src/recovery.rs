@@ -1,0 +1,140 @@
+//! Taking up what an earlier daemon left: living keepers are adopted, ended processes are read, lost ones
+//! are recorded as lost with their evidence. The process directories are the truth.
+
+use std::collections::HashMap;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::time::Duration;
+
+use pinfold_api::types::Unreadable;
+use pinfold_model::facts::History;
+use pinfold_model::id::ProcessId;
+use pinfold_model::link::ToKeeper;
+use pinfold_os::{proc, socket};
+use pinfold_store::index::Change;
+use pinfold_store::record::{RecordError, read_record};
+use pinfold_store::retention;
+
+use crate::keepers;
+use crate::link::Link;
+use crate::registry::{Entry, lock};
+use crate::render;
+use crate::service::{Core, blocking, events_of};
+
+/// How long all keepers together may take to say hello. Those that are silent stay connected, and say it later.
+const HELLO: Duration = Duration::from_secs(2);
+
+/// A directory, as recovery finds it.
+enum Directory {
+    /// Made ahead and never used.
+    Unused,
+    Known(Box<History>),
+    Unreadable(String),
+}
+
+/// Brings memory and index up to what is on disk.
+pub(crate) async fn recover(core: &Arc<Core>) -> Result<(), String> {
+    let cleared = Arc::clone(core);
+    let _ = blocking(move || retention::remove_leftovers(&cleared.home)).await;
+    let links = connect(core).await;
+    greet(&links).await;
+    let text = |refusal: crate::refusal::Refusal| refusal.0.message;
+    let ended = core.query(|queries| queries.ended_ids()).await.map_err(text)?;
+    let scanned = Arc::clone(core);
+    let directories = blocking(move || scan(&scanned, |id| ended.contains(id))).await.map_err(text)?;
+    for (id, directory) in directories.map_err(|error| format!("cannot read the process directories: {error}"))? {
+        take_up(core, &links, id, directory).await;
+    }
+    core.ledger.flush().await;
+    Ok(())
+}
+
+/// Connects to every keeper's socket; sockets of dead keepers are removed.
+async fn connect(core: &Arc<Core>) -> HashMap<u32, Arc<Link>> {
+    let mut links = HashMap::new();
+    let Ok(entries) = std::fs::read_dir(core.home.keepers()) else { return links };
+    for entry in entries.flatten() {
+        let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse::<u32>().ok()) else { continue };
+        match socket::connect(&entry.path()) {
+            Ok(stream) => {
+                let Ok((link, incoming)) = Link::new(OwnedFd::from(stream)) else { continue };
+                tokio::spawn(keepers::serve(Arc::clone(core), Arc::clone(&link), incoming));
+                links.insert(pid, link);
+            }
+            Err(_) => drop(std::fs::remove_file(entry.path())),
+        }
+    }
+    links
+}
+
+/// Waits for the hellos, each of which adopts what its keeper keeps; idle keepers are sent home.
+async fn greet(links: &HashMap<u32, Arc<Link>>) {
+    let deadline = tokio::time::Instant::now() + HELLO;
+    for link in links.values() {
+        let left = deadline.saturating_duration_since(tokio::time::Instant::now());
+        if link.greeted(left).await.is_ok() && link.entry().is_none() {
+            let _ = link.tell(&ToKeeper::Retire).await;
+        }
+    }
+}
+
+/// Reads every directory that the index does not know to be over.
+fn scan(core: &Core, is_over: impl Fn(&ProcessId) -> bool) -> io::Result<Vec<(ProcessId, Directory)>> {
+    let mut found = Vec::new();
+    for id in retention::list_process_dirs(&core.home)? {
+        let here = core.registry.get(&id).is_some();
+        if here || is_over(&id) {
+            continue;
+        }
+        let directory = match read_record(&core.home.process(&id)) {
+            Ok(record) => match record.history() {
+                Some(history) => Directory::Known(Box::new(history)),
+                None => Directory::Unused,
+            },
+            Err(RecordError::Empty { .. } | RecordError::Missing { .. }) => Directory::Unused,
+            Err(error) => Directory::Unreadable(error.to_string()),
+        };
+        found.push((id, directory));
+    }
+    Ok(found)
+}
+
+async fn take_up(core: &Arc<Core>, links: &HashMap<u32, Arc<Link>>, id: ProcessId, directory: Directory) {
+    match directory {
+        Directory::Unused => {
+            // A keeper that is alive may have made it a moment ago for a start that is under way.
+            if links.values().all(|link| link.is_gone() || link.entry().is_some()) {
+                let _ = retention::remove_process(&core.home, &id);
+            }
+        }
+        Directory::Unreadable(reason) => {
+            tracing::warn!(process = %id, %reason, "a directory cannot be read");
+            lock(&core.unreadable).push(Unreadable { id: id.to_string(), reason });
+        }
+        Directory::Known(history) => take_up_known(core, links, *history).await,
+    }
+}
+
+async fn take_up_known(core: &Arc<Core>, links: &HashMap<u32, Arc<Link>>, history: History) {
+    if history.status().is_over() {
+        let bytes = render::disk_bytes(&history);
+        let mut changes = events_of(&history);
+        changes.push(Change::Put(Box::new(history), bytes));
+        return core.ledger.apply(changes).await;
+    }
+    let entry = Entry::new(history.clone());
+    core.registry.insert(&entry);
+    core.ledger.apply(events_of(&history)).await;
+    let keeper = &history.intent.keeper;
+    let alive = proc::start_time(keeper.pid).ok() == Some(keeper.start_time);
+    match links.get(&keeper.pid).filter(|link| alive && !link.is_gone()) {
+        // Connected, but it has not said hello: stopped, perhaps. It stays bound to its process.
+        Some(link) => {
+            link.keep(&entry);
+            let note = format!("its keeper (pid {}) does not answer", keeper.pid);
+            entry.state.send_modify(|state| state.note = Some(note));
+        }
+        None => core.keeper_went(entry).await,
+    }
+}

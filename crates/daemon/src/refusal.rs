@@ -1,0 +1,118 @@
+//! Errors on their way out: the one place that decides HTTP status and error code.
+
+use axum::response::{IntoResponse, Response};
+use axum::{Json, http::StatusCode};
+use pinfold_api::error::{ApiError, ErrorCode};
+use pinfold_model::admission;
+use pinfold_model::id::ProcessId;
+use pinfold_model::outcome::StartStep;
+use pinfold_model::signal::BadSignal;
+use pinfold_model::spec;
+use pinfold_model::units::{BadDuration, BadSize};
+use pinfold_model::view::BadPattern;
+use pinfold_store::index::IndexError;
+
+/// A request that is not fulfilled, with a reason that the caller can act on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Refusal(pub(crate) ApiError);
+
+impl Refusal {
+    pub(crate) fn new(code: ErrorCode, message: impl Into<String>) -> Self {
+        Self(ApiError { code, message: message.into(), id: None })
+    }
+
+    pub(crate) fn about(mut self, id: &ProcessId) -> Self {
+        self.0.id = Some(id.to_string());
+        self
+    }
+
+    pub(crate) fn invalid(message: impl Into<String>) -> Self {
+        Self::new(ErrorCode::InvalidRequest, message)
+    }
+
+    pub(crate) fn not_found(wanted: &str) -> Self {
+        let wanted: String = wanted.chars().take(60).collect();
+        Self::new(ErrorCode::NotFound, format!("no process `{wanted}`: `pinfold ps --all` lists those that are kept"))
+    }
+
+    pub(crate) fn internal(what: impl std::fmt::Display) -> Self {
+        tracing::error!(error = %what, "internal error");
+        Self::new(ErrorCode::Internal, format!("pinfold failed: {what}: see daemon.log in the state directory"))
+    }
+
+    /// A start that the kernel refused.
+    pub(crate) fn failed_start(step: StartStep, error: &str) -> Self {
+        match step {
+            StartStep::Cwd => Self::new(ErrorCode::BadCwd, error),
+            StartStep::Exec => Self::new(ErrorCode::NoProgram, error),
+            StartStep::Spawn => Self::new(ErrorCode::FailedToStart, error),
+        }
+    }
+
+    pub(crate) fn status(&self) -> StatusCode {
+        match self.0.code {
+            ErrorCode::InvalidJson
+            | ErrorCode::InvalidRequest
+            | ErrorCode::BadPattern
+            | ErrorCode::BadSignal
+            | ErrorCode::AmbiguousId => StatusCode::BAD_REQUEST,
+            ErrorCode::BodyTooLarge => StatusCode::PAYLOAD_TOO_LARGE,
+            ErrorCode::NoSuchRoute | ErrorCode::NotFound => StatusCode::NOT_FOUND,
+            ErrorCode::BadCwd | ErrorCode::NoProgram | ErrorCode::FailedToStart => StatusCode::UNPROCESSABLE_ENTITY,
+            ErrorCode::AlreadyOver | ErrorCode::KeyReused => StatusCode::CONFLICT,
+            ErrorCode::LimitReached => StatusCode::TOO_MANY_REQUESTS,
+            ErrorCode::Forbidden => StatusCode::FORBIDDEN,
+            ErrorCode::Damaged | ErrorCode::Internal => StatusCode::INTERNAL_SERVER_ERROR,
+            ErrorCode::StoreUnwritable => StatusCode::INSUFFICIENT_STORAGE,
+            ErrorCode::KeeperSilent | ErrorCode::ShuttingDown => StatusCode::SERVICE_UNAVAILABLE,
+        }
+    }
+}
+
+impl IntoResponse for Refusal {
+    fn into_response(self) -> Response {
+        (self.status(), Json(self.0)).into_response()
+    }
+}
+
+impl From<spec::Refusal> for Refusal {
+    fn from(refusal: spec::Refusal) -> Self {
+        Self::invalid(refusal.to_string())
+    }
+}
+
+impl From<BadDuration> for Refusal {
+    fn from(bad: BadDuration) -> Self {
+        Self::invalid(bad.to_string())
+    }
+}
+
+impl From<BadSize> for Refusal {
+    fn from(bad: BadSize) -> Self {
+        Self::invalid(bad.to_string())
+    }
+}
+
+impl From<BadSignal> for Refusal {
+    fn from(bad: BadSignal) -> Self {
+        Self::new(ErrorCode::BadSignal, bad.to_string())
+    }
+}
+
+impl From<BadPattern> for Refusal {
+    fn from(bad: BadPattern) -> Self {
+        Self::new(ErrorCode::BadPattern, bad.to_string())
+    }
+}
+
+impl From<admission::Refusal> for Refusal {
+    fn from(refusal: admission::Refusal) -> Self {
+        Self::new(ErrorCode::LimitReached, refusal.to_string())
+    }
+}
+
+impl From<IndexError> for Refusal {
+    fn from(error: IndexError) -> Self {
+        Self::internal(error)
+    }
+}

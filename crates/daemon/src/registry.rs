@@ -1,0 +1,193 @@
+//! What lives, and what ended a moment ago.
+//!
+//! An entry is registered before its process may start, so that nothing runs unlisted. Ended entries stay
+//! here for a while, so that the usual "start, wait, read" never asks the index; older ones are found there.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use pinfold_model::facts::{Fact, History, Status};
+use pinfold_model::id::ProcessId;
+use pinfold_model::units::Moment;
+use tokio::sync::watch;
+
+use crate::link::Link;
+
+/// Ended entries kept in memory; beyond, the oldest go.
+const RECENT_MOST: usize = 256;
+
+/// What is known of one process now.
+#[derive(Clone, Debug)]
+pub(crate) struct State {
+    pub(crate) history: History,
+    pub(crate) paused: bool,
+    /// Output as last told by the keeper; there may be more.
+    pub(crate) output_bytes: u64,
+    /// Set when the store refused the start: nothing was started.
+    pub(crate) refused: Option<String>,
+    /// Something unusual that a reader should know.
+    pub(crate) note: Option<String>,
+}
+
+/// One process, live or recently ended.
+#[derive(Debug)]
+pub(crate) struct Entry {
+    pub(crate) id: ProcessId,
+    /// Written by the link's task alone; everybody else watches.
+    pub(crate) state: watch::Sender<State>,
+    /// The keeper, while it is connected.
+    link: Mutex<Option<Arc<Link>>>,
+}
+
+impl Entry {
+    pub(crate) fn new(history: History) -> Arc<Self> {
+        let id = history.intent.id.clone();
+        let state = State { history, paused: false, output_bytes: 0, refused: None, note: None };
+        Arc::new(Self { id, state: watch::Sender::new(state), link: Mutex::new(None) })
+    }
+
+    pub(crate) fn snapshot(&self) -> State {
+        self.state.borrow().clone()
+    }
+
+    pub(crate) fn status(&self) -> Status {
+        self.state.borrow().history.status()
+    }
+
+    pub(crate) fn link(&self) -> Option<Arc<Link>> {
+        lock(&self.link).clone()
+    }
+
+    pub(crate) fn set_link(&self, link: Option<Arc<Link>>) {
+        *lock(&self.link) = link;
+    }
+
+    /// Adds a fact and wakes whoever waits.
+    pub(crate) fn add(&self, fact: Fact) {
+        self.state.send_modify(|state| state.history.add(fact));
+    }
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Registry {
+    inner: Mutex<Inner>,
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    by_id: HashMap<ProcessId, Arc<Entry>>,
+    /// Live entries by creation.
+    live: BTreeMap<(Moment, ProcessId), Arc<Entry>>,
+    /// Ended ones, oldest first.
+    recent: VecDeque<ProcessId>,
+    /// Idempotency keys of all entries here, by owner and key (D2).
+    keys: HashMap<(String, String), ProcessId>,
+}
+
+/// What came of registering an entry.
+#[derive(Debug)]
+pub(crate) enum Registered {
+    New,
+    /// Another entry has its idempotency key.
+    KeyTaken(Arc<Entry>),
+}
+
+impl Registry {
+    /// Registers a process that is about to start, or that was found alive.
+    pub(crate) fn insert(&self, entry: &Arc<Entry>) -> Registered {
+        let mut inner = lock(&self.inner);
+        let intent = entry.state.borrow().history.intent.clone();
+        if let Some(key) = intent.spec.idempotency_key {
+            let key = (intent.spec.owner, key);
+            if let Some(holder) = inner.keys.get(&key).and_then(|id| inner.by_id.get(id)) {
+                return Registered::KeyTaken(Arc::clone(holder));
+            }
+            inner.keys.insert(key, entry.id.clone());
+        }
+        inner.by_id.insert(entry.id.clone(), Arc::clone(entry));
+        inner.live.insert((intent.at, entry.id.clone()), Arc::clone(entry));
+        Registered::New
+    }
+
+    /// Whoever holds this key.
+    pub(crate) fn by_key(&self, owner: &str, key: &str) -> Option<Arc<Entry>> {
+        let inner = lock(&self.inner);
+        inner.keys.get(&(owner.to_owned(), key.to_owned())).and_then(|id| inner.by_id.get(id)).cloned()
+    }
+
+    /// A process that is over is no longer live, but stays at hand.
+    pub(crate) fn retire(&self, entry: &Entry) {
+        let mut inner = lock(&self.inner);
+        let at = entry.state.borrow().history.intent.at;
+        if inner.live.remove(&(at, entry.id.clone())).is_some() {
+            inner.recent.push_back(entry.id.clone());
+        }
+        while inner.recent.len() > RECENT_MOST {
+            let oldest = inner.recent.pop_front();
+            oldest.map(|id| inner.forget(&id));
+        }
+    }
+
+    /// A start that left nothing.
+    pub(crate) fn remove(&self, entry: &Entry) {
+        let mut inner = lock(&self.inner);
+        let at = entry.state.borrow().history.intent.at;
+        inner.live.remove(&(at, entry.id.clone()));
+        inner.recent.retain(|id| *id != entry.id);
+        inner.forget(&entry.id);
+    }
+
+    pub(crate) fn get(&self, id: &ProcessId) -> Option<Arc<Entry>> {
+        lock(&self.inner).by_id.get(id).cloned()
+    }
+
+    pub(crate) fn live_count(&self) -> usize {
+        lock(&self.inner).live.len()
+    }
+
+    /// Live entries, newest first.
+    pub(crate) fn live(&self) -> Vec<Arc<Entry>> {
+        lock(&self.inner).live.values().rev().cloned().collect()
+    }
+
+    /// Live entries created before this one, newest first, as long as `take` wants more.
+    pub(crate) fn live_before(&self, before: Option<(Moment, ProcessId)>, mut take: impl FnMut(&Arc<Entry>) -> bool) {
+        let inner = lock(&self.inner);
+        let range = match before {
+            Some(before) => inner.live.range(..before),
+            None => inner.live.range(..),
+        };
+        for entry in range.rev().map(|(_, entry)| entry) {
+            if !take(entry) {
+                return;
+            }
+        }
+    }
+
+    /// Ids here that begin with this text, at most `most`.
+    pub(crate) fn prefix(&self, prefix: &str, most: usize) -> Vec<ProcessId> {
+        let inner = lock(&self.inner);
+        inner.by_id.keys().filter(|id| id.as_str().starts_with(prefix)).take(most).cloned().collect()
+    }
+
+    /// Live entries of this name.
+    pub(crate) fn named(&self, name: &str) -> Vec<Arc<Entry>> {
+        let is_named = |entry: &&Arc<Entry>| entry.state.borrow().history.intent.spec.name.as_deref() == Some(name);
+        lock(&self.inner).live.values().filter(is_named).cloned().collect()
+    }
+}
+
+impl Inner {
+    fn forget(&mut self, id: &ProcessId) {
+        let Some(entry) = self.by_id.remove(id) else { return };
+        let spec = entry.state.borrow().history.intent.spec.clone();
+        if let Some(key) = spec.idempotency_key {
+            self.keys.remove(&(spec.owner, key));
+        }
+    }
+}
+
+/// The guard, whoever panicked while holding it: every change under these locks is complete in itself.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+}

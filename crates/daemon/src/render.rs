@@ -1,0 +1,192 @@
+//! From what is known to what clients see: records, events, lists of living processes.
+
+use std::path::Path;
+
+use pinfold_api::types::{
+    Cause as ApiCause, Event, Outcome as ApiOutcome, OutputSummary, Record, Status as ApiStatus, TreeMember,
+    Usage as ApiUsage,
+};
+use pinfold_model::event::EventKind;
+use pinfold_model::facts::{History, Status};
+use pinfold_model::outcome::{Cause, Outcome, StartStep};
+use pinfold_model::spec::Program;
+use pinfold_model::units::Moment;
+use pinfold_os::{ports, proc, tree};
+use pinfold_store::reader::OutputReader;
+
+use crate::clock::rfc3339;
+use crate::registry::State;
+use crate::service::api_kind;
+
+/// A directory, its record and the remains of a block, whatever the output was.
+const DIRECTORY_BYTES: u64 = 8192;
+
+/// Whether to look at the living tree, which takes reads of /proc.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Look {
+    Away,
+    Closely,
+}
+
+/// The record of a process as it stands.
+pub(crate) fn record(state: &State, directory: &Path, look: Look) -> Record {
+    let history = &state.history;
+    let spec = &history.intent.spec;
+    let members = if look == Look::Closely { living(history) } else { vec![] };
+    let stopped = !members.is_empty() && members.iter().all(|member| member.state == "T");
+    let cause = history.cause();
+    Record {
+        id: history.intent.id.to_string(),
+        name: spec.name.clone(),
+        command: spec.command_text(),
+        shell: match &spec.program {
+            Program::Shell { shell, .. } => Some(shell.clone()),
+            Program::Argv { .. } => None,
+        },
+        cwd: spec.cwd.to_string_lossy().into_owned(),
+        owner: spec.owner.clone(),
+        labels: spec.labels.clone(),
+        status: api_status(history.status()),
+        paused: !history.status().is_over() && (state.paused || stopped),
+        pid: history.start.as_ref().map(|start| start.pid),
+        created_at: rfc3339(history.intent.at),
+        started_at: history.start.as_ref().map(|start| rfc3339(start.at)),
+        exited_at: history.exit.as_ref().map(|exit| rfc3339(exit.at)),
+        finished_at: history.ended_at().map(rfc3339),
+        outcome: history.outcome().map(api_outcome),
+        stopped_by: match &cause {
+            Some(Cause::StopRequested { by }) => Some(by.clone()),
+            _ => None,
+        },
+        cause: cause.as_ref().map(api_cause),
+        output: summary(state, directory),
+        usage: usage(history, &members),
+        tree: members,
+        note: state.note.clone(),
+    }
+}
+
+/// The living processes of a tree: everything below its keeper, which is checked to be that keeper still.
+pub(crate) fn living(history: &History) -> Vec<TreeMember> {
+    let keeper = &history.intent.keeper;
+    if proc::start_time(keeper.pid).ok() != Some(keeper.start_time) {
+        return vec![];
+    }
+    let members = tree::descendants(keeper.pid);
+    let pids: Vec<u32> = members.iter().map(|member| member.pid).collect();
+    let mut listening = ports::listening_ports(&pids);
+    let show = |member: tree::Member| TreeMember {
+        pid: member.pid,
+        ppid: member.stat.ppid,
+        command: proc::command_line(member.pid).unwrap_or_else(|_| format!("[{}]", member.stat.comm)),
+        state: member.stat.state.to_string(),
+        cpu_ms: member.stat.cpu_ms(),
+        rss_bytes: member.stat.rss_bytes(),
+        ports: listening.remove(&member.pid).unwrap_or_default(),
+    };
+    members.into_iter().map(show).collect()
+}
+
+fn usage(history: &History, members: &[TreeMember]) -> ApiUsage {
+    if let Some(finish) = &history.finish {
+        let usage = finish.usage;
+        return ApiUsage { cpu_ms: usage.cpu_ms, max_rss_bytes: usage.max_rss_bytes, processes: usage.processes };
+    }
+    ApiUsage {
+        cpu_ms: members.iter().map(|member| member.cpu_ms).sum(),
+        max_rss_bytes: members.iter().map(|member| member.rss_bytes).max().unwrap_or(0),
+        processes: members.len() as u32,
+    }
+}
+
+/// The reader of a process's output, told of bytes that no file has.
+pub(crate) fn reader(history: &History, directory: &Path) -> OutputReader {
+    OutputReader::open(directory).with_known_end(history.finish.as_ref().map(|finish| finish.output_bytes))
+}
+
+fn summary(state: &State, directory: &Path) -> OutputSummary {
+    let history = &state.history;
+    let closed = history.closed_at.is_some() || history.status().is_over();
+    if let Some(finish) = &history.finish
+        && finish.output_lost == 0
+        && finish.output_bytes <= history.intent.spec.output_limit / 2
+    {
+        // So little that nothing can have been dropped: no need to look.
+        return OutputSummary { bytes: finish.output_bytes, retained_from: 0, dropped: 0, closed };
+    }
+    match reader(history, directory).extent() {
+        Ok(extent) => OutputSummary {
+            bytes: extent.end,
+            retained_from: if extent.dropped == 0 { 0 } else { extent.retained.get(1).map_or(0, |range| range.start) },
+            dropped: extent.dropped,
+            closed,
+        },
+        Err(_) => OutputSummary { bytes: state.output_bytes, retained_from: 0, dropped: 0, closed },
+    }
+}
+
+/// About what an ended process takes on disk.
+pub(crate) fn disk_bytes(history: &History) -> u64 {
+    let output = history.finish.as_ref().map_or(history.intent.spec.output_limit, |finish| finish.output_bytes);
+    output.min(history.intent.spec.output_limit) + DIRECTORY_BYTES
+}
+
+/// An event as its readers see it; its number comes from the log.
+pub(crate) fn event(history: &History, kind: EventKind, at: Moment) -> Event {
+    Event {
+        seq: 0,
+        kind: api_kind(kind),
+        process: history.intent.id.to_string(),
+        owner: history.intent.spec.owner.clone(),
+        at: rfc3339(at),
+        command: cut(&history.intent.spec.command_text()),
+        started_at: history.start.as_ref().map(|start| rfc3339(start.at)),
+        outcome: history.outcome().map(api_outcome),
+        cause: history.cause().as_ref().map(api_cause),
+    }
+}
+
+/// A command for an event: its beginning says which it was.
+fn cut(command: &str) -> String {
+    const MOST: usize = 500;
+    match command.char_indices().nth(MOST) {
+        Some((end, _)) => format!("{}…", &command[..end]),
+        None => command.to_owned(),
+    }
+}
+
+pub(crate) fn api_status(status: Status) -> ApiStatus {
+    match status {
+        Status::Starting => ApiStatus::Starting,
+        Status::Running => ApiStatus::Running,
+        Status::Lingering => ApiStatus::Lingering,
+        Status::Finished => ApiStatus::Finished,
+        Status::Lost => ApiStatus::Lost,
+    }
+}
+
+pub(crate) fn api_outcome(outcome: Outcome) -> ApiOutcome {
+    match outcome {
+        Outcome::Exited { code } => ApiOutcome::Exited { code },
+        Outcome::Signaled { signal, core_dumped } => {
+            ApiOutcome::Signaled { signal: signal.number(), name: signal.name(), core_dumped }
+        }
+        Outcome::FailedToStart { step, error } => {
+            let step = match step {
+                StartStep::Spawn => "spawn",
+                StartStep::Cwd => "cwd",
+                StartStep::Exec => "exec",
+            };
+            ApiOutcome::FailedToStart { step: step.to_owned(), error }
+        }
+        Outcome::Lost { evidence } => ApiOutcome::Lost { evidence },
+    }
+}
+
+fn api_cause(cause: &Cause) -> ApiCause {
+    match cause {
+        Cause::OnItsOwn => ApiCause::OnItsOwn,
+        Cause::StopRequested { .. } => ApiCause::StopRequested,
+        Cause::TimeLimit => ApiCause::TimeLimit,
+    }
+}

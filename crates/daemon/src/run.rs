@@ -1,0 +1,186 @@
+//! The daemon as a program: lock, index, nursery, recovery, socket; then it serves until told to stop.
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+
+use pinfold_model::link::{NurserySetup, VERSION};
+use pinfold_os::{cgroup, daemonize, proc, socket};
+use pinfold_store::ids::IdSource;
+use pinfold_store::index::{Index, IndexError, Opened};
+use pinfold_store::layout::{Home, HomeError, HomeLock, LockError};
+use tokio::net::UnixListener;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::watch;
+
+use crate::clock::now;
+use crate::config::{Config, Containment, Paths};
+use crate::keepers::{self, Keepers};
+use crate::ledger::Ledger;
+use crate::metrics::Metrics;
+use crate::registry::Registry;
+use crate::service::Core;
+use crate::{gc, http, log, recovery};
+
+/// What a daemon is made of.
+#[derive(Debug)]
+pub struct Options {
+    pub paths: Paths,
+    pub config: Config,
+    /// The executable that knows `nursery`.
+    pub program: PathBuf,
+    pub ready: Ready,
+}
+
+/// Whether the daemon says on standard output that it is ready.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ready {
+    Silent,
+    Print,
+}
+
+/// Why a daemon does not run.
+#[derive(Debug, thiserror::Error)]
+pub enum RunError {
+    #[error("another daemon owns this home (pid {})", pid.map_or("unknown".to_owned(), |pid| pid.to_string()))]
+    AlreadyRunning { pid: Option<u32> },
+    #[error(transparent)]
+    Home(#[from] HomeError),
+    #[error(transparent)]
+    Index(#[from] IndexError),
+    #[error("{what}: {source}")]
+    Io { what: String, source: std::io::Error },
+    #[error("{0}")]
+    Recovery(String),
+}
+
+fn io(what: impl Into<String>) -> impl FnOnce(std::io::Error) -> RunError {
+    let what = what.into();
+    move |source| RunError::Io { what, source }
+}
+
+/// Runs the daemon until it is told to stop. Leaves the caller's session.
+pub fn run(options: Options) -> Result<(), RunError> {
+    let home = Home::open(&options.paths.home)?;
+    let lock = match home.try_lock() {
+        Ok(lock) => lock,
+        Err(LockError::Held { pid, .. }) => return Err(RunError::AlreadyRunning { pid }),
+        Err(LockError::Io { path, source }) => return Err(io(format!("cannot lock {}", path.display()))(source)),
+    };
+    daemonize::leave_session();
+    daemonize::raise_descriptor_limit();
+    let log_path = options.paths.log();
+    log::begin(&log_path, &options.config.log).map_err(io(format!("cannot write {}", log_path.display())))?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .max_blocking_threads(16)
+        .build()
+        .map_err(io("cannot make an event loop"))?;
+    let result = runtime.block_on(serve(options, home, &lock));
+    runtime.shutdown_timeout(std::time::Duration::from_millis(200));
+    drop(lock);
+    result
+}
+
+async fn serve(options: Options, home: Home, _lock: &HomeLock) -> Result<(), RunError> {
+    let socket_path = home.socket();
+    let core = Arc::new(compose(&options, home)?);
+    tracing::info!(home = %options.paths.home.display(), version = env!("CARGO_PKG_VERSION"), "starting");
+    recovery::recover(&core).await.map_err(RunError::Recovery)?;
+    let listener = listen(&socket_path)?;
+    let tending = tokio::spawn(gc::tend(Arc::clone(&core)));
+    let filling = {
+        let core = Arc::clone(&core);
+        tokio::spawn(async move { keepers::refill(&core).await })
+    };
+    let stopping = tokio::spawn(stop_on_signal(Arc::clone(&core)));
+    if options.ready == Ready::Print {
+        println!("pinfold daemon {} on {}", std::process::id(), socket_path.display());
+    }
+    tracing::info!(socket = %socket_path.display(), live = core.registry.live_count(), "ready");
+    http::serve(Arc::clone(&core), listener).await;
+    let _ = std::fs::remove_file(&socket_path);
+    stopping.abort();
+    let _ = tokio::join!(tending, filling);
+    core.ledger.flush().await;
+    tracing::info!("stopped");
+    Ok(())
+}
+
+fn compose(options: &Options, home: Home) -> Result<Core, RunError> {
+    let config = options.config.clone();
+    let power = config.durability == crate::config::Durability::Power;
+    let durability = if power { pinfold_store::Durability::Power } else { pinfold_store::Durability::Programs };
+    let index = match Index::open(&home, durability, now())? {
+        Opened::Ready(index) => index,
+        Opened::Rebuild { index, reason } => {
+            tracing::warn!(%reason, "the index is built anew from the process directories");
+            index
+        }
+    };
+    let queries = Index::reader(&home.index())?;
+    let ledger = Ledger::start(index, config.events)?;
+    let ids = IdSource::open(&home).map_err(io("cannot read the ids file"))?;
+    let name = cgroup_name(home.root());
+    let no_cgroup = match config.containment {
+        Containment::Subreaper => Some("switched off by `containment = \"subreaper\"`".to_owned()),
+        Containment::Auto => cgroup::open_base(&name).err().map(|unavailable| unavailable.to_string()),
+    };
+    let setup = NurserySetup {
+        version: VERSION,
+        home: home.root().to_owned(),
+        durable_over_power_loss: power,
+        cgroup_name: no_cgroup.is_none().then_some(name),
+    };
+    Ok(Core {
+        registry: Registry::default(),
+        keepers: Keepers::new(options.program.clone(), setup),
+        ledger,
+        ids: Mutex::new(ids),
+        queries: Mutex::new(queries),
+        metrics: Metrics::default(),
+        boot_id: proc::boot_id().map_err(io("cannot read the boot id"))?,
+        user_home: std::env::var("HOME").ok().filter(|home| home.starts_with('/')).unwrap_or_else(|| "/".to_owned()),
+        started_at: now(),
+        no_cgroup,
+        unreadable: Mutex::default(),
+        shutdown: watch::Sender::new(false),
+        config,
+        home,
+    })
+}
+
+/// A name that no other home has, so that nobody cleans up another's cgroups.
+fn cgroup_name(home: &Path) -> String {
+    let canonical = std::fs::canonicalize(home).unwrap_or_else(|_| home.to_owned());
+    // FNV-1a: stable between versions and programs, which std's hasher is not.
+    let hash = canonical
+        .as_os_str()
+        .as_encoded_bytes()
+        .iter()
+        .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3));
+    format!("pinfold-{hash:016x}")
+}
+
+/// Takes the socket's place: we hold the home's lock, so whatever is there belongs to a dead daemon.
+fn listen(path: &Path) -> Result<UnixListener, RunError> {
+    let _ = std::fs::remove_file(path);
+    let what = format!("cannot listen on {}", path.display());
+    let listener = socket::listen(path).map_err(io(what.clone()))?;
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600)).map_err(io(what.clone()))?;
+    listener.set_nonblocking(true).map_err(io(what.clone()))?;
+    UnixListener::from_std(listener).map_err(io(what))
+}
+
+/// TERM and INT shut the daemon down; the processes live on with their keepers.
+async fn stop_on_signal(core: Arc<Core>) {
+    let (Ok(mut term), Ok(mut int)) = (signal(SignalKind::terminate()), signal(SignalKind::interrupt())) else {
+        return;
+    };
+    let _hup = signal(SignalKind::hangup());
+    tokio::select! {
+        _ = term.recv() => {}
+        _ = int.recv() => {}
+    }
+    core.shutdown.send_replace(true);
+}

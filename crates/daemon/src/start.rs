@@ -1,0 +1,268 @@
+//! Starting a process: from a request to the first lines of its record.
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use pinfold_api::error::ErrorCode;
+use pinfold_api::types::{self, OnWaitTimeout, OutputQuery, StartRequest, Started, WaitReason, Waited};
+use pinfold_model::admission::try_admit;
+use pinfold_model::facts::{History, Intent, Status};
+use pinfold_model::link::ToKeeper;
+use pinfold_model::outcome::{Cause, Outcome};
+use pinfold_model::signal::Signal;
+use pinfold_model::spec::{Defaults, Draft, Program, Spec, Strays, Streams};
+use pinfold_model::units::{parse_duration, parse_size};
+use pinfold_store::ids::random_mark;
+use pinfold_store::record::RECORD_FORMAT;
+
+use crate::clock::now;
+use crate::keepers;
+use crate::refusal::Refusal;
+use crate::registry::{Entry, Registered, lock};
+use crate::render::{self, Look};
+use crate::service::{Core, Found};
+use crate::wait::until_exit;
+
+/// How long a keeper may take from the request to a running leader.
+const START: Duration = Duration::from_secs(30);
+/// The bounds of a `wait` inside a start; 0 does not wait.
+const WAIT_LEAST: Duration = Duration::from_millis(10);
+const WAIT_MOST: Duration = Duration::from_secs(3600);
+/// Text in the answer to a start that waited, unless asked otherwise.
+const BUDGET: &str = "32k";
+
+impl Core {
+    /// Starts what is asked for, and waits for it if that is asked for too.
+    pub(crate) async fn start(self: &Arc<Self>, request: StartRequest) -> Result<Started, Refusal> {
+        let wait = request.wait.as_ref().map(|wait| parse_duration(&wait.text())).transpose()?;
+        let budget = request.budget.as_ref().map(|budget| budget.text());
+        let on_timeout = request.on_wait_timeout.unwrap_or(OnWaitTimeout::Keep);
+        let spec = self.parse(request)?;
+        if self.is_shutting_down() {
+            return Err(Refusal::new(ErrorCode::ShuttingDown, "the daemon is shutting down: try again in a moment"));
+        }
+        if let Some(existing) = self.holder_of_key(&spec).await? {
+            return self.answer(existing, false, (wait, budget, on_timeout), vec![]).await;
+        }
+        check_cwd(&spec)?;
+        check_program(&spec)?;
+        let hints = self.hints(&spec);
+        let core = Arc::clone(self);
+        // Goes on even if the client goes away: the process is then found by its key or in the list.
+        let started = tokio::spawn(async move { core.start_spec(spec).await });
+        let (found, created) = started.await.map_err(Refusal::internal)??;
+        self.answer(found, created, (wait, budget, on_timeout), hints).await
+    }
+
+    fn parse(&self, request: StartRequest) -> Result<Spec, Refusal> {
+        let duration =
+            |span: Option<pinfold_api::input::Span>| span.map(|span| parse_duration(&span.text())).transpose();
+        let draft = Draft {
+            command: request.command,
+            argv: request.argv,
+            shell: request.shell,
+            cwd: request.cwd,
+            inherit_env: request.inherit_env.unwrap_or(true),
+            env: request.env,
+            owner: request.owner,
+            name: request.name,
+            labels: request.labels,
+            streams: match request.streams {
+                Some(types::Streams::Separate) => Streams::Separate,
+                Some(types::Streams::Merged) | None => Streams::Merged,
+            },
+            strays: match request.strays {
+                Some(types::Strays::Stop) => Strays::Stop,
+                Some(types::Strays::Keep) | None => Strays::Keep,
+            },
+            stop_signal: request.stop_signal.as_deref().map(Signal::parse).transpose()?,
+            grace: duration(request.grace)?,
+            time_limit: duration(request.time_limit)?,
+            output_limit: request.output_limit.map(|size| parse_size(&size.text())).transpose()?,
+            idempotency_key: request.idempotency_key,
+        };
+        let defaults = Defaults {
+            cwd: self.user_home.clone(),
+            home: self.user_home.clone(),
+            grace: self.config.grace,
+            output_limit: self.config.output_limit,
+        };
+        Ok(draft.try_into_spec(&defaults)?)
+    }
+
+    /// The process that already has this request's key, if it is the same request.
+    async fn holder_of_key(self: &Arc<Self>, spec: &Spec) -> Result<Option<Found>, Refusal> {
+        let Some(key) = spec.idempotency_key.clone() else { return Ok(None) };
+        let holder = match self.registry.by_key(&spec.owner, &key) {
+            Some(entry) => Some(Found::Here(entry)),
+            None => {
+                let owner = spec.owner.clone();
+                let found = self.query(move |queries| match queries.by_key(&owner, &key)? {
+                    Some(id) => queries.get(&id),
+                    None => Ok(None),
+                });
+                found.await?.map(|(history, _)| Found::Ended(Box::new(history)))
+            }
+        };
+        holder.map(|holder| same_request(holder, spec)).transpose()
+    }
+
+    async fn start_spec(self: Arc<Self>, spec: Spec) -> Result<(Found, bool), Refusal> {
+        try_admit(&self.config.limits, self.registry.live_count())?;
+        let link = keepers::take(&self).await.map_err(Refusal::internal)?;
+        let id = match link.take_prepared() {
+            Some(id) => id,
+            None => lock(&self.ids).next().map_err(|error| unwritable(&error.to_string()))?,
+        };
+        let keeper = link.identity.get().cloned().ok_or_else(|| Refusal::internal("a keeper without a name"))?;
+        let env = spec.env.clone();
+        let intent = Intent {
+            format: RECORD_FORMAT,
+            id: id.clone(),
+            spec: spec.without_values(),
+            mark: random_mark().map_err(Refusal::internal)?,
+            at: now(),
+            boot_id: self.boot_id.clone(),
+            keeper,
+        };
+        let entry = Entry::new(History::new(intent.clone()));
+        if let Registered::KeyTaken(holder) = self.registry.insert(&entry) {
+            keepers::give_back(&self, link).await;
+            return Ok((same_request(Found::Here(holder), &intent.spec)?, false));
+        }
+        link.keep(&entry);
+        let start = ToKeeper::Start { intent: Box::new(intent), env };
+        if link.tell(&start).await.is_err() {
+            // Its task notices the same and settles the entry.
+            tracing::warn!(process = %id, "a keeper ended before it was told to start");
+        }
+        self.started(&entry).await?;
+        self.metrics.note_start();
+        Ok((Found::Here(entry), true))
+    }
+
+    /// Waits until the keeper has decided the start (D1).
+    async fn started(&self, entry: &Arc<Entry>) -> Result<(), Refusal> {
+        let mut state = entry.state.subscribe();
+        let decided = state.wait_for(|state| state.history.status() != Status::Starting || state.refused.is_some());
+        let Ok(Ok(state)) = tokio::time::timeout(START, decided).await else {
+            return Err(Refusal::new(ErrorCode::KeeperSilent, "the keeper did not start it in time").about(&entry.id));
+        };
+        if let Some(error) = &state.refused {
+            return Err(unwritable(error));
+        }
+        match state.history.outcome() {
+            Some(Outcome::FailedToStart { step, error }) => Err(Refusal::failed_start(step, &error).about(&entry.id)),
+            Some(Outcome::Lost { evidence }) => Err(Refusal::new(ErrorCode::FailedToStart, evidence).about(&entry.id)),
+            _ => Ok(()),
+        }
+    }
+
+    async fn answer(
+        self: &Arc<Self>,
+        found: Found,
+        created: bool,
+        (wait, budget, on_timeout): (Option<Duration>, Option<String>, OnWaitTimeout),
+        hints: Vec<String>,
+    ) -> Result<Started, Refusal> {
+        let Some(asked) = wait.filter(|wait| !wait.is_zero()) else {
+            let record = render::record(&found.snapshot(), &self.home.process(found.id()), Look::Away);
+            return Ok(Started { record, created, waited: None, output_page: None, hints });
+        };
+        let limit = asked.clamp(WAIT_LEAST, WAIT_MOST);
+        let mut reason = match &found {
+            Found::Here(entry) => until_exit(entry, limit).await,
+            Found::Ended(_) => WaitReason::Exited,
+        };
+        if reason == WaitReason::Timeout
+            && on_timeout == OnWaitTimeout::Stop
+            && let Found::Here(entry) = &found
+        {
+            let manner = entry.state.borrow().history.intent.spec.stop;
+            self.stop_entry(entry, Cause::TimeLimit, manner).await?;
+            reason = WaitReason::Timeout;
+        }
+        let query = OutputQuery { budget: Some(budget.unwrap_or_else(|| BUDGET.to_owned())), ..OutputQuery::default() };
+        let page = self.read_page(&found, &query).await?;
+        let record = self.record(&found).await?;
+        let waited = Waited { reason, limit_ms: limit.as_millis() as u64, clamped: limit != asked };
+        Ok(Started { record, created, waited: Some(waited), output_page: Some(page), hints })
+    }
+
+    /// What the caller may want to know before it wonders.
+    fn hints(&self, spec: &Spec) -> Vec<String> {
+        let mut hints = Vec::new();
+        self.registry.live_before(None, |entry| {
+            let state = entry.state.borrow();
+            let other = &state.history.intent.spec;
+            let same = other.program == spec.program && other.cwd == spec.cwd && other.owner == spec.owner;
+            if same {
+                hints.push(format!("the same command already runs in the same directory as {}", entry.id));
+            }
+            !same
+        });
+        hints
+    }
+}
+
+/// The holder of a key, unless it was asked for something else under that key.
+fn same_request(holder: Found, spec: &Spec) -> Result<Found, Refusal> {
+    let theirs = holder.snapshot().history.intent.spec;
+    if theirs.program == spec.program && theirs.cwd == spec.cwd {
+        return Ok(holder);
+    }
+    let message = "this idempotency key was used for another command: use a fresh key for each command";
+    Err(Refusal::new(ErrorCode::KeyReused, message).about(holder.id()))
+}
+
+fn check_cwd(spec: &Spec) -> Result<(), Refusal> {
+    let cwd = spec.cwd.display();
+    match std::fs::metadata(&spec.cwd) {
+        Ok(metadata) if metadata.is_dir() => Ok(()),
+        Ok(_) => Err(Refusal::new(ErrorCode::BadCwd, format!("cwd `{cwd}` is not a directory"))),
+        Err(error) => Err(Refusal::new(ErrorCode::BadCwd, format!("cwd `{cwd}` cannot be entered: {error}"))),
+    }
+}
+
+/// Whether the shell or program can be found, so that a typing error leaves no record.
+fn check_program(spec: &Spec) -> Result<(), Refusal> {
+    let (what, name) = match &spec.program {
+        Program::Shell { shell, .. } => ("shell", shell.as_str()),
+        Program::Argv { argv } => ("program", argv.first().map_or("", String::as_str)),
+    };
+    if name.contains('/') {
+        let path = spec.cwd.join(name);
+        return match std::fs::metadata(&path) {
+            Ok(metadata) if metadata.is_file() && metadata.permissions().mode() & 0o111 != 0 => Ok(()),
+            Ok(_) => Err(no_program(what, name, "it is not an executable file")),
+            Err(error) => Err(no_program(what, name, &error.to_string())),
+        };
+    }
+    let path = match spec.env.get("PATH") {
+        Some(path) => path.as_deref().map(std::ffi::OsString::from),
+        None if spec.inherit_env => std::env::var_os("PATH"),
+        None => None,
+    };
+    let path = path.unwrap_or_else(|| "/usr/local/bin:/bin:/usr/bin".into());
+    let found = std::env::split_paths(&path).any(|directory| is_executable(&spec.cwd.join(directory).join(name)));
+    if found { Ok(()) } else { Err(no_program(what, name, "it is in no directory of PATH")) }
+}
+
+fn is_executable(path: &Path) -> bool {
+    std::fs::metadata(path).is_ok_and(|metadata| metadata.is_file() && metadata.permissions().mode() & 0o111 != 0)
+}
+
+fn no_program(what: &str, name: &str, why: &str) -> Refusal {
+    let remedy = match what {
+        "shell" => "install it, or name another in `shell`",
+        _ => "check its name, or run it through a shell with `command`",
+    };
+    Refusal::new(ErrorCode::NoProgram, format!("{what} `{name}` cannot be executed: {why}: {remedy}"))
+}
+
+fn unwritable(error: &str) -> Refusal {
+    let message = format!("the state directory cannot be written: {error}: free some space or check its permissions");
+    Refusal::new(ErrorCode::StoreUnwritable, message)
+}

@@ -1,0 +1,407 @@
+//! Waits: until a process exits, closes, says something, falls quiet, listens; any or all of many.
+//!
+//! Every wait is bounded (D4), says why it ended, holds no lock and loses no bytes: it watches the entry's
+//! state, and asks the keeper to tell of output only while somebody waits for it.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use pinfold_api::types::{WaitAnswer, WaitManyAnswer, WaitManyRequest, WaitMode, WaitQuery, WaitReason};
+use pinfold_model::facts::Status;
+use pinfold_model::link::ToKeeper;
+use pinfold_model::units::parse_duration;
+use pinfold_model::view::{Line, SearchOptions, Searcher, parse_pattern, strip_ansi};
+use pinfold_os::{ports, tree};
+use regex::bytes::Regex;
+use tokio::time::timeout_at;
+
+use crate::refusal::Refusal;
+use crate::registry::{Entry, State};
+use crate::render;
+use crate::service::{Core, Found, blocking};
+
+/// The longest wait, and the one applied when none is given.
+const MOST: Duration = Duration::from_secs(3600);
+const DEFAULT: Duration = Duration::from_secs(30);
+const QUIET: Duration = Duration::from_secs(2);
+/// How often listening ports are looked for.
+const PORT_LOOK: Duration = Duration::from_millis(50);
+/// How soon a keeper that is not connected is asked again.
+const AGAIN: Duration = Duration::from_millis(100);
+/// Bytes read at a time when output is searched.
+const SEARCH: usize = 256 * 1024;
+/// Processes in one wait at most.
+const MANY: usize = 256;
+
+/// What is waited for.
+#[derive(Debug)]
+enum Until {
+    Exit,
+    Closed,
+    Finished,
+    Output { cursor: Option<u64>, exclude: Option<Regex> },
+    Match { cursor: u64, pattern: Regex, exclude: Option<Regex> },
+    Port(Option<u16>),
+    Quiet(Duration),
+}
+
+/// How a wait ended.
+#[derive(Debug, Default)]
+struct End {
+    reason: Option<WaitReason>,
+    cursor: u64,
+    matched: Option<String>,
+    port: Option<u16>,
+}
+
+impl End {
+    fn because(reason: WaitReason) -> Self {
+        Self { reason: Some(reason), ..Self::default() }
+    }
+}
+
+/// Whether the leader is known to have ended.
+fn has_exited(state: &State) -> bool {
+    state.history.exit.is_some() || state.history.status().is_over() || state.refused.is_some()
+}
+
+fn is_over(state: &State) -> bool {
+    state.history.status().is_over() || state.refused.is_some()
+}
+
+fn has_closed(state: &State) -> bool {
+    state.history.closed_at.is_some() || is_over(state)
+}
+
+/// Waits for the leader's end.
+pub(crate) async fn until_exit(entry: &Entry, limit: Duration) -> WaitReason {
+    match watch(entry, limit, has_exited).await {
+        true => WaitReason::Exited,
+        false => WaitReason::Timeout,
+    }
+}
+
+/// Waits for all output ends to close.
+pub(crate) async fn until_closed(entry: &Entry, limit: Duration) -> bool {
+    watch(entry, limit, has_closed).await
+}
+
+/// Waits for output beyond the cursor, or the end of output.
+pub(crate) async fn until_output(entry: &Entry, cursor: u64, limit: Duration) -> bool {
+    let deadline = tokio::time::Instant::now() + limit;
+    let mut state = entry.state.subscribe();
+    loop {
+        let known = {
+            let state = state.borrow_and_update();
+            if state.output_bytes > cursor {
+                return true;
+            }
+            if has_closed(&state) {
+                return false;
+            }
+            state.output_bytes
+        };
+        let mut until = deadline;
+        match entry.link() {
+            Some(link) => drop(link.tell(&ToKeeper::WatchOutput { beyond: known }).await),
+            // A keeper that is not connected yet cannot tell: ask again soon.
+            None => until = until.min(tokio::time::Instant::now() + AGAIN),
+        }
+        let news = state.wait_for(|state| state.output_bytes > known || has_closed(state));
+        let _ = timeout_at(until, news).await;
+        if tokio::time::Instant::now() >= deadline {
+            return entry.state.borrow().output_bytes > cursor;
+        }
+    }
+}
+
+/// Watches the state until it fits or the time is over.
+async fn watch(entry: &Entry, limit: Duration, fits: impl FnMut(&State) -> bool) -> bool {
+    let mut state = entry.state.subscribe();
+    matches!(tokio::time::timeout(limit, state.wait_for(fits)).await, Ok(Ok(_)))
+}
+
+impl Core {
+    /// One wait.
+    pub(crate) async fn wait(self: &Arc<Self>, found: Found, query: WaitQuery) -> Result<WaitAnswer, Refusal> {
+        let limit = limit(query.timeout.as_deref())?;
+        let until = parse(query)?;
+        let begun = Instant::now();
+        let end = match &found {
+            Found::Here(entry) => self.wait_here(entry, until, limit).await?,
+            Found::Ended(history) => {
+                let entry = Entry::new((**history).clone());
+                self.wait_here(&entry, until, Duration::ZERO).await?
+            }
+        };
+        let record = self.record(&found).await?;
+        Ok(WaitAnswer {
+            reason: end.reason.unwrap_or(WaitReason::Timeout),
+            cursor: if end.matched.is_some() { end.cursor } else { end.cursor.max(record.output.bytes) },
+            record,
+            matched: end.matched,
+            port: end.port,
+            waited_ms: begun.elapsed().as_millis() as u64,
+        })
+    }
+
+    async fn wait_here(self: &Arc<Self>, entry: &Arc<Entry>, until: Until, limit: Duration) -> Result<End, Refusal> {
+        let simple = |reached: bool, reason| End::because(if reached { reason } else { WaitReason::Timeout });
+        match until {
+            Until::Exit => Ok(simple(watch(entry, limit, has_exited).await, WaitReason::Exited)),
+            Until::Closed => Ok(simple(watch(entry, limit, has_closed).await, WaitReason::Closed)),
+            Until::Finished => Ok(simple(watch(entry, limit, is_over).await, WaitReason::Finished)),
+            Until::Output { cursor, exclude } => self.wait_output(entry, cursor, exclude, limit).await,
+            Until::Match { cursor, pattern, exclude } => {
+                self.wait_match(entry, cursor, (pattern, exclude), limit).await
+            }
+            Until::Port(port) => self.wait_port(entry, port, limit).await,
+            Until::Quiet(quiet) => Ok(self.wait_quiet(entry, quiet, limit).await),
+        }
+    }
+
+    async fn wait_output(
+        self: &Arc<Self>,
+        entry: &Arc<Entry>,
+        cursor: Option<u64>,
+        exclude: Option<Regex>,
+        limit: Duration,
+    ) -> Result<End, Refusal> {
+        let cursor = match cursor {
+            Some(cursor) => cursor,
+            None => self.output_end(entry).await?,
+        };
+        if let Some(exclude) = exclude {
+            let any = parse_pattern("")?;
+            let end = self.wait_match(entry, cursor, (any, Some(exclude)), limit).await?;
+            let reason =
+                end.reason.map(|reason| if reason == WaitReason::Matched { WaitReason::Output } else { reason });
+            return Ok(End { reason, ..end });
+        }
+        let deadline = Instant::now() + limit;
+        let here = self.output_end(entry).await? > cursor;
+        let reached = here || until_output(entry, cursor, limit).await;
+        let reason = match reached {
+            true => WaitReason::Output,
+            false if Instant::now() < deadline || has_closed(&entry.state.borrow()) => WaitReason::EndedBefore,
+            false => WaitReason::Timeout,
+        };
+        Ok(End::because(reason))
+    }
+
+    /// How much output there is now.
+    async fn output_end(self: &Arc<Self>, entry: &Arc<Entry>) -> Result<u64, Refusal> {
+        let (history, directory) = (entry.snapshot().history, self.home.process(&entry.id));
+        let extent = blocking(move || render::reader(&history, &directory).extent()).await?;
+        Ok(extent.map_or(0, |extent| extent.end))
+    }
+
+    async fn wait_match(
+        self: &Arc<Self>,
+        entry: &Arc<Entry>,
+        cursor: u64,
+        (pattern, exclude): (Regex, Option<Regex>),
+        limit: Duration,
+    ) -> Result<End, Refusal> {
+        let deadline = Instant::now() + limit;
+        let mut search = Search { searcher: None, cursor, pattern, exclude };
+        loop {
+            // Whether this is all there will be is asked before the read, so that nothing is missed after it.
+            let closed = has_closed(&entry.state.borrow());
+            let (history, directory) = (entry.snapshot().history, self.home.process(&entry.id));
+            let (hit, back) = blocking(move || {
+                let hit = search.run(&render::reader(&history, &directory), closed);
+                (hit, search)
+            })
+            .await?;
+            search = back;
+            if let Some((cursor, line)) = hit.map_err(Refusal::internal)? {
+                return Ok(End { reason: Some(WaitReason::Matched), cursor, matched: Some(line), port: None });
+            }
+            if closed {
+                return Ok(End::because(WaitReason::EndedBefore));
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Ok(End::because(WaitReason::Timeout));
+            }
+            until_output(entry, search.cursor, left).await;
+        }
+    }
+
+    async fn wait_port(
+        self: &Arc<Self>,
+        entry: &Arc<Entry>,
+        port: Option<u16>,
+        limit: Duration,
+    ) -> Result<End, Refusal> {
+        let deadline = Instant::now() + limit;
+        loop {
+            let over = is_over(&entry.state.borrow());
+            let history = entry.snapshot().history;
+            let listening = blocking(move || listening(&history, port)).await?;
+            if let Some(port) = listening {
+                return Ok(End { reason: Some(WaitReason::Port), port: Some(port), ..End::default() });
+            }
+            if over {
+                return Ok(End::because(WaitReason::EndedBefore));
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Ok(End::because(WaitReason::Timeout));
+            }
+            watch(entry, left.min(PORT_LOOK), is_over).await;
+        }
+    }
+
+    async fn wait_quiet(self: &Arc<Self>, entry: &Arc<Entry>, quiet: Duration, limit: Duration) -> End {
+        let deadline = Instant::now() + limit;
+        let mut cursor = self.output_end(entry).await.unwrap_or(0);
+        loop {
+            if has_closed(&entry.state.borrow()) {
+                return End::because(WaitReason::EndedBefore);
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            let begun = Instant::now();
+            let spoke = until_output(entry, cursor, quiet.min(left)).await;
+            if !spoke && begun.elapsed() >= quiet {
+                return End::because(WaitReason::Quiet);
+            }
+            if !spoke && !has_closed(&entry.state.borrow()) && left <= quiet {
+                return End::because(WaitReason::Timeout);
+            }
+            cursor = cursor.max(entry.state.borrow().output_bytes);
+        }
+    }
+
+    /// Any or all of many.
+    pub(crate) async fn wait_many(self: &Arc<Self>, request: WaitManyRequest) -> Result<WaitManyAnswer, Refusal> {
+        if request.ids.is_empty() || request.ids.len() > MANY {
+            return Err(Refusal::invalid(format!("`ids` has {} entries: give 1 to {MANY}", request.ids.len())));
+        }
+        let limit = limit(request.timeout.as_ref().map(|span| span.text()).as_deref())?;
+        let (fits, reason): (fn(&State) -> bool, _) = match request.until.as_deref().unwrap_or("exit") {
+            "exit" => (has_exited, WaitReason::Exited),
+            "closed" => (has_closed, WaitReason::Closed),
+            "finished" => (is_over, WaitReason::Finished),
+            other => return Err(Refusal::invalid(format!("until `{other}`: use exit, closed or finished"))),
+        };
+        let begun = Instant::now();
+        let mut found = Vec::with_capacity(request.ids.len());
+        for id in &request.ids {
+            found.push(self.find(id).await?);
+        }
+        let mut waits = tokio::task::JoinSet::new();
+        for one in &found {
+            if let Found::Here(entry) = one {
+                let entry = Arc::clone(entry);
+                waits.spawn(async move { watch(&entry, limit, fits).await });
+            }
+        }
+        let all = request.mode == Some(WaitMode::All);
+        let mut here = found.iter().any(|one| matches!(one, Found::Ended(_)));
+        while all || !here {
+            match waits.join_next().await {
+                Some(reached) => here |= reached.unwrap_or(false),
+                None => break,
+            }
+        }
+        waits.abort_all();
+        let (mut done, mut pending) = (Vec::new(), Vec::new());
+        for one in &found {
+            let list = if fits(&one.snapshot()) { &mut done } else { &mut pending };
+            list.push(self.record(one).await?);
+        }
+        let reached = if all { pending.is_empty() } else { !done.is_empty() };
+        let reason = if reached { reason } else { WaitReason::Timeout };
+        Ok(WaitManyAnswer { reason, done, pending, waited_ms: begun.elapsed().as_millis() as u64 })
+    }
+}
+
+/// A search through output as it comes.
+struct Search {
+    searcher: Option<Searcher>,
+    /// Where to read on.
+    cursor: u64,
+    pattern: Regex,
+    exclude: Option<Regex>,
+}
+
+impl Search {
+    /// The first line that matches in what has come since; at the end the unfinished line counts too.
+    fn run(
+        &mut self,
+        reader: &pinfold_store::reader::OutputReader,
+        closed: bool,
+    ) -> std::io::Result<Option<(u64, String)>> {
+        let Self { searcher, cursor, pattern, exclude } = self;
+        let options = SearchOptions { before: 0, after: 0, most: usize::MAX };
+        let searcher = searcher.get_or_insert_with(|| Searcher::new(pattern.clone(), options));
+        let mut hit = None;
+        let mut give = |line: Line<'_>| {
+            if let (Line::Matched(found), None) = (&line, &hit)
+                && !exclude.as_ref().is_some_and(|exclude| exclude.is_match(&strip_ansi(found.line)))
+            {
+                let text = String::from_utf8_lossy(&strip_ansi(found.line)).into_owned();
+                hit = Some((found.line_start, text));
+            }
+        };
+        loop {
+            let piece = reader.read(*cursor, SEARCH)?;
+            if piece.bytes.is_empty() {
+                *cursor = piece.next;
+                break;
+            }
+            searcher.feed(piece.at, &piece.bytes, &mut give);
+            *cursor = piece.next;
+        }
+        if closed {
+            searcher.flush(&mut give);
+        }
+        // A prompt has no line end: a match in the unfinished line counts as it stands, unless one came before.
+        if let Some(found) = searcher.peek() {
+            give(Line::Matched(found));
+        }
+        Ok(hit)
+    }
+}
+
+fn listening(history: &pinfold_model::facts::History, port: Option<u16>) -> Option<u16> {
+    if history.status() == Status::Starting {
+        return None;
+    }
+    let pids: Vec<u32> = tree::descendants(history.intent.keeper.pid).iter().map(|member| member.pid).collect();
+    match port {
+        Some(port) => ports::is_listening(&pids, port).then_some(port),
+        None => ports::listening_ports(&pids).into_values().flatten().min(),
+    }
+}
+
+/// The time of a wait: within bounds, and never refused for being long.
+pub(crate) fn limit(text: Option<&str>) -> Result<Duration, Refusal> {
+    Ok(text.map(parse_duration).transpose()?.unwrap_or(DEFAULT).min(MOST))
+}
+
+fn parse(query: WaitQuery) -> Result<Until, Refusal> {
+    let exclude = query.exclude.as_deref().map(parse_pattern).transpose()?;
+    match query.until.as_deref().unwrap_or("exit") {
+        "exit" => Ok(Until::Exit),
+        "closed" => Ok(Until::Closed),
+        "finished" => Ok(Until::Finished),
+        "output" => Ok(Until::Output { cursor: query.cursor, exclude }),
+        "match" => {
+            let pattern = query.pattern.as_deref().filter(|pattern| !pattern.is_empty());
+            let pattern = pattern.ok_or_else(|| Refusal::invalid("until=match needs a `pattern`"))?;
+            Ok(Until::Match { cursor: query.cursor.unwrap_or(0), pattern: parse_pattern(pattern)?, exclude })
+        }
+        "port" => Ok(Until::Port(query.port)),
+        "quiet" => {
+            let quiet = query.quiet.as_deref().map(parse_duration).transpose()?.unwrap_or(QUIET);
+            Ok(Until::Quiet(quiet))
+        }
+        other => {
+            let most = "use exit, closed, finished, output, match, port or quiet";
+            Err(Refusal::invalid(format!("until `{}`: {most}", other.chars().take(40).collect::<String>())))
+        }
+    }
+}

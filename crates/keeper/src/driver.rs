@@ -1,0 +1,482 @@
+//! One process's life: feeds what the kernel says into `model::lifecycle::step` and carries out its effects.
+
+use std::time::{Duration, Instant, SystemTime};
+
+use pinfold_model::event::EventKind;
+use pinfold_model::facts::{Exit, Fact, Finish, History, Intent, Start, Usage};
+use pinfold_model::lifecycle::{self, Effect, End, Input, Phase};
+use pinfold_model::link::{FromKeeper, Kept, Survivor};
+use pinfold_model::outcome::{Cause, Outcome};
+use pinfold_model::signal::Signal;
+use pinfold_model::spec::StopManner;
+use pinfold_model::units::Moment;
+use pinfold_os::cgroup::Cgroup;
+use pinfold_os::spawn::Child;
+use pinfold_os::tree::{self, OwnChildren};
+use pinfold_os::wait::{self, Ended, Status};
+use pinfold_os::{daemonize, proc};
+use pinfold_store::record::RecordWriter;
+
+use crate::launch::Failure;
+use crate::link::Link;
+use crate::pump::Pump;
+
+/// How often the number of living processes is sampled, for the peak.
+const SAMPLE: Duration = Duration::from_secs(10);
+/// A stop that still has survivors after so many KILLs answers with their names, and goes on killing.
+const KILLS_BEFORE_ANSWER: u32 = 4;
+/// How often a fact that the disk refused is tried again.
+const WRITE_AGAIN: Duration = Duration::from_millis(500);
+
+/// What the keeper lends to the process it keeps.
+#[derive(Debug)]
+pub(crate) struct Means<'a> {
+    pub(crate) link: &'a mut Option<Link>,
+    pub(crate) children: &'a OwnChildren,
+    pub(crate) cgroup: Option<&'a Cgroup>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Driver {
+    phase: Phase,
+    history: History,
+    record: RecordWriter,
+    leader: Option<Child>,
+    pub(crate) pump: Pump,
+    /// When the leader was seen to have ended.
+    exited_at: Option<Moment>,
+    usage: Tally,
+    paused: bool,
+    grace_at: Option<Instant>,
+    drain_at: Option<Instant>,
+    limit_at: Option<Instant>,
+    sample_at: Option<Instant>,
+    /// Facts that the disk refused, in order; nothing is told before it is written (K1).
+    unwritten: Vec<Fact>,
+    write_at: Option<Instant>,
+    /// Stop requests to answer when the tree is empty.
+    stops: Vec<u64>,
+    kills: u32,
+    /// Tell the daemon when there is more output than this.
+    watched: Option<u64>,
+}
+
+#[derive(Debug, Default)]
+struct Tally {
+    cpu_us: u64,
+    max_rss_bytes: u64,
+    processes: u32,
+}
+
+impl Tally {
+    fn add(&mut self, ended: &Ended) {
+        self.cpu_us += ended.cpu_us;
+        self.max_rss_bytes = self.max_rss_bytes.max(ended.max_rss_bytes);
+    }
+
+    fn usage(&self) -> Usage {
+        Usage { cpu_ms: self.cpu_us / 1000, max_rss_bytes: self.max_rss_bytes, processes: self.processes }
+    }
+}
+
+impl Driver {
+    /// The process whose leader was just started.
+    pub(crate) fn started(
+        intent: Intent,
+        record: RecordWriter,
+        (leader, pump): (Child, Pump),
+        means: &mut Means<'_>,
+    ) -> Self {
+        let now = Instant::now();
+        let limit_at = intent.spec.time_limit.and_then(|limit| now.checked_add(limit));
+        let mut driver = Self {
+            phase: Phase::Starting,
+            history: History::new(intent),
+            record,
+            leader: Some(leader),
+            pump,
+            exited_at: None,
+            usage: Tally { processes: 1, ..Tally::default() },
+            paused: false,
+            grace_at: None,
+            drain_at: None,
+            limit_at,
+            sample_at: now.checked_add(SAMPLE),
+            unwritten: Vec::new(),
+            write_at: None,
+            stops: Vec::new(),
+            kills: 0,
+            watched: None,
+        };
+        driver.feed(Input::LeaderStarted, means);
+        driver
+    }
+
+    /// Records that a process never ran. `None` of it is left but its record.
+    pub(crate) fn record_failed_start(
+        intent: Intent,
+        mut record: RecordWriter,
+        failure: Failure,
+        link: &mut Option<Link>,
+    ) {
+        let input = Input::StartFailed { step: failure.step, error: failure.error };
+        let (Phase::Finished { end, closed }, _) = lifecycle::step(Phase::Starting, input) else { return };
+        let at = now();
+        let id = intent.id.clone();
+        let usage = Usage::default();
+        let finish = Finish { end, exited_at: at, at, closed, output_bytes: 0, output_lost: 0, usage };
+        let fact = Fact::Finished(finish);
+        // A disk that refuses this line loses only the reason, which the daemon is told all the same.
+        let _ = record.append(&fact);
+        say(link, FromKeeper::Fact { id, fact });
+    }
+
+    pub(crate) fn is_over(&self) -> bool {
+        matches!(self.phase, Phase::Finished { .. }) && self.unwritten.is_empty()
+    }
+
+    pub(crate) fn kept(&self) -> Kept {
+        Kept { history: self.history.clone(), paused: self.paused, output_bytes: self.pump.total() }
+    }
+
+    /// The leader, while it has not been seen to end.
+    pub(crate) fn running_leader(&self) -> Option<&Child> {
+        self.leader.as_ref().filter(|_| self.exited_at.is_none())
+    }
+
+    /// When the next timer is due.
+    pub(crate) fn next_timer(&self) -> Option<Instant> {
+        [self.grace_at, self.drain_at, self.limit_at, self.sample_at, self.write_at].into_iter().flatten().min()
+    }
+
+    /// Takes output from one pipe.
+    pub(crate) fn output_ready(&mut self, place: usize, means: &mut Means<'_>) {
+        self.pump.take_turn(place, now());
+        self.after_output(means);
+    }
+
+    fn after_output(&mut self, means: &mut Means<'_>) {
+        if let Some(beyond) = self.watched
+            && self.pump.total() > beyond
+        {
+            self.watched = None;
+            let (id, bytes) = (self.history.intent.id.clone(), self.pump.total());
+            say(means.link, FromKeeper::Output { id, bytes });
+        }
+        if self.pump.is_closed() && !self.knows_closed() && self.exited_or_lives_on() {
+            self.feed(Input::OutputClosed, means);
+        }
+    }
+
+    /// Output that closes with the leader's own end is told by that end.
+    fn exited_or_lives_on(&self) -> bool {
+        self.exited_at.is_some() || self.running_leader().is_some_and(|leader| !has_ended(leader))
+    }
+
+    fn knows_closed(&self) -> bool {
+        match &self.phase {
+            Phase::Running { closed, .. } | Phase::Lingering { closed, .. } => *closed,
+            Phase::Finished { .. } | Phase::Lost { .. } => true,
+            Phase::Starting | Phase::Draining { .. } => false,
+        }
+    }
+
+    /// Some child ended: the leader, or an orphan that became ours.
+    pub(crate) fn children_changed(&mut self, means: &mut Means<'_>) {
+        let leader_pid = self.leader.as_ref().map(|leader| leader.pid);
+        let ended = self.running_leader().and_then(|leader| wait::observe_exit(&leader.pidfd).ok().flatten());
+        if let Some(ended) = ended {
+            self.leader_exited(&ended, means);
+            return;
+        }
+        let alive = self.reap_orphans(leader_pid, means);
+        if !alive && matches!(self.phase, Phase::Lingering { .. }) {
+            self.pump.drain(now());
+            self.after_output(means);
+            self.feed(Input::TreeEmptied, means);
+        }
+    }
+
+    fn leader_exited(&mut self, ended: &Ended, means: &mut Means<'_>) {
+        let at = now();
+        self.exited_at = Some(at);
+        self.usage.add(ended);
+        // What the leader wrote is in the pipe by now: `exited` implies its complete output.
+        self.pump.drain(at);
+        if self.pump.is_closed() {
+            self.note_closed();
+        }
+        let strays_alive = self.reap_orphans(Some(ended.pid), means);
+        let spec = &self.history.intent.spec;
+        let policy = (spec.strays, spec.stop);
+        self.feed(Input::LeaderExited { outcome: outcome(ended.status), strays_alive, policy }, means);
+        self.after_output(means);
+    }
+
+    /// The output closed with the leader: no fact of its own.
+    fn note_closed(&mut self) {
+        if let Phase::Running { closed, .. } = &mut self.phase {
+            *closed = true;
+        }
+    }
+
+    /// Reaps orphans that ended; whether any child but the leader is left.
+    fn reap_orphans(&mut self, leader: Option<u32>, means: &Means<'_>) -> bool {
+        let Ok(children) = means.children.pids() else { return true };
+        let mut alive = 0;
+        for pid in children.into_iter().filter(|pid| Some(*pid) != leader) {
+            match wait::reap_if_ended(pid) {
+                Ok(Some(ended)) => self.usage.add(&ended),
+                Ok(None) => alive += 1,
+                Err(_) => {}
+            }
+        }
+        let leaders = u32::from(self.exited_at.is_none());
+        self.usage.processes = self.usage.processes.max(alive + leaders);
+        alive > 0
+    }
+
+    /// Whatever is due.
+    pub(crate) fn timers_elapsed(&mut self, means: &mut Means<'_>) {
+        let now = Instant::now();
+        let due = |timer: &mut Option<Instant>| timer.take_if(|at| *at <= now).is_some();
+        let (grace, drain, limit) = (due(&mut self.grace_at), due(&mut self.drain_at), due(&mut self.limit_at));
+        let (sample, write) = (due(&mut self.sample_at), due(&mut self.write_at));
+        if limit {
+            let manner = self.history.intent.spec.stop;
+            self.thaw(means);
+            self.feed(Input::Stop { cause: Cause::TimeLimit, manner }, means);
+        }
+        if grace {
+            self.children_changed(means);
+            self.feed(Input::GraceElapsed, means);
+        }
+        if drain {
+            self.feed(Input::DrainElapsed, means);
+        }
+        if sample {
+            self.sample();
+        }
+        if write {
+            self.write_again(means);
+        }
+    }
+
+    fn sample(&mut self) {
+        let alive = tree::descendants(daemonize::own_pid()).len() as u32;
+        self.usage.processes = self.usage.processes.max(alive);
+        self.sample_at = Instant::now().checked_add(SAMPLE);
+    }
+
+    pub(crate) fn stop(&mut self, request: u64, cause: Cause, manner: StopManner, means: &mut Means<'_>) {
+        self.stops.push(request);
+        self.thaw(means);
+        self.feed(Input::Stop { cause, manner }, means);
+        self.answer_stops(means);
+    }
+
+    pub(crate) fn signal(&mut self, request: u64, signal: Signal, by: String, means: &mut Means<'_>) {
+        self.feed(Input::SignalSent { signal, by }, means);
+        let reach = tree::signal_descendants(daemonize::own_pid(), signal.number());
+        if signal == Signal::STOP {
+            self.paused = true;
+        } else if signal == Signal::CONT {
+            self.thaw(means);
+        }
+        answer_signal(request, &reach, means);
+    }
+
+    pub(crate) fn pause(&mut self, request: u64, means: &mut Means<'_>) {
+        let own = daemonize::own_pid();
+        let reach = match means.cgroup.filter(|cgroup| cgroup.freeze(true).is_ok()) {
+            Some(_) => tree::Reach { signalled: pids_below(own), refused: vec![] },
+            None => tree::signal_descendants(own, Signal::STOP.number()),
+        };
+        self.paused = true;
+        answer_signal(request, &reach, means);
+    }
+
+    pub(crate) fn resume(&mut self, request: u64, means: &mut Means<'_>) {
+        self.thaw(means);
+        let reach = tree::signal_descendants(daemonize::own_pid(), Signal::CONT.number());
+        answer_signal(request, &reach, means);
+    }
+
+    fn thaw(&mut self, means: &Means<'_>) {
+        if self.paused
+            && let Some(cgroup) = means.cgroup
+        {
+            let _ = cgroup.freeze(false);
+        }
+        self.paused = false;
+    }
+
+    pub(crate) fn watch_output(&mut self, beyond: u64, means: &mut Means<'_>) {
+        self.watched = Some(beyond);
+        self.after_output(means);
+    }
+
+    /// The daemon that asked is gone; nobody waits for answers.
+    pub(crate) fn forget_requests(&mut self) {
+        self.stops.clear();
+        self.watched = None;
+    }
+
+    fn feed(&mut self, input: Input, means: &mut Means<'_>) {
+        let phase = std::mem::replace(&mut self.phase, Phase::Starting);
+        let (phase, effects) = lifecycle::step(phase, input);
+        self.phase = phase;
+        for effect in effects {
+            self.perform(effect, means);
+        }
+        if matches!(self.phase, Phase::Finished { .. }) {
+            self.finish(means);
+        }
+    }
+
+    fn perform(&mut self, effect: Effect, means: &mut Means<'_>) {
+        let own = daemonize::own_pid();
+        match effect {
+            Effect::Record(kind) => {
+                if let Some(fact) = self.fact(kind) {
+                    self.unwritten.push(fact);
+                    self.write_again(means);
+                }
+            }
+            Effect::SignalTree(signal) => {
+                tree::signal_descendants(own, signal.number());
+                tree::signal_descendants(own, Signal::CONT.number());
+            }
+            Effect::KillTree => {
+                let by_cgroup = means.cgroup.is_some_and(|cgroup| cgroup.kill().is_ok());
+                if !by_cgroup || self.kills > 0 {
+                    tree::kill_descendants(own);
+                }
+                self.kills += 1;
+                self.answer_stops(means);
+            }
+            Effect::ArmGrace(time) => self.grace_at = Instant::now().checked_add(time),
+            Effect::ArmDrain(time) => self.drain_at = Instant::now().checked_add(time),
+        }
+    }
+
+    /// The fact behind an event, as things stand. A keeper never records its own death.
+    fn fact(&self, kind: EventKind) -> Option<Fact> {
+        let at = now();
+        match kind {
+            EventKind::Started => {
+                let pid = self.leader.as_ref()?.pid;
+                Some(Fact::Started(Start { pid, start_time: proc::start_time(pid).unwrap_or(0), at }))
+            }
+            EventKind::Exited => {
+                let (end, at) = (self.end()?.clone(), self.exited_at.unwrap_or(at));
+                Some(Fact::Exited(Exit { end, at, told_apart: true }))
+            }
+            EventKind::Closed => Some(Fact::Closed { at }),
+            EventKind::Finished => Some(Fact::Finished(Finish {
+                end: self.end()?.clone(),
+                exited_at: self.exited_at.unwrap_or(at),
+                at,
+                closed: self.pump.is_closed(),
+                output_bytes: self.pump.total(),
+                output_lost: self.pump.lost(),
+                usage: self.usage.usage(),
+            })),
+            EventKind::Lost => None,
+        }
+    }
+
+    fn end(&self) -> Option<&End> {
+        match &self.phase {
+            Phase::Lingering { end, .. } | Phase::Draining { end } | Phase::Finished { end, .. } => Some(end),
+            Phase::Starting | Phase::Running { .. } | Phase::Lost { .. } => None,
+        }
+    }
+
+    /// Writes facts, then tells them, in order; one that the disk refuses waits, and all behind it (K1).
+    fn write_again(&mut self, means: &mut Means<'_>) {
+        while let Some(fact) = self.unwritten.first() {
+            if self.record.append(fact).is_err() {
+                self.write_at = Instant::now().checked_add(WRITE_AGAIN);
+                return;
+            }
+            let fact = self.unwritten.remove(0);
+            self.history.add(fact.clone());
+            say(means.link, FromKeeper::Fact { id: self.history.intent.id.clone(), fact });
+        }
+    }
+
+    /// Nothing is left of the tree: the leader may be reaped now (K2), and stops are answered.
+    fn finish(&mut self, means: &mut Means<'_>) {
+        if let Some(leader) = self.leader.take() {
+            let _ = wait::reap(&leader.pidfd);
+        }
+        (self.grace_at, self.drain_at, self.limit_at, self.sample_at) = (None, None, None, None);
+        self.answer_stops(means);
+    }
+
+    fn answer_stops(&mut self, means: &mut Means<'_>) {
+        let over = matches!(self.phase, Phase::Finished { .. });
+        if self.stops.is_empty() || !over && self.kills < KILLS_BEFORE_ANSWER {
+            return;
+        }
+        let survivors = if over { vec![] } else { survivors() };
+        for request in self.stops.drain(..) {
+            say(means.link, FromKeeper::Stopped { request, survivors: survivors.clone() });
+        }
+    }
+}
+
+/// This moment.
+fn now() -> Moment {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    Moment(since.as_micros() as u64)
+}
+
+fn has_ended(leader: &Child) -> bool {
+    wait::observe_exit(&leader.pidfd).ok().flatten().is_some()
+}
+
+fn outcome(status: Status) -> Outcome {
+    match status {
+        Status::Exited { code } => Outcome::Exited { code },
+        Status::Signaled { signal, core_dumped } => match Signal::from_number(signal) {
+            Some(signal) => Outcome::Signaled { signal, core_dumped },
+            None => Outcome::Lost { evidence: format!("the kernel reported signal {signal}, which does not exist") },
+        },
+    }
+}
+
+fn say(link: &mut Option<Link>, message: FromKeeper) {
+    if let Some(link) = link {
+        link.say(&message);
+    }
+}
+
+fn pids_below(root: u32) -> Vec<u32> {
+    tree::descendants(root).iter().map(|member| member.pid).collect()
+}
+
+fn answer_signal(request: u64, reach: &tree::Reach, means: &mut Means<'_>) {
+    let refused = reach.refused.iter().map(|(pid, errno)| {
+        let reason = std::io::Error::from_raw_os_error(*errno).to_string();
+        Survivor { pid: *pid, command: proc::command_line(*pid).unwrap_or_default(), reason }
+    });
+    let reached = reach.signalled.len() as u32;
+    say(means.link, FromKeeper::Signaled { request, reached, refused: refused.collect() });
+}
+
+/// Who is left after KILL, and what keeps them.
+fn survivors() -> Vec<Survivor> {
+    let left = tree::descendants(daemonize::own_pid());
+    left.into_iter()
+        .map(|member| {
+            let reason = match member.stat.state {
+                'D' => "waits inside the kernel and cannot be killed until it returns",
+                _ => "did not end after KILL (another user's process?)",
+            };
+            let command = proc::command_line(member.pid).unwrap_or_default();
+            Survivor { pid: member.pid, command, reason: reason.to_owned() }
+        })
+        .collect()
+}

@@ -1,0 +1,298 @@
+//! The keeper's loop: one thread, one `poll`, one process at a time.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixListener;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use pinfold_model::facts::{Fact, Intent};
+use pinfold_model::id::ProcessId;
+use pinfold_model::link::{FromKeeper, KeeperIdentity, ToKeeper, VERSION};
+use pinfold_os::cgroup::Cgroup;
+use pinfold_os::poll::{ChildSignal, Interest, wait_ready};
+use pinfold_os::spawn::Spawner;
+use pinfold_os::tree::OwnChildren;
+use pinfold_os::{daemonize, proc, socket};
+use pinfold_store::Durability;
+use pinfold_store::layout::ProcessDir;
+use pinfold_store::output::OutputWriter;
+use pinfold_store::record::RecordWriter;
+
+use crate::driver::{Driver, Means};
+use crate::launch::launch;
+use crate::link::Link;
+use crate::nursery::Birthright;
+use crate::pump::Pump;
+
+#[derive(Debug)]
+pub(crate) struct Keeper<'a> {
+    birthright: &'a Birthright,
+    identity: KeeperIdentity,
+    /// The daemon, while there is one.
+    link: Option<Link>,
+    /// Where the next daemon finds us.
+    listener: UnixListener,
+    socket_path: PathBuf,
+    child_signal: ChildSignal,
+    children: OwnChildren,
+    cgroup: Option<Cgroup>,
+    spawner: Spawner,
+    /// A directory made ahead for the next process.
+    prepared: Option<(ProcessId, ProcessDir)>,
+    /// The one process, while there is one.
+    kept: Option<Driver>,
+    retired: bool,
+}
+
+/// What woke the loop, by what was asked of `poll`.
+#[derive(Clone, Copy, Debug)]
+enum Watched {
+    Link,
+    Listener,
+    Children,
+    Leader,
+    Output(usize),
+}
+
+impl<'a> Keeper<'a> {
+    pub(crate) fn new(birthright: &'a Birthright, link: OwnedFd) -> io::Result<Self> {
+        let pid = daemonize::own_pid();
+        daemonize::become_subreaper()?;
+        let socket_path = birthright.home.join("keepers").join(pid.to_string());
+        // A keeper of the same pid that was killed may have left its socket.
+        let _ = std::fs::remove_file(&socket_path);
+        let listener = socket::listen(&socket_path)?;
+        listener.set_nonblocking(true)?;
+        let leaf = format!("keeper-{pid}");
+        let cgroup = birthright.cgroups.as_ref().and_then(|base| base.make(&leaf).ok());
+        let mut keeper = Self {
+            birthright,
+            identity: KeeperIdentity {
+                pid,
+                start_time: proc::start_time(pid)?,
+                cgroup: cgroup.as_ref().map(|cgroup| cgroup.path().to_owned()),
+            },
+            link: Some(Link::new(link)?),
+            listener,
+            socket_path,
+            child_signal: ChildSignal::new()?,
+            children: OwnChildren::open()?,
+            cgroup,
+            spawner: Spawner::new(),
+            prepared: None,
+            kept: None,
+            retired: false,
+        };
+        keeper.say_hello();
+        Ok(keeper)
+    }
+
+    /// Keeps processes until there is none and no daemon to bring one.
+    pub(crate) fn run(&mut self) -> io::Result<()> {
+        while !self.is_done() {
+            for watched in self.wait()? {
+                self.handle(watched);
+            }
+            self.timers();
+            self.after_turn();
+        }
+        self.clean_up();
+        Ok(())
+    }
+
+    fn is_done(&self) -> bool {
+        self.kept.is_none() && (self.retired || self.link.is_none())
+    }
+
+    fn wait(&self) -> io::Result<Vec<Watched>> {
+        let mut watched: Vec<(Watched, (BorrowedFd<'_>, Interest))> = Vec::with_capacity(6);
+        if let Some(driver) = &self.kept {
+            let pipes = driver.pump.open_pipes();
+            watched.extend(pipes.map(|(place, pipe)| (Watched::Output(place), (pipe, Interest::Read))));
+            let leader = driver.running_leader();
+            watched.extend(leader.map(|leader| (Watched::Leader, (leader.pidfd.as_fd(), Interest::Read))));
+            watched.push((Watched::Children, (self.child_signal.as_fd(), Interest::Read)));
+        }
+        watched.extend(self.link.as_ref().map(|link| (Watched::Link, link.interest())));
+        watched.push((Watched::Listener, (self.listener.as_fd(), Interest::Read)));
+
+        let timer = self.kept.as_ref().and_then(Driver::next_timer);
+        let timeout = timer.map(|at| at.saturating_duration_since(Instant::now()) + Duration::from_micros(50));
+        let fds: Vec<_> = watched.iter().map(|(_, fd)| *fd).collect();
+        let ready = wait_ready(&fds, timeout)?;
+        let woken = watched.iter().zip(ready).filter(|(_, ready)| ready.read || ready.write);
+        Ok(woken.map(|((watched, _), _)| *watched).collect())
+    }
+
+    fn handle(&mut self, watched: Watched) {
+        match watched {
+            Watched::Link => self.serve_link(),
+            Watched::Listener => self.accept(),
+            Watched::Children => {
+                self.child_signal.clear();
+                self.with_driver(Driver::children_changed);
+            }
+            Watched::Leader => self.with_driver(Driver::children_changed),
+            Watched::Output(place) => self.with_driver(|driver, means| driver.output_ready(place, means)),
+        }
+    }
+
+    fn timers(&mut self) {
+        if self.kept.as_ref().and_then(Driver::next_timer).is_some_and(|at| at <= Instant::now()) {
+            self.with_driver(Driver::timers_elapsed);
+        }
+    }
+
+    /// A finished process leaves room for the next; a closed link is forgotten.
+    fn after_turn(&mut self) {
+        if self.kept.as_ref().is_some_and(Driver::is_over) {
+            self.kept = None;
+            // A tree that is empty leaves an empty cgroup; anything else is not to be mixed with the next.
+            let clean = self.cgroup.as_ref().is_none_or(|cgroup| !cgroup.is_populated().unwrap_or(true));
+            self.retired |= !clean;
+            if let Some(link) = &mut self.link
+                && clean
+            {
+                link.say(&FromKeeper::Idle);
+            }
+        }
+        if self.link.as_ref().is_some_and(|link| !link.is_open()) {
+            self.link = None;
+            if let Some(driver) = &mut self.kept {
+                driver.forget_requests();
+            }
+        }
+    }
+
+    fn with_driver(&mut self, act: impl FnOnce(&mut Driver, &mut Means<'_>)) {
+        let Self { link, children, cgroup, kept, .. } = self;
+        if let Some(driver) = kept {
+            act(driver, &mut Means { link, children, cgroup: cgroup.as_ref() });
+        }
+    }
+
+    fn serve_link(&mut self) {
+        let Some(link) = &mut self.link else { return };
+        link.flush();
+        for message in link.receive() {
+            self.obey(message);
+        }
+    }
+
+    /// A new daemon: what the old one sent before it died is done first.
+    fn accept(&mut self) {
+        let Ok((stream, _)) = self.listener.accept() else { return };
+        let own = socket::own_uid();
+        if !socket::peer_uid(stream.as_fd()).is_ok_and(|uid| uid == own || uid == 0) {
+            return;
+        }
+        self.serve_link();
+        if let Some(driver) = &mut self.kept {
+            driver.forget_requests();
+        }
+        self.link = Link::new(stream.into()).ok();
+        self.say_hello();
+    }
+
+    fn say_hello(&mut self) {
+        let kept = self.kept.as_ref().map(|driver| Box::new(driver.kept()));
+        let hello = FromKeeper::Hello { version: VERSION, keeper: self.identity.clone(), kept };
+        if let Some(link) = &mut self.link {
+            link.say(&hello);
+        }
+    }
+
+    fn obey(&mut self, message: ToKeeper) {
+        match message {
+            ToKeeper::Prepare { id } => {
+                self.prepared = self.prepare(&id).ok().map(|directory| (id, directory));
+            }
+            ToKeeper::Start { intent, env } => self.start(*intent, env),
+            ToKeeper::Stop { request, cause, manner } => {
+                self.with_driver(|driver, means| driver.stop(request, cause, manner, means));
+            }
+            ToKeeper::Signal { request, signal, by } => {
+                self.with_driver(|driver, means| driver.signal(request, signal, by, means));
+            }
+            ToKeeper::Pause { request } => self.with_driver(|driver, means| driver.pause(request, means)),
+            ToKeeper::Resume { request } => self.with_driver(|driver, means| driver.resume(request, means)),
+            ToKeeper::WatchOutput { beyond } => {
+                self.with_driver(|driver, means| driver.watch_output(beyond, means));
+            }
+            ToKeeper::Retire => self.retired = true,
+        }
+    }
+
+    fn prepare(&self, id: &ProcessId) -> io::Result<ProcessDir> {
+        ProcessDir::prepare(&self.birthright.home.join("processes"), id)
+    }
+
+    /// Intent, spawn, start: each written before the next (docs/keeper-protocol.md).
+    fn start(&mut self, intent: Intent, env: BTreeMap<String, Option<String>>) {
+        let (directory, record) = match self.open_record(&intent) {
+            Ok(opened) => opened,
+            Err(error) => return self.refuse(intent.id, format!("cannot write its record: {error}")),
+        };
+        let cgroup = self.cgroup.as_ref().map(Cgroup::fd);
+        let launched = launch(&mut self.spawner, &intent, env, directory.path(), cgroup);
+        match launched {
+            Ok(launched) => {
+                let writer = OutputWriter::new(directory.path(), intent.spec.output_limit, intent.at);
+                let pump = Pump::new(launched.sources, writer);
+                let Self { link, children, cgroup, .. } = self;
+                let mut means = Means { link, children, cgroup: cgroup.as_ref() };
+                self.kept = Some(Driver::started(intent, record, (launched.child, pump), &mut means));
+            }
+            Err(failure) => {
+                Driver::record_failed_start(intent, record, failure, &mut self.link);
+                self.say_idle();
+            }
+        }
+    }
+
+    fn open_record(&mut self, intent: &Intent) -> io::Result<(ProcessDir, RecordWriter)> {
+        let directory = match self.prepared.take() {
+            Some((id, directory)) if id == intent.id => directory,
+            Some((_, other)) => {
+                let _ = other.discard();
+                self.prepare(&intent.id)?
+            }
+            None => self.prepare(&intent.id)?,
+        };
+        let durability = if self.birthright.durable_over_power_loss { Durability::Power } else { Durability::Programs };
+        let mut record = RecordWriter::new(&directory, durability);
+        match record.append(&Fact::Intended(Box::new(intent.clone()))) {
+            Ok(()) => Ok((directory, record)),
+            Err(error) => {
+                let _ = directory.discard();
+                Err(error)
+            }
+        }
+    }
+
+    /// A start that left nothing, not even a record.
+    fn refuse(&mut self, id: ProcessId, error: String) {
+        if let Some(link) = &mut self.link {
+            link.say(&FromKeeper::Refused { id, error });
+        }
+        self.say_idle();
+    }
+
+    fn say_idle(&mut self) {
+        if let Some(link) = &mut self.link {
+            link.say(&FromKeeper::Idle);
+        }
+    }
+
+    fn clean_up(&mut self) {
+        let _ = std::fs::remove_file(&self.socket_path);
+        if let Some((_, directory)) = self.prepared.take() {
+            let _ = directory.discard();
+        }
+        if let Some(cgroup) = &self.cgroup {
+            let _ = cgroup.remove();
+        }
+    }
+}

@@ -1,0 +1,176 @@
+//! From a spec to the arguments of exec: program, environment, standard streams.
+
+use std::collections::BTreeMap;
+use std::ffi::{CString, OsStr, OsString};
+use std::fs::OpenOptions;
+use std::io::{self, Write};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+
+use pinfold_model::facts::Intent;
+use pinfold_model::outcome::StartStep;
+use pinfold_model::spec::{Program, RESERVED_ENV, Spec, Streams};
+use pinfold_os::fsio;
+use pinfold_os::spawn::{Child, Launch, Spawner, Step};
+
+use crate::pump::Source;
+
+/// The kernel takes no single argument longer than this; a longer script goes through a file.
+const ARGUMENT_MOST: usize = 128 * 1024 - 1;
+/// Where programs are looked for when the environment has no PATH, as the C library has it.
+const DEFAULT_PATH: &str = "/usr/local/bin:/bin:/usr/bin";
+
+/// A leader that runs, and the read ends of its output.
+#[derive(Debug)]
+pub(crate) struct Launched {
+    pub(crate) child: Child,
+    pub(crate) sources: Vec<Source>,
+}
+
+/// A start that failed.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    pub(crate) step: StartStep,
+    pub(crate) error: String,
+}
+
+/// Starts the leader of a process.
+pub(crate) fn launch(
+    spawner: &mut Spawner,
+    intent: &Intent,
+    env: BTreeMap<String, Option<String>>,
+    directory: &Path,
+    cgroup: Option<BorrowedFd<'_>>,
+) -> Result<Launched, Failure> {
+    let spawn_failed = |error: io::Error| Failure { step: StartStep::Spawn, error: error.to_string() };
+    let spec = &intent.spec;
+    let environment = environment(intent, env);
+    let (name, argv) = arguments(&spec.program, directory).map_err(spawn_failed)?;
+    let programs = candidates(&name, &environment, &spec.cwd);
+    let env: Vec<CString> = environment.iter().filter_map(|(name, value)| entry(name, value)).collect();
+    let cwd = c_string(spec.cwd.as_os_str().as_bytes());
+    let null = fsio::dev_null().map_err(spawn_failed)?;
+    let output = Outputs::new(spec.streams).map_err(spawn_failed)?;
+    let launch = Launch {
+        programs: &programs,
+        argv: &argv,
+        env: &env,
+        cwd: &cwd,
+        stdin: null.as_fd(),
+        stdout: output.stdout.as_fd(),
+        stderr: output.stderr.as_ref().unwrap_or(&output.stdout).as_fd(),
+        cgroup,
+    };
+    let spawned = spawner.spawn(&launch).or_else(|error| {
+        // A cgroup that vanished or refuses us must not keep the command from running: the walk contains it.
+        let retry = error.step == Step::Clone && launch.cgroup.is_some();
+        if retry { spawner.spawn(&Launch { cgroup: None, ..launch }) } else { Err(error) }
+    });
+    match spawned {
+        Ok(child) => Ok(Launched { child, sources: output.sources }),
+        Err(failure) => Err(explain(failure.step, &failure.error, spec, &name)),
+    }
+}
+
+/// The failed step, with the name of the thing that failed.
+fn explain(step: Step, error: &io::Error, spec: &Spec, program: &OsStr) -> Failure {
+    let program = program.to_string_lossy();
+    match step {
+        Step::Clone | Step::Setup => {
+            Failure { step: StartStep::Spawn, error: format!("cannot make a process: {error}") }
+        }
+        Step::Cwd => {
+            Failure { step: StartStep::Cwd, error: format!("cannot enter directory `{}`: {error}", spec.cwd.display()) }
+        }
+        Step::Exec => {
+            let what = match spec.program {
+                Program::Shell { .. } => "shell",
+                Program::Argv { .. } => "program",
+            };
+            Failure { step: StartStep::Exec, error: format!("cannot execute {what} `{program}`: {error}") }
+        }
+    }
+}
+
+/// The pipes of one process: write ends for the child, read ends for the pump.
+struct Outputs {
+    stdout: OwnedFd,
+    stderr: Option<OwnedFd>,
+    sources: Vec<Source>,
+}
+
+impl Outputs {
+    fn new(streams: Streams) -> io::Result<Self> {
+        let out = fsio::pipe()?;
+        let mut sources = vec![Source::stdout(out.read)];
+        let stderr = match streams {
+            Streams::Merged => None,
+            Streams::Separate => {
+                let err = fsio::pipe()?;
+                sources.push(Source::stderr(err.read));
+                Some(err.write)
+            }
+        };
+        Ok(Self { stdout: out.write, stderr, sources })
+    }
+}
+
+/// The program's name and its argument list; a script too long for an argument is put into a file.
+fn arguments(program: &Program, directory: &Path) -> io::Result<(OsString, Vec<CString>)> {
+    match program {
+        Program::Argv { argv } => {
+            let name = argv.first().map(OsString::from).unwrap_or_default();
+            Ok((name, argv.iter().map(|argument| c_string(argument.as_bytes())).collect()))
+        }
+        Program::Shell { shell, script } if script.len() <= ARGUMENT_MOST => {
+            let argv = [shell.as_str(), "-c", script].map(|argument| c_string(argument.as_bytes()));
+            Ok((shell.into(), argv.into()))
+        }
+        Program::Shell { shell, script } => {
+            let path = directory.join("script");
+            let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&path)?;
+            file.write_all(script.as_bytes())?;
+            Ok((shell.into(), vec![c_string(shell.as_bytes()), c_string(path.as_os_str().as_bytes())]))
+        }
+    }
+}
+
+/// Base, then what was asked for, then pinfold's own marks, which nothing overrides.
+fn environment(intent: &Intent, env: BTreeMap<String, Option<String>>) -> BTreeMap<OsString, OsString> {
+    let mut environment: BTreeMap<OsString, OsString> =
+        if intent.spec.inherit_env { std::env::vars_os().collect() } else { BTreeMap::new() };
+    for (name, value) in env {
+        match value {
+            Some(value) => environment.insert(name.into(), value.into()),
+            None => environment.remove(OsStr::new(&name)),
+        };
+    }
+    let marks = [intent.id.as_str(), &intent.spec.owner, &intent.mark];
+    environment.extend(RESERVED_ENV.into_iter().zip(marks).map(|(name, value)| (name.into(), value.into())));
+    environment
+}
+
+/// Where exec should look: the name itself if it is a path, else each directory of the process's own PATH.
+fn candidates(name: &OsStr, environment: &BTreeMap<OsString, OsString>, cwd: &Path) -> Vec<CString> {
+    if name.as_bytes().contains(&b'/') {
+        return vec![c_string(name.as_bytes())];
+    }
+    let path = environment.get(OsStr::new("PATH")).map_or(OsStr::new(DEFAULT_PATH), OsString::as_os_str);
+    std::env::split_paths(path)
+        .map(|directory| c_string(cwd.join(directory).join(name).as_os_str().as_bytes()))
+        .collect()
+}
+
+fn entry(name: &OsStr, value: &OsStr) -> Option<CString> {
+    let mut entry = name.to_owned();
+    entry.push("=");
+    entry.push(value);
+    CString::new(entry.into_vec()).ok()
+}
+
+/// A C string; specs hold no NUL (see `model::spec`), and an inherited one cannot either.
+fn c_string(bytes: &[u8]) -> CString {
+    CString::new(bytes).unwrap_or_default()
+}

@@ -1,0 +1,19 @@
+//! The keeper: one process's supervisor. Spawns the command, captures its output, waits, and commits the
+//! exit record. It needs no daemon to be alive.
+//!
+//! Invariants that live here, each with a test of its name:
+//! - K1 a fact is written to the record before it is told.
+//! - K2 the leader is reaped last: its pid and session stay reserved while the tree is signalled.
+//! - K3 nothing the daemon does or fails to do reaches the process: sends never block, the loss of the link
+//!   changes nothing.
+//! - K4 a keeper whose tree is empty may keep another process; one at a time.
+//!
+//! `nursery` is the small parent from which keepers are forked, `keeper` the loop, `driver` one process's
+//! life, `pump` its output, `launch` its start, `link` the daemon's end.
+
+mod driver;
+mod keeper;
+mod launch;
+mod link;
+pub mod nursery;
+mod pump;

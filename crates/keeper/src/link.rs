@@ -1,0 +1,83 @@
+//! The daemon's end of a keeper: messages in, messages out, never a block (K3).
+//!
+//! What cannot be sent now waits in `unsent`. It is bounded by what a keeper has to say: at most five facts
+//! a process, one `Output` for each `WatchOutput`, one answer for each request; a daemon that asks without
+//! reading is dropped at [`UNSENT_MOST`].
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use pinfold_model::link::{Decoder, FromKeeper, ToKeeper, encode};
+use pinfold_os::fsio::{self, Moved};
+use pinfold_os::poll::Interest;
+use pinfold_os::socket;
+
+/// A daemon that leaves more than this unread is taken for gone.
+const UNSENT_MOST: usize = 4 << 20;
+
+#[derive(Debug)]
+pub(crate) struct Link {
+    socket: OwnedFd,
+    decoder: Decoder,
+    unsent: Vec<u8>,
+    open: bool,
+}
+
+impl Link {
+    pub(crate) fn new(socket: OwnedFd) -> io::Result<Self> {
+        fsio::set_nonblocking(socket.as_fd())?;
+        Ok(Self { socket, decoder: Decoder::default(), unsent: Vec::new(), open: true })
+    }
+
+    pub(crate) fn is_open(&self) -> bool {
+        self.open
+    }
+
+    pub(crate) fn interest(&self) -> (BorrowedFd<'_>, Interest) {
+        let interest = if self.unsent.is_empty() { Interest::Read } else { Interest::ReadWrite };
+        (self.socket.as_fd(), interest)
+    }
+
+    /// Sends, or keeps for later what does not fit now.
+    pub(crate) fn say(&mut self, message: &FromKeeper) {
+        self.unsent.extend(encode(message));
+        self.flush();
+    }
+
+    pub(crate) fn flush(&mut self) {
+        while self.open && !self.unsent.is_empty() {
+            match socket::send(self.socket.as_fd(), &self.unsent) {
+                Ok(count) => drop(self.unsent.drain(..count)),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(_) => self.open = false,
+            }
+        }
+        if self.unsent.len() > UNSENT_MOST {
+            self.open = false;
+        }
+    }
+
+    /// Every whole message that has arrived. A daemon that talks nonsense is dropped.
+    pub(crate) fn receive(&mut self) -> Vec<ToKeeper> {
+        let mut buffer = [0; 16 * 1024];
+        while self.open {
+            match fsio::read_some(self.socket.as_fd(), &mut buffer) {
+                Ok(Moved::Bytes(count)) => self.decoder.extend(&buffer[..count]),
+                Ok(Moved::Empty) => break,
+                Ok(Moved::Closed) | Err(_) => self.open = false,
+            }
+        }
+        let mut messages = Vec::new();
+        loop {
+            match self.decoder.try_next() {
+                Ok(Some(message)) => messages.push(message),
+                Ok(None) => return messages,
+                Err(_) => {
+                    self.open = false;
+                    return messages;
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,228 @@
+//! What is known of a process: the facts that are written down and told, in the order in which they happen.
+//!
+//! [`Fact`] is both a line of the record in the store and a message on the keeper's link, so that what is
+//! told is what is written. [`History`] is what the facts add up to.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::event::EventKind;
+use crate::id::ProcessId;
+use crate::lifecycle::End;
+use crate::link::KeeperIdentity;
+use crate::outcome::{Cause, Outcome};
+use crate::spec::Spec;
+use crate::units::Moment;
+
+/// One line of a process's record.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "fact", rename_all = "snake_case")]
+pub enum Fact {
+    Intended(Box<Intent>),
+    Started(Start),
+    Exited(Exit),
+    Closed { at: Moment },
+    Finished(Finish),
+    Lost { evidence: String, at: Moment },
+}
+
+/// What was asked for, before anything ran. Environment values are blanked.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Intent {
+    /// The version of the record's format.
+    pub format: u32,
+    pub id: ProcessId,
+    pub spec: Spec,
+    /// The value of `PINFOLD_MARK` in its environment: tells its descendants from all others.
+    pub mark: String,
+    pub at: Moment,
+    /// Boot and keeper: where to look for its remains.
+    pub boot_id: String,
+    pub keeper: KeeperIdentity,
+}
+
+/// The leader runs. Its identity is evidence only: nothing is signalled by these numbers.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Start {
+    pub pid: u32,
+    pub start_time: u64,
+    pub at: Moment,
+}
+
+/// The leader ended.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Exit {
+    pub end: End,
+    pub at: Moment,
+    /// False when it coincided with the end of all, which then told it.
+    pub told_apart: bool,
+}
+
+/// All is over.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Finish {
+    pub end: End,
+    /// When the leader ended.
+    pub exited_at: Moment,
+    pub at: Moment,
+    /// Whether all output ends were closed, or somebody outside the tree still holds one.
+    pub closed: bool,
+    /// Bytes of output since the start, kept or not.
+    pub output_bytes: u64,
+    /// Bytes that could not be written to disk.
+    pub output_lost: u64,
+    pub usage: Usage,
+}
+
+/// What the whole tree used.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Usage {
+    pub cpu_ms: u64,
+    pub max_rss_bytes: u64,
+    /// The most processes seen alive at once; sampled, so a short burst may be missed.
+    pub processes: u32,
+}
+
+impl Fact {
+    /// The event that tells this fact; an intent is told by nobody.
+    pub fn event(&self) -> Option<EventKind> {
+        match self {
+            Fact::Intended(_) => None,
+            Fact::Started(_) => Some(EventKind::Started),
+            Fact::Exited(_) => Some(EventKind::Exited),
+            Fact::Closed { .. } => Some(EventKind::Closed),
+            Fact::Finished(_) => Some(EventKind::Finished),
+            Fact::Lost { .. } => Some(EventKind::Lost),
+        }
+    }
+
+    /// When it happened.
+    pub fn at(&self) -> Moment {
+        match self {
+            Fact::Intended(intent) => intent.at,
+            Fact::Started(start) => start.at,
+            Fact::Exited(exit) => exit.at,
+            Fact::Closed { at } | Fact::Lost { at, .. } => *at,
+            Fact::Finished(finish) => finish.at,
+        }
+    }
+}
+
+/// What clients see of the phase.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Status {
+    Starting,
+    Running,
+    Lingering,
+    Finished,
+    Lost,
+}
+
+impl Status {
+    /// Whether nothing more will happen.
+    pub fn is_over(self) -> bool {
+        matches!(self, Status::Finished | Status::Lost)
+    }
+
+    /// The name on the wire.
+    pub fn name(self) -> &'static str {
+        match self {
+            Status::Starting => "starting",
+            Status::Running => "running",
+            Status::Lingering => "lingering",
+            Status::Finished => "finished",
+            Status::Lost => "lost",
+        }
+    }
+}
+
+/// All the facts of one process, added up.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct History {
+    pub intent: Intent,
+    pub start: Option<Start>,
+    pub exit: Option<Exit>,
+    pub closed_at: Option<Moment>,
+    pub finish: Option<Finish>,
+    pub lost: Option<(String, Moment)>,
+}
+
+impl History {
+    /// A process that was asked for and nothing more.
+    pub fn new(intent: Intent) -> Self {
+        Self { intent, start: None, exit: None, closed_at: None, finish: None, lost: None }
+    }
+
+    /// Adds a fact. The first of each kind stands, and nothing is added after the end (L2).
+    pub fn add(&mut self, fact: Fact) {
+        if self.status().is_over() {
+            return;
+        }
+        match fact {
+            Fact::Intended(_) => {}
+            Fact::Started(start) => {
+                self.start.get_or_insert(start);
+            }
+            Fact::Exited(exit) => {
+                self.exit.get_or_insert(exit);
+            }
+            Fact::Closed { at } => {
+                self.closed_at.get_or_insert(at);
+            }
+            Fact::Finished(finish) => {
+                if self.start.is_some() {
+                    let (end, at) = (finish.end.clone(), finish.exited_at);
+                    self.exit.get_or_insert(Exit { end, at, told_apart: false });
+                }
+                if finish.closed {
+                    self.closed_at.get_or_insert(finish.at);
+                }
+                self.finish = Some(finish);
+            }
+            Fact::Lost { evidence, at } => self.lost = Some((evidence, at)),
+        }
+    }
+
+    pub fn status(&self) -> Status {
+        match self {
+            Self { lost: Some(_), .. } => Status::Lost,
+            Self { finish: Some(_), .. } => Status::Finished,
+            Self { exit: Some(_), .. } => Status::Lingering,
+            Self { start: Some(_), .. } => Status::Running,
+            _ => Status::Starting,
+        }
+    }
+
+    /// How it ended, if it did. A leader whose end was seen keeps its outcome even if its keeper died later.
+    pub fn outcome(&self) -> Option<Outcome> {
+        if let Some(finish) = &self.finish {
+            return Some(finish.end.outcome.clone());
+        }
+        if let Some(exit) = &self.exit {
+            return Some(exit.end.outcome.clone());
+        }
+        self.lost.as_ref().map(|(evidence, _)| Outcome::Lost { evidence: evidence.clone() })
+    }
+
+    pub fn cause(&self) -> Option<Cause> {
+        let end = self.finish.as_ref().map(|finish| &finish.end).or(self.exit.as_ref().map(|exit| &exit.end))?;
+        Some(end.cause.clone())
+    }
+
+    /// Whether the leader's end was told apart from the end of all.
+    pub fn lingered(&self) -> bool {
+        self.exit.as_ref().is_some_and(|exit| exit.told_apart)
+    }
+
+    /// When it was over.
+    pub fn ended_at(&self) -> Option<Moment> {
+        self.finish.as_ref().map(|finish| finish.at).or(self.lost.as_ref().map(|(_, at)| *at))
+    }
+
+    /// Labels, for filters.
+    pub fn labels(&self) -> &BTreeMap<String, String> {
+        &self.intent.spec.labels
+    }
+}

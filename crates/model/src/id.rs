@@ -1,0 +1,143 @@
+//! Process ids: short, unique for ever, found by any unambiguous prefix.
+//!
+//! An id is a counter seen through a keyed permutation, so ids look random (prefixes differ early) and yet
+//! cannot repeat: uniqueness rests on the counter, which the store keeps, and not on luck.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+/// Digits and letters without `i l o u`, so that an id can be read aloud and typed.
+const ALPHABET: &[u8; 32] = b"0123456789abcdefghjkmnpqrstvwxyz";
+/// Characters of an id while the counter is below 2^30; later ids grow by two characters at a time.
+const SHORTEST: u32 = 6;
+const LONGEST: u32 = 12;
+/// Rounds of the permutation; four make a Feistel network a good shuffle, and this is no secret.
+const ROUNDS: u64 = 4;
+
+/// The name of a process, for ever.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+#[serde(transparent)]
+pub struct ProcessId(String);
+
+/// Why a text is no process id.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`{0}` is not a process id: ids are 6 to 12 characters of 0-9 and a-z")]
+pub struct BadId(String);
+
+impl ProcessId {
+    /// The id with this number under this seed. Different numbers give different ids.
+    pub fn from_number(number: u64, seed: u64) -> Self {
+        let mut chars = SHORTEST;
+        while chars < LONGEST && number >> (5 * chars) != 0 {
+            chars += 2;
+        }
+        let shuffled = permute(number, seed, 5 * chars);
+        let digit = |place: u32| ALPHABET[(shuffled >> (5 * place)) as usize & 31] as char;
+        Self((0..chars).rev().map(digit).collect())
+    }
+
+    /// The number behind an id made with this seed.
+    pub fn number(&self, seed: u64) -> u64 {
+        let value = self.0.bytes().fold(0, |sum, byte| sum << 5 | digit_value(byte).unwrap_or(0));
+        unpermute(value, seed, 5 * self.0.len() as u32)
+    }
+
+    /// Takes a whole id from outside.
+    pub fn parse(text: &str) -> Result<Self, BadId> {
+        let fits = (SHORTEST..=LONGEST).contains(&(text.len() as u32)) && text.len() % 2 == 0;
+        if fits && is_prefix(text) { Ok(Self(text.to_owned())) } else { Err(BadId(text.chars().take(40).collect())) }
+    }
+
+    /// The id as text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+/// Whether the text could be the beginning of an id.
+pub fn is_prefix(text: &str) -> bool {
+    !text.is_empty() && text.len() <= LONGEST as usize && text.bytes().all(|byte| digit_value(byte).is_some())
+}
+
+impl fmt::Display for ProcessId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl<'de> Deserialize<'de> for ProcessId {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        Self::parse(&text).map_err(serde::de::Error::custom)
+    }
+}
+
+fn digit_value(byte: u8) -> Option<u64> {
+    ALPHABET.iter().position(|&digit| digit == byte).map(|place| place as u64)
+}
+
+/// One round's scramble of a half (splitmix64's finaliser).
+fn scramble(half: u64, seed: u64, round: u64) -> u64 {
+    let mut value = half ^ seed.rotate_left(round as u32 * 16) ^ round.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    value = (value ^ value >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    value = (value ^ value >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+    value ^ value >> 31
+}
+
+/// A Feistel network over `bits` (even) bits: a bijection whatever the scramble is.
+fn permute(number: u64, seed: u64, bits: u32) -> u64 {
+    let (half, mask) = (bits / 2, (1 << (bits / 2)) - 1);
+    let (mut left, mut right) = (number >> half & mask, number & mask);
+    for round in 0..ROUNDS {
+        (left, right) = (right, left ^ scramble(right, seed, round) & mask);
+    }
+    left << half | right
+}
+
+fn unpermute(value: u64, seed: u64, bits: u32) -> u64 {
+    let (half, mask) = (bits / 2, (1 << (bits / 2)) - 1);
+    let (mut left, mut right) = (value >> half & mask, value & mask);
+    for round in (0..ROUNDS).rev() {
+        (left, right) = (right ^ scramble(left, seed, round) & mask, left);
+    }
+    left << half | right
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn ids_of_a_run_of_numbers_all_differ_and_lead_back() {
+        let ids: HashSet<_> = (0..20_000).map(|number| ProcessId::from_number(number, 7)).collect();
+        assert_eq!(ids.len(), 20_000);
+        assert!(ids.iter().all(|id| id.as_str().len() == 6));
+    }
+
+    #[test]
+    fn ids_grow_when_the_counter_outgrows_them() {
+        assert_eq!(ProcessId::from_number(1 << 30, 7).as_str().len(), 8);
+        assert_eq!(ProcessId::from_number((1 << 30) - 1, 7).as_str().len(), 6);
+    }
+
+    #[test]
+    fn texts_that_are_no_ids_are_refused() {
+        for text in ["", "abc", "../../etc", "ABCDEF", "abcdeu", "abcdefg", "0123456789abcd", "ab/def", "☃☃"] {
+            assert!(ProcessId::parse(text).is_err(), "{text}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn number_and_id_are_one_to_one(number in 0u64..1 << 50, seed: u64) {
+            let id = ProcessId::from_number(number, seed);
+            prop_assert_eq!(id.number(seed), number);
+            prop_assert_eq!(ProcessId::parse(id.as_str()), Ok(id));
+        }
+    }
+}

@@ -1,0 +1,17 @@
+//! The decisions of pinfold: what states, requests and outcomes mean.
+//!
+//! Owns every policy decision. Pure: no I/O, no clock, no logging, no async; time comes in as a value.
+//! Other rooms act on what is decided here.
+
+pub mod admission;
+pub mod event;
+pub mod facts;
+pub mod id;
+pub mod lifecycle;
+pub mod lifecycle_table;
+pub mod link;
+pub mod outcome;
+pub mod signal;
+pub mod spec;
+pub mod units;
+pub mod view;

@@ -1,0 +1,194 @@
+//! The messages between the daemon and a keeper, and between the daemon and the nursery that forks keepers.
+//!
+//! A frame is four bytes of length (little endian) and that many bytes of JSON. The first frame on every
+//! link is the keeper's [`FromKeeper::Hello`] with [`VERSION`]. docs/keeper-protocol.md describes the exchange.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+use crate::facts::{Fact, History, Intent};
+use crate::id::ProcessId;
+use crate::outcome::Cause;
+use crate::signal::Signal;
+use crate::spec::StopManner;
+
+/// The version of this protocol. A daemon adopts keepers of its own version and older ones.
+pub const VERSION: u32 = 1;
+/// No frame is longer: a command of 1 MiB and an environment of 2 MiB fit with their escapes.
+pub const FRAME_MOST: usize = 16 << 20;
+/// Bytes of the length before each frame.
+pub const HEADER: usize = 4;
+
+/// The first and only frame to the nursery; after it come sockets, one for each keeper to fork.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NurserySetup {
+    pub version: u32,
+    pub home: PathBuf,
+    pub durable_over_power_loss: bool,
+    /// The name of the cgroup to make for keepers' cgroups; none if containment by cgroup is switched off.
+    pub cgroup_name: Option<String>,
+}
+
+/// What the daemon tells a keeper.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "do", rename_all = "snake_case")]
+pub enum ToKeeper {
+    /// Make this process's directory ahead of time.
+    Prepare {
+        id: ProcessId,
+    },
+    /// Run this. Answered by a `Fact`: started, or finished with `failed_to_start`.
+    /// The intent's spec has blank environment values; the real ones are beside it and are never written.
+    Start {
+        intent: Box<Intent>,
+        env: BTreeMap<String, Option<String>>,
+    },
+    /// End the tree. Answered by `Stopped` when it is empty or survivors are certain.
+    Stop {
+        request: u64,
+        cause: Cause,
+        manner: StopManner,
+    },
+    /// Send a signal to the tree. Answered by `Signaled`.
+    Signal {
+        request: u64,
+        signal: Signal,
+        by: String,
+    },
+    /// Freeze or thaw the tree. Answered by `Signaled`.
+    Pause {
+        request: u64,
+    },
+    Resume {
+        request: u64,
+    },
+    /// Tell once, with `Output`, when there is more output than this.
+    WatchOutput {
+        beyond: u64,
+    },
+    /// Exit, if there is no process to keep.
+    Retire,
+}
+
+/// What a keeper tells the daemon.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "say", rename_all = "snake_case")]
+pub enum FromKeeper {
+    /// Who speaks, and what it keeps; first on every link.
+    Hello { version: u32, keeper: KeeperIdentity, kept: Option<Box<Kept>> },
+    /// A fact, written to the record before it is told.
+    Fact { id: ProcessId, fact: Fact },
+    /// The store refused the start: nothing was started, nothing is left of it.
+    Refused { id: ProcessId, error: String },
+    /// There is this much output now.
+    Output { id: ProcessId, bytes: u64 },
+    /// The tree is empty, or these are left.
+    Stopped { request: u64, survivors: Vec<Survivor> },
+    /// The signal reached this many; these refused it.
+    Signaled { request: u64, reached: u32, refused: Vec<Survivor> },
+    /// Nothing is kept: ready for the next process.
+    Idle,
+}
+
+/// Which keeper speaks, and the cgroup of what it keeps.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KeeperIdentity {
+    pub pid: u32,
+    pub start_time: u64,
+    pub cgroup: Option<PathBuf>,
+}
+
+/// What a keeper holds when a daemon comes to it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Kept {
+    pub history: History,
+    pub paused: bool,
+    pub output_bytes: u64,
+}
+
+/// A process that is still there.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Survivor {
+    pub pid: u32,
+    pub command: String,
+    pub reason: String,
+}
+
+/// Why bytes are no frame.
+#[derive(Debug, thiserror::Error)]
+pub enum BadFrame {
+    #[error("a frame of {0} bytes is longer than {FRAME_MOST}")]
+    TooLong(usize),
+    #[error("a frame that is no message: {0}")]
+    NoMessage(#[from] serde_json::Error),
+}
+
+/// The frame of a message, ready to send.
+pub fn encode(message: &impl Serialize) -> Vec<u8> {
+    let mut frame = vec![0; HEADER];
+    serde_json::to_writer(&mut frame, message).expect("messages have string keys and finite numbers");
+    let length = (frame.len() - HEADER) as u32;
+    frame[..HEADER].copy_from_slice(&length.to_le_bytes());
+    frame
+}
+
+/// Collects received bytes and gives whole messages.
+#[derive(Debug, Default)]
+pub struct Decoder {
+    bytes: Vec<u8>,
+}
+
+impl Decoder {
+    /// Adds what was received.
+    pub fn extend(&mut self, bytes: &[u8]) {
+        self.bytes.extend_from_slice(bytes);
+    }
+
+    /// The next whole message, if there is one.
+    pub fn try_next<M: DeserializeOwned>(&mut self) -> Result<Option<M>, BadFrame> {
+        let Some(header) = self.bytes.first_chunk::<HEADER>() else { return Ok(None) };
+        let length = u32::from_le_bytes(*header) as usize;
+        if length > FRAME_MOST {
+            return Err(BadFrame::TooLong(length));
+        }
+        let Some(frame) = self.bytes.get(HEADER..HEADER + length) else { return Ok(None) };
+        let message = serde_json::from_slice(frame);
+        self.bytes.drain(..HEADER + length);
+        Ok(Some(message?))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_come_whole_out_of_any_pieces() {
+        let sent = [ToKeeper::Retire, ToKeeper::WatchOutput { beyond: 7 }, ToKeeper::Pause { request: 1 }];
+        let bytes: Vec<u8> = sent.iter().flat_map(encode).collect();
+        for piece in [1, 2, 3, 7, bytes.len()] {
+            let mut decoder = Decoder::default();
+            let mut got: Vec<ToKeeper> = Vec::new();
+            for part in bytes.chunks(piece) {
+                decoder.extend(part);
+                while let Some(message) = decoder.try_next().expect("whole") {
+                    got.push(message);
+                }
+            }
+            assert_eq!(got, sent);
+        }
+    }
+
+    #[test]
+    fn garbage_is_an_error_and_not_a_hang() {
+        let mut decoder = Decoder::default();
+        decoder.extend(&[0xff; 16]);
+        assert!(matches!(decoder.try_next::<ToKeeper>(), Err(BadFrame::TooLong(_))));
+        let mut decoder = Decoder::default();
+        decoder.extend(&[3, 0, 0, 0, b'x', b'y', b'z']);
+        assert!(matches!(decoder.try_next::<ToKeeper>(), Err(BadFrame::NoMessage(_))));
+    }
+}

@@ -1,0 +1,353 @@
+//! What is asked for: one command and how it is to be kept. A `Spec` that exists is valid.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::signal::Signal;
+
+/// Marks that pinfold sets in every process's environment; a request cannot override them.
+pub const RESERVED_ENV: [&str; 3] = ["PINFOLD_ID", "PINFOLD_OWNER", "PINFOLD_MARK"];
+/// The shell of a `command`, unless the request names another.
+pub const DEFAULT_SHELL: &str = "/bin/sh";
+/// The owner of what nobody claims.
+pub const DEFAULT_OWNER: &str = "default";
+
+/// What to run: a script for a shell, or a program with its arguments.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+pub enum Program {
+    Shell { shell: String, script: String },
+    Argv { argv: Vec<String> },
+}
+
+/// How the two output streams are captured.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Streams {
+    /// One pipe for both: the order of writes is exact.
+    #[default]
+    Merged,
+    /// One pipe each: they can be read apart; their order is that of arrival.
+    Separate,
+}
+
+/// What becomes of descendants that outlive the leader.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Strays {
+    /// They stay listed, captured and stoppable.
+    #[default]
+    Keep,
+    /// They are stopped as soon as the leader is gone.
+    Stop,
+}
+
+/// How a stop proceeds: this signal, then after the grace KILL.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StopManner {
+    pub signal: Signal,
+    pub grace: Duration,
+}
+
+/// One command and how it is to be kept.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Spec {
+    pub program: Program,
+    pub cwd: PathBuf,
+    /// Whether the daemon's environment lies under `env`.
+    pub inherit_env: bool,
+    /// Laid over the base; `None` unsets. Values live in memory only, see [`Spec::without_values`].
+    pub env: BTreeMap<String, Option<String>>,
+    pub owner: String,
+    pub name: Option<String>,
+    pub labels: BTreeMap<String, String>,
+    pub streams: Streams,
+    pub strays: Strays,
+    pub stop: StopManner,
+    pub time_limit: Option<Duration>,
+    pub output_limit: u64,
+    pub idempotency_key: Option<String>,
+}
+
+impl Spec {
+    /// The command as people see it.
+    pub fn command_text(&self) -> String {
+        match &self.program {
+            Program::Shell { script, .. } => script.clone(),
+            Program::Argv { argv } => argv.join(" "),
+        }
+    }
+
+    /// The spec with every environment value blanked: what may be written down or shown.
+    pub fn without_values(mut self) -> Self {
+        for value in self.env.values_mut().flatten() {
+            value.clear();
+        }
+        self
+    }
+}
+
+/// What a request asks for, before it is checked. Text as it came, defaults not yet filled in.
+#[derive(Clone, Debug, Default)]
+pub struct Draft {
+    pub command: Option<String>,
+    pub argv: Option<Vec<String>>,
+    pub shell: Option<String>,
+    pub cwd: Option<String>,
+    pub inherit_env: bool,
+    pub env: BTreeMap<String, Option<String>>,
+    pub owner: Option<String>,
+    pub name: Option<String>,
+    pub labels: BTreeMap<String, String>,
+    pub streams: Streams,
+    pub strays: Strays,
+    pub stop_signal: Option<Signal>,
+    pub grace: Option<Duration>,
+    pub time_limit: Option<Duration>,
+    pub output_limit: Option<u64>,
+    pub idempotency_key: Option<String>,
+}
+
+/// What the daemon fills in where a request is silent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Defaults {
+    pub cwd: String,
+    pub home: String,
+    pub grace: Duration,
+    pub output_limit: u64,
+}
+
+/// Why a request is refused. Each names the field and the way out.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Refusal {
+    #[error("command is empty: give a shell command in `command`, or a program in `argv`")]
+    EmptyCommand,
+    #[error("both `command` and `argv` are given: give `command` for a shell, or `argv` for a program, not both")]
+    TwoCommands,
+    #[error("`shell` goes with `command`, not with `argv`")]
+    ShellWithArgv,
+    #[error("`{field}` holds a NUL byte, which no program can be given")]
+    NulByte { field: &'static str },
+    #[error("cwd `{cwd}` is not absolute: give an absolute directory, or one that begins with `~/`")]
+    RelativeCwd { cwd: String },
+    #[error("environment name `{name}` is not usable: names are not empty and hold no `=` and no NUL byte")]
+    BadEnvName { name: String },
+    #[error("environment name `{name}` is pinfold's own mark and cannot be set: leave it out")]
+    ReservedEnv { name: String },
+    #[error("{field} `{value}` is not usable: use 1 to {most} characters, letters, digits and `. _ - : @ /`")]
+    BadName { field: &'static str, value: String, most: usize },
+    #[error("too many labels ({count}): give at most {most}")]
+    TooManyLabels { count: usize, most: usize },
+    #[error("`{field}` is longer than {most} bytes")]
+    TooLong { field: &'static str, most: usize },
+    #[error("output_limit {value} is too small: give at least {least} bytes")]
+    SmallOutputLimit { value: u64, least: u64 },
+    #[error("time_limit is zero: leave it out for no limit")]
+    ZeroTimeLimit,
+}
+
+/// Longest owner, name, label key or idempotency key.
+const NAME_MOST: usize = 128;
+const LABEL_VALUE_MOST: usize = 1024;
+const LABELS_MOST: usize = 32;
+/// Less than this would not hold a head and a tail worth reading.
+pub const OUTPUT_LIMIT_LEAST: u64 = 64 * 1024;
+/// A grace is at most this long, so that every stop is bounded.
+pub const GRACE_MOST: Duration = Duration::from_secs(3600);
+
+impl Draft {
+    /// Checks everything that needs no look at the machine.
+    pub fn try_into_spec(self, defaults: &Defaults) -> Result<Spec, Refusal> {
+        let program = self.program()?;
+        let cwd = self.resolve_cwd(defaults)?;
+        self.check_env()?;
+        self.check_names()?;
+        let output_limit = self.output_limit.unwrap_or(defaults.output_limit);
+        if output_limit < OUTPUT_LIMIT_LEAST {
+            return Err(Refusal::SmallOutputLimit { value: output_limit, least: OUTPUT_LIMIT_LEAST });
+        }
+        if self.time_limit.is_some_and(|limit| limit.is_zero()) {
+            return Err(Refusal::ZeroTimeLimit);
+        }
+        Ok(Spec {
+            program,
+            cwd,
+            inherit_env: self.inherit_env,
+            env: self.env,
+            owner: self.owner.unwrap_or_else(|| DEFAULT_OWNER.to_owned()),
+            name: self.name,
+            labels: self.labels,
+            streams: self.streams,
+            strays: self.strays,
+            stop: StopManner {
+                signal: self.stop_signal.unwrap_or(Signal::TERM),
+                grace: self.grace.unwrap_or(defaults.grace).min(GRACE_MOST),
+            },
+            time_limit: self.time_limit,
+            output_limit,
+            idempotency_key: self.idempotency_key,
+        })
+    }
+
+    fn program(&self) -> Result<Program, Refusal> {
+        match (&self.command, &self.argv) {
+            (Some(_), Some(_)) => Err(Refusal::TwoCommands),
+            (None, None) => Err(Refusal::EmptyCommand),
+            (Some(script), None) => {
+                if script.trim().is_empty() {
+                    return Err(Refusal::EmptyCommand);
+                }
+                no_nul("command", script)?;
+                let shell = self.shell.as_deref().map_or(DEFAULT_SHELL, str::trim);
+                no_nul("shell", shell)?;
+                let shell = if shell.is_empty() { DEFAULT_SHELL } else { shell };
+                Ok(Program::Shell { shell: shell.to_owned(), script: script.clone() })
+            }
+            (None, Some(argv)) => {
+                if argv.first().is_none_or(|program| program.is_empty()) {
+                    return Err(Refusal::EmptyCommand);
+                }
+                if self.shell.is_some() {
+                    return Err(Refusal::ShellWithArgv);
+                }
+                argv.iter().try_for_each(|arg| no_nul("argv", arg))?;
+                Ok(Program::Argv { argv: argv.clone() })
+            }
+        }
+    }
+
+    fn resolve_cwd(&self, defaults: &Defaults) -> Result<PathBuf, Refusal> {
+        let cwd = self.cwd.as_deref().unwrap_or(&defaults.cwd);
+        no_nul("cwd", cwd)?;
+        let resolved = match cwd.strip_prefix('~') {
+            Some("") => defaults.home.clone(),
+            Some(rest) if rest.starts_with('/') => format!("{}{rest}", defaults.home),
+            _ => cwd.to_owned(),
+        };
+        if resolved.starts_with('/') {
+            Ok(PathBuf::from(resolved))
+        } else {
+            Err(Refusal::RelativeCwd { cwd: cwd.to_owned() })
+        }
+    }
+
+    fn check_env(&self) -> Result<(), Refusal> {
+        for (name, value) in &self.env {
+            if name.is_empty() || name.contains(['=', '\0']) {
+                return Err(Refusal::BadEnvName { name: name.replace('\0', "\\0") });
+            }
+            if RESERVED_ENV.contains(&name.as_str()) {
+                return Err(Refusal::ReservedEnv { name: name.clone() });
+            }
+            if value.as_deref().is_some_and(|value| value.contains('\0')) {
+                return Err(Refusal::NulByte { field: "env" });
+            }
+        }
+        Ok(())
+    }
+
+    fn check_names(&self) -> Result<(), Refusal> {
+        for (field, value) in [("owner", &self.owner), ("name", &self.name)] {
+            value.as_deref().map_or(Ok(()), |value| check_name(field, value))?;
+        }
+        if let Some(key) = &self.idempotency_key
+            && (key.is_empty() || key.len() > NAME_MOST)
+        {
+            return Err(Refusal::TooLong { field: "idempotency_key", most: NAME_MOST });
+        }
+        if self.labels.len() > LABELS_MOST {
+            return Err(Refusal::TooManyLabels { count: self.labels.len(), most: LABELS_MOST });
+        }
+        for (key, value) in &self.labels {
+            check_name("label", key)?;
+            if value.len() > LABEL_VALUE_MOST {
+                return Err(Refusal::TooLong { field: "labels", most: LABEL_VALUE_MOST });
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Whether a text can name an owner, a process or a label.
+pub fn check_name(field: &'static str, value: &str) -> Result<(), Refusal> {
+    let plain = |c: char| c.is_alphanumeric() || "._-:@/ ".contains(c);
+    let fits = !value.trim().is_empty() && value.len() <= NAME_MOST && value.chars().all(plain);
+    if fits {
+        Ok(())
+    } else {
+        Err(Refusal::BadName { field, value: value.chars().take(40).collect(), most: NAME_MOST })
+    }
+}
+
+fn no_nul(field: &'static str, text: &str) -> Result<(), Refusal> {
+    if text.contains('\0') { Err(Refusal::NulByte { field }) } else { Ok(()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn defaults() -> Defaults {
+        Defaults {
+            cwd: "/work".into(),
+            home: "/home/ann".into(),
+            grace: Duration::from_secs(5),
+            output_limit: 64 << 20,
+        }
+    }
+
+    fn draft(command: &str) -> Draft {
+        Draft { command: Some(command.into()), inherit_env: true, ..Draft::default() }
+    }
+
+    #[test]
+    fn a_plain_command_gets_the_defaults() {
+        let spec = draft("make").try_into_spec(&defaults()).expect("valid");
+        assert_eq!(spec.program, Program::Shell { shell: "/bin/sh".into(), script: "make".into() });
+        assert_eq!(spec.cwd, PathBuf::from("/work"));
+        assert_eq!(spec.owner, "default");
+        assert_eq!(spec.stop, StopManner { signal: Signal::TERM, grace: Duration::from_secs(5) });
+    }
+
+    #[test]
+    fn home_is_expanded_and_a_relative_cwd_is_refused() {
+        let at = |cwd: &str| Draft { cwd: Some(cwd.into()), ..draft("true") }.try_into_spec(&defaults());
+        assert_eq!(at("~").expect("valid").cwd, PathBuf::from("/home/ann"));
+        assert_eq!(at("~/src").expect("valid").cwd, PathBuf::from("/home/ann/src"));
+        for cwd in ["src", "", ".", "~bob"] {
+            assert!(matches!(at(cwd), Err(Refusal::RelativeCwd { .. })), "{cwd}");
+        }
+    }
+
+    #[test]
+    fn each_kind_of_bad_request_is_refused_by_name() {
+        let refuse = |draft: Draft| draft.try_into_spec(&defaults()).expect_err("refused").to_string();
+        assert!(refuse(draft("")).contains("command is empty"));
+        assert!(refuse(draft(" \n\t")).contains("command is empty"));
+        assert!(refuse(Draft::default()).contains("command is empty"));
+        assert!(refuse(Draft { argv: Some(vec![]), ..Draft::default() }).contains("command is empty"));
+        assert!(refuse(Draft { argv: Some(vec!["ls".into()]), ..draft("ls") }).contains("not both"));
+        assert!(refuse(draft("a\0b")).contains("NUL"));
+        let env = |name: &str| Draft { env: [(name.to_owned(), None)].into(), ..draft("true") };
+        assert!(refuse(env("")).contains("not usable"));
+        assert!(refuse(env("A=B")).contains("not usable"));
+        assert!(refuse(env("PINFOLD_ID")).contains("pinfold's own"));
+        let owner = |owner: &str| Draft { owner: Some(owner.into()), ..draft("true") };
+        assert!(refuse(owner("")).contains("owner"));
+        assert!(refuse(owner("a\nb")).contains("owner"));
+        assert!(refuse(owner(&"x".repeat(129))).contains("owner"));
+        assert!(refuse(Draft { output_limit: Some(1), ..draft("true") }).contains("65536"));
+        assert!(refuse(Draft { time_limit: Some(Duration::ZERO), ..draft("true") }).contains("time_limit"));
+    }
+
+    #[test]
+    fn values_of_the_environment_are_not_written_down() {
+        let env = [("TOKEN".to_owned(), Some("s3cret".to_owned())), ("GONE".to_owned(), None)].into();
+        let spec = Draft { env, ..draft("true") }.try_into_spec(&defaults()).expect("valid");
+        let text = serde_json::to_string(&spec.without_values()).expect("serialises");
+        assert!(text.contains("TOKEN") && !text.contains("s3cret"), "{text}");
+    }
+}

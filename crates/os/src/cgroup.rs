@@ -1,0 +1,440 @@
+//! cgroup v2 as a container for one process tree: found without configuration, killed and frozen as a whole.
+//!
+//! Owns the search for a place where cgroups can be made, and the `cgroup.*` files of those it made. It sets
+//! no limits and enables no controller, so the "no internal processes" rule never applies and a child of our
+//! own cgroup will do. Whether a place works is decided by doing: mkdir alone proves nothing (on a hybrid
+//! host `/sys/fs/cgroup` is a tmpfs), and permission to enter depends on ancestors we cannot see.
+
+use std::collections::BTreeSet;
+use std::fs::File;
+use std::io::{self, Write};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::unix::fs::FileExt;
+use std::path::{Component, Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{Mode, OFlags, openat};
+use rustix::io::Errno;
+
+/// `f_type` of cgroup v2 in statfs.
+const CGROUP2_SUPER_MAGIC: rustix::fs::FsWord = 0x6367_7270;
+/// clone3: start in the cgroup of `clone_args.cgroup`. `libc::CLONE_INTO_CGROUP` overflows to 0.
+const CLONE_INTO_CGROUP: u64 = 0x2_0000_0000;
+/// clone3: hand out a pidfd of the child.
+const CLONE_PIDFD: u64 = 0x1000;
+/// Most sub-cgroups of one cgroup that are visited; processes in those beyond are not listed.
+const MAX_SUBGROUPS: usize = 4096;
+/// Longest wait for a cgroup to empty; a longer one is cut to this.
+const LONGEST_WAIT: Duration = Duration::from_secs(24 * 3600);
+
+/// Why no cgroup can contain processes here, in words that say what would help.
+#[derive(Debug, thiserror::Error)]
+pub enum Unavailable {
+    /// There is no cgroup v2 at all.
+    #[error("no cgroup v2 hierarchy is mounted; mount one with `mount -t cgroup2 none /sys/fs/cgroup/unified`")]
+    NoMount,
+    /// Our own cgroup lies outside of what the mount shows, as in some containers.
+    #[error(
+        "our own cgroup {own} is not visible below the cgroup v2 mount {mount}; start the container with its own cgroup namespace"
+    )]
+    NotVisible {
+        /// Where cgroup v2 is mounted.
+        mount: PathBuf,
+        /// Our place as the kernel names it.
+        own: String,
+    },
+    /// No cgroup can be made in our own or in any above it.
+    #[error(
+        "no cgroup can be made at {path} ({error}); run as root, or delegate one: `systemd-run --user --scope -p Delegate=yes`"
+    )]
+    NotWritable {
+        /// The nearest place tried.
+        path: PathBuf,
+        /// What the kernel said.
+        error: io::Error,
+    },
+    /// The kernel has no `cgroup.kill`.
+    #[error("{path} has no cgroup.kill; Linux 5.14 or newer has it")]
+    NoKill {
+        /// The cgroup that was tried.
+        path: PathBuf,
+    },
+    /// A cgroup can be made, but no process started in it.
+    #[error(
+        "no process can be started in {path} ({error}); start pinfold inside of the delegated cgroup, and allow clone3 in the sandbox"
+    )]
+    CannotEnter {
+        /// The cgroup that was tried.
+        path: PathBuf,
+        /// What the kernel said.
+        error: io::Error,
+    },
+}
+
+/// A cgroup in which others can be made, entered and killed: this was tried.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Base(PathBuf);
+
+/// One cgroup, held open.
+#[derive(Debug)]
+pub struct Cgroup {
+    path: PathBuf,
+    dir: OwnedFd,
+}
+
+/// Where cgroup v2 is mounted, if it is.
+pub fn find_v2_mount() -> Option<PathBuf> {
+    find_mount().map(|mount| mount.point)
+}
+
+/// Makes or reuses `name` in our own cgroup or the nearest one above that works, and tries it out.
+///
+/// Trying means starting a child in it that exits at once (fork semantics, no SIGCHLD): the child makes one
+/// system call and nothing else, so a process with threads may call this as well.
+pub fn open_base(name: &str) -> Result<Base, Unavailable> {
+    let mount = find_mount().ok_or(Unavailable::NoMount)?;
+    let own = own_cgroup().unwrap_or_default();
+    let Some(below) = visible_below(&mount.root, &own) else {
+        return Err(Unavailable::NotVisible { mount: mount.point, own });
+    };
+    let mut nearest = None;
+    for place in below.ancestors() {
+        match try_base(&mount.point.join(place), name) {
+            Ok(base) => return Ok(base),
+            Err(refusal) => nearest = nearest.or(Some(refusal)),
+        }
+    }
+    Err(nearest.unwrap_or(Unavailable::NoMount))
+}
+
+impl Base {
+    /// The directory in which leaves are made.
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+
+    /// Makes the cgroup `leaf`, or opens it if it exists.
+    pub fn make(&self, leaf: &str) -> io::Result<Cgroup> {
+        let path = self.0.join(single_component(leaf)?);
+        make_dir(&path)?;
+        Cgroup::open(&path)
+    }
+
+    /// Removes the base once nobody has a cgroup in it.
+    pub fn remove_if_empty(&self) {
+        let _ = std::fs::remove_dir(&self.0);
+    }
+}
+
+impl Cgroup {
+    /// Opens an existing cgroup; a directory of any other filesystem is refused.
+    pub fn open(path: &Path) -> io::Result<Cgroup> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let dir = rustix::fs::open(path, flags, Mode::empty())?;
+        if !is_cgroup2(&dir)? {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a cgroup v2 directory"));
+        }
+        Ok(Cgroup { path: path.to_owned(), dir })
+    }
+
+    /// The directory.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The descriptor that clone3 takes to start a child in this cgroup.
+    pub fn fd(&self) -> BorrowedFd<'_> {
+        self.dir.as_fd()
+    }
+
+    /// Kills every process in this cgroup and below, forks in flight included; does not wait for the ends.
+    pub fn kill(&self) -> io::Result<()> {
+        self.write("cgroup.kill", b"1")
+    }
+
+    /// Asks the kernel to freeze or thaw everything here and below; [`Cgroup::is_frozen`] says when it is done.
+    pub fn freeze(&self, on: bool) -> io::Result<()> {
+        self.write("cgroup.freeze", if on { b"1" } else { b"0" })
+    }
+
+    /// Whether a living process is here or below; zombies do not count, a removed cgroup is empty.
+    pub fn is_populated(&self) -> io::Result<bool> {
+        self.event("populated")
+    }
+
+    /// Whether everything here and below has come to a halt.
+    pub fn is_frozen(&self) -> io::Result<bool> {
+        self.event("frozen")
+    }
+
+    /// Waits until no living process is here or below; says whether that came before the deadline.
+    pub fn wait_empty(&self, deadline: Duration) -> io::Result<bool> {
+        let end = Instant::now() + deadline.min(LONGEST_WAIT);
+        let events = match self.open_file("cgroup.events", OFlags::RDONLY) {
+            Err(error) if is_removed(&error) => return Ok(true),
+            opened => opened?,
+        };
+        // The kernel wakes POLLPRI when the file changed since the last read.
+        while flag_of(&events, "populated")? {
+            let left = end.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Ok(false);
+            }
+            let timeout = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: i64::from(left.subsec_nanos()) };
+            match poll(&mut [PollFd::new(&events, PollFlags::PRI)], Some(&timeout)) {
+                Ok(_) | Err(Errno::INTR) => {}
+                Err(errno) => return Err(errno.into()),
+            }
+        }
+        Ok(true)
+    }
+
+    /// The processes here and in all sub-cgroups, each once; one outside of our pid namespace is left out.
+    pub fn members(&self) -> io::Result<Vec<u32>> {
+        let mut pids = BTreeSet::new();
+        for group in self.with_subgroups()? {
+            match std::fs::read_to_string(group.join("cgroup.procs")) {
+                Ok(list) => pids.extend(list.lines().filter_map(|line| line.parse::<u32>().ok())),
+                // A threaded sub-cgroup: its processes are listed where its domain is.
+                Err(error) if error.raw_os_error() == Some(libc::EOPNOTSUPP) => {}
+                Err(error) if is_removed(&error) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        pids.remove(&0);
+        Ok(pids.into_iter().collect())
+    }
+
+    /// Removes all sub-cgroups and this one; EBUSY while a process lives in any of them.
+    pub fn remove(&self) -> io::Result<()> {
+        for group in self.with_subgroups()?.iter().rev() {
+            match std::fs::remove_dir(group) {
+                Err(error) if !is_removed(&error) => return Err(error),
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// This cgroup and all below it, parents before children.
+    fn with_subgroups(&self) -> io::Result<Vec<PathBuf>> {
+        let mut groups = vec![self.path.clone()];
+        let mut next = 0;
+        while next < groups.len() {
+            match std::fs::read_dir(&groups[next]) {
+                Ok(entries) => {
+                    let below = entries.flatten().filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
+                    groups.extend(below.map(|entry| entry.path()).take(MAX_SUBGROUPS.saturating_sub(groups.len())));
+                }
+                Err(error) if is_removed(&error) => {}
+                Err(error) => return Err(error),
+            }
+            next += 1;
+        }
+        Ok(groups)
+    }
+
+    fn open_file(&self, name: &str, flags: OFlags) -> io::Result<File> {
+        Ok(openat(&self.dir, name, flags | OFlags::CLOEXEC, Mode::empty())?.into())
+    }
+
+    fn write(&self, name: &str, value: &[u8]) -> io::Result<()> {
+        self.open_file(name, OFlags::WRONLY)?.write_all(value)
+    }
+
+    fn event(&self, name: &str) -> io::Result<bool> {
+        match self.open_file("cgroup.events", OFlags::RDONLY) {
+            Ok(events) => flag_of(&events, name),
+            Err(error) if is_removed(&error) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+struct Mount {
+    /// The part of the hierarchy that the mount shows.
+    root: String,
+    point: PathBuf,
+}
+
+fn find_mount() -> Option<Mount> {
+    let table = std::fs::read("/proc/self/mountinfo").ok()?;
+    String::from_utf8_lossy(&table).lines().filter_map(parse_mount).find(|mount| {
+        // The table also lists mounts hidden below others: what the path leads to is what counts.
+        File::open(&mount.point).is_ok_and(|dir| is_cgroup2(&dir).unwrap_or(false))
+    })
+}
+
+/// `id parent major:minor root point options [optional…] - type source options`, if the type is cgroup2.
+fn parse_mount(line: &str) -> Option<Mount> {
+    let (place, kind) = line.split_once(" - ")?;
+    if kind.split(' ').next()? != "cgroup2" {
+        return None;
+    }
+    let mut fields = place.split(' ').skip(3);
+    Some(Mount { root: unescape(fields.next()?), point: unescape(fields.next()?).into() })
+}
+
+/// Undoes the kernel's octal escapes of blank, tab, newline and backslash.
+fn unescape(text: &str) -> String {
+    let escapes = [("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")];
+    escapes.iter().fold(text.to_owned(), |text, (escaped, plain)| text.replace(escaped, plain))
+}
+
+fn own_cgroup() -> Option<String> {
+    let lines = std::fs::read_to_string("/proc/self/cgroup").ok()?;
+    lines.lines().find_map(|line| line.strip_prefix("0::")).map(str::to_owned)
+}
+
+/// Our own cgroup relative to the mount point; `None` where the mount does not show it.
+fn visible_below(root: &str, own: &str) -> Option<PathBuf> {
+    let below = Path::new(own).strip_prefix(root).ok()?;
+    let plain = below.components().all(|part| matches!(part, Component::Normal(_)));
+    let whole = !Path::new(root).components().any(|part| part == Component::ParentDir);
+    (plain && whole && own.starts_with('/')).then(|| below.to_owned())
+}
+
+fn try_base(place: &Path, name: &str) -> Result<Base, Unavailable> {
+    let path = place.join(name);
+    let refused = |error: io::Error| Unavailable::NotWritable { path: path.clone(), error };
+    single_component(name).map_err(refused)?;
+    let fresh = make_dir(&path).map_err(refused)?;
+    let base = Base(path.clone());
+    let tried = base.make(&format!("probe-{}", std::process::id())).map_err(refused).and_then(|probe| {
+        let worked = try_probe(&probe);
+        // A probe left behind is empty, and reused by the next process with this pid.
+        let _ = probe.remove();
+        worked
+    });
+    if tried.is_err() && fresh {
+        let _ = std::fs::remove_dir(&path);
+    }
+    tried.map(|()| base)
+}
+
+fn try_probe(probe: &Cgroup) -> Result<(), Unavailable> {
+    let path = probe.path().to_owned();
+    match probe.open_file("cgroup.kill", OFlags::WRONLY) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            return Err(Unavailable::NoKill { path });
+        }
+        Err(error) => return Err(Unavailable::NotWritable { path, error }),
+        Ok(_) => {}
+    }
+    enter_once(probe.fd()).map_err(|error| Unavailable::CannotEnter { path, error })
+}
+
+/// Starts a child in the cgroup that exits at once, and reaps it.
+fn enter_once(cgroup: BorrowedFd<'_>) -> io::Result<()> {
+    let mut pidfd: libc::c_int = -1;
+    // SAFETY: `clone_args` is a plain C structure of integers, for which all zeroes is a value.
+    let mut args: libc::clone_args = unsafe { std::mem::zeroed() };
+    args.flags = CLONE_INTO_CGROUP | CLONE_PIDFD;
+    args.pidfd = &raw mut pidfd as u64;
+    args.cgroup = cgroup.as_raw_fd() as u64;
+    // exit_signal stays 0: no SIGCHLD is raised, and no `wait` for any child, without __WALL, takes it from us.
+    // SAFETY: without CLONE_VM the child has its own copy of memory; the arguments outlive the call.
+    let pid = unsafe { libc::syscall(libc::SYS_clone3, &raw const args, size_of::<libc::clone_args>()) };
+    if pid < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    if pid == 0 {
+        // SAFETY: `_exit` is async-signal-safe, so the child of a process with threads may call it.
+        unsafe { libc::_exit(0) }
+    }
+    // SAFETY: clone3 succeeded with CLONE_PIDFD, so `pidfd` is a fresh descriptor that nobody else owns.
+    let pidfd = unsafe { OwnedFd::from_raw_fd(pidfd) };
+    reap(&pidfd)
+}
+
+fn reap(pidfd: &OwnedFd) -> io::Result<()> {
+    loop {
+        let id = pidfd.as_raw_fd() as libc::id_t;
+        let options = libc::WEXITED | libc::__WALL;
+        // SAFETY: the descriptor is open; a null siginfo is allowed and means that none is wanted.
+        let answer = unsafe { libc::waitid(libc::P_PIDFD, id, std::ptr::null_mut(), options) };
+        if answer == 0 {
+            return Ok(());
+        }
+        let error = io::Error::last_os_error();
+        if error.kind() != io::ErrorKind::Interrupted {
+            return Err(error);
+        }
+    }
+}
+
+/// Makes the directory; `false` if it was there.
+fn make_dir(path: &Path) -> io::Result<bool> {
+    match std::fs::create_dir(path) {
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+fn single_component(name: &str) -> io::Result<&str> {
+    let mut parts = Path::new(name).components();
+    let plain = matches!((parts.next(), parts.next()), (Some(Component::Normal(part)), None) if part == name);
+    if plain && !name.contains('\n') {
+        return Ok(name);
+    }
+    Err(io::Error::new(io::ErrorKind::InvalidInput, "a cgroup's name is one plain file name"))
+}
+
+fn is_cgroup2(dir: impl AsFd) -> io::Result<bool> {
+    Ok(rustix::fs::fstatfs(dir)?.f_type == CGROUP2_SUPER_MAGIC)
+}
+
+fn is_removed(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::ENOENT | libc::ENODEV))
+}
+
+/// Reads one `name 0|1` line of `cgroup.events`; in a cgroup removed meanwhile nothing is set.
+fn flag_of(events: &File, name: &str) -> io::Result<bool> {
+    let mut text = [0u8; 256];
+    let length = match events.read_at(&mut text, 0) {
+        Err(error) if is_removed(&error) => return Ok(false),
+        read => read?,
+    };
+    let text = String::from_utf8_lossy(&text[..length]);
+    Ok(text.lines().filter_map(|line| line.split_once(' ')).any(|(key, value)| key == name && value == "1"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cgroup2_mount_is_found_wherever_it_is() {
+        let line = "41 31 0:38 /box /a\\040b/c rw,relatime shared:9 master:1 - cgroup2 cgroup2 rw,nsdelegate";
+        let mount = parse_mount(line).expect("a cgroup2 mount");
+        assert_eq!((mount.root.as_str(), mount.point.as_path()), ("/box", Path::new("/a b/c")));
+        assert!(parse_mount("37 31 0:34 / /sys/fs/cgroup/freezer rw - cgroup cgroup rw,freezer").is_none());
+        assert!(parse_mount("garbage").is_none());
+    }
+
+    #[test]
+    fn only_a_place_below_the_mounted_root_is_used() {
+        let below = |root, own| visible_below(root, own);
+        assert_eq!(below("/", "/"), Some(PathBuf::new()));
+        assert_eq!(below("/", "/user.slice/a"), Some(PathBuf::from("user.slice/a")));
+        assert_eq!(below("/box", "/box/a"), Some(PathBuf::from("a")));
+        for (root, own) in [("/box", "/boxes"), ("/", "/../x"), ("/..", "/../x"), ("/", ""), ("/box", "/")] {
+            assert_eq!(below(root, own), None, "{root} {own}");
+        }
+    }
+
+    #[test]
+    fn a_name_that_would_leave_the_base_is_refused() {
+        for name in ["", ".", "..", "a/b", "/a", "a/", "a\nb"] {
+            assert!(single_component(name).is_err(), "{name:?}");
+        }
+        assert!(single_component("k3v9x2").is_ok());
+    }
+
+    #[test]
+    fn a_directory_of_another_filesystem_is_no_cgroup() {
+        assert_eq!(Cgroup::open(Path::new("/proc")).expect_err("procfs").kind(), io::ErrorKind::InvalidInput);
+    }
+}

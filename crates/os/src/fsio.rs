@@ -1,0 +1,116 @@
+//! Pipes and files: what the output takes on its way to the disk.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::OnceLock;
+
+use rustix::fs::{Mode, OFlags};
+use rustix::io::{Errno, FdFlags};
+use rustix::pipe::{PipeFlags, SpliceFlags};
+
+/// The largest pipe an ordinary user may ask for.
+const PIPE_MOST: usize = 1 << 20;
+
+/// The two ends of a pipe; the read end does not block.
+#[derive(Debug)]
+pub struct Pipe {
+    pub read: OwnedFd,
+    pub write: OwnedFd,
+}
+
+/// Makes a pipe. Both ends are above 2, so that a child can place them at 0 to 2 in any order.
+pub fn pipe() -> io::Result<Pipe> {
+    let (read, write) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC)?;
+    let (read, write) = (above_stdio(read)?, above_stdio(write)?);
+    set_nonblocking(read.as_fd())?;
+    Ok(Pipe { read, write })
+}
+
+/// Moves a descriptor above 2.
+fn above_stdio(fd: OwnedFd) -> io::Result<OwnedFd> {
+    use std::os::fd::AsRawFd;
+    if fd.as_raw_fd() > 2 { Ok(fd) } else { Ok(rustix::io::fcntl_dupfd_cloexec(&fd, 3)?) }
+}
+
+/// Lets the pipe hold as much as it may; a writer in bulk then wakes the reader less often.
+pub fn widen(pipe: BorrowedFd<'_>) {
+    let _ = rustix::pipe::fcntl_setpipe_size(pipe, PIPE_MOST);
+}
+
+/// `/dev/null`, open for reading and writing, above 2.
+pub fn dev_null() -> io::Result<OwnedFd> {
+    above_stdio(rustix::fs::open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?)
+}
+
+/// Makes reads and writes return at once.
+pub fn set_nonblocking(fd: BorrowedFd<'_>) -> io::Result<()> {
+    let flags = rustix::fs::fcntl_getfl(fd)?;
+    Ok(rustix::fs::fcntl_setfl(fd, flags | OFlags::NONBLOCK)?)
+}
+
+/// Keeps a descriptor over exec.
+pub fn keep_over_exec(fd: BorrowedFd<'_>) -> io::Result<()> {
+    Ok(rustix::io::fcntl_setfd(fd, FdFlags::empty())?)
+}
+
+/// What came of moving or reading output.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Moved {
+    /// So many bytes.
+    Bytes(usize),
+    /// Nothing there now.
+    Empty,
+    /// All writers are gone.
+    Closed,
+}
+
+/// Reads what is there.
+pub fn read_some(fd: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<Moved> {
+    loop {
+        return match rustix::io::read(fd, &mut *buffer) {
+            Ok(0) => Ok(Moved::Closed),
+            Ok(count) => Ok(Moved::Bytes(count)),
+            Err(Errno::AGAIN) => Ok(Moved::Empty),
+            Err(Errno::INTR) => continue,
+            // A pseudoterminal whose other side is closed says so in this way.
+            Err(Errno::IO) => Ok(Moved::Closed),
+            Err(error) => Err(error.into()),
+        };
+    }
+}
+
+/// Moves what is there from a pipe into a file without copying it through this process.
+pub fn splice_some(pipe: BorrowedFd<'_>, file: BorrowedFd<'_>, at: u64, most: usize) -> io::Result<Moved> {
+    let mut offset = at;
+    loop {
+        let flags = SpliceFlags::NONBLOCK | SpliceFlags::MOVE;
+        return match rustix::pipe::splice(pipe, None, file, Some(&mut offset), most, flags) {
+            Ok(0) => Ok(Moved::Closed),
+            Ok(count) => Ok(Moved::Bytes(count)),
+            Err(Errno::AGAIN) => Ok(Moved::Empty),
+            Err(Errno::INTR) => continue,
+            Err(error) => Err(error.into()),
+        };
+    }
+}
+
+/// Random bytes from the kernel.
+pub fn random<const N: usize>() -> io::Result<[u8; N]> {
+    use std::io::Read;
+    static URANDOM: OnceLock<Option<File>> = OnceLock::new();
+    let mut bytes = [0; N];
+    match URANDOM.get_or_init(|| File::open("/dev/urandom").ok()) {
+        Some(file) => (&*file).read_exact(&mut bytes)?,
+        None => return Err(io::Error::other("/dev/urandom cannot be opened")),
+    }
+    Ok(bytes)
+}
+
+/// Points the three standard streams at one file.
+pub fn point_stdio_at(file: BorrowedFd<'_>) -> io::Result<()> {
+    rustix::stdio::dup2_stdin(file)?;
+    rustix::stdio::dup2_stdout(file)?;
+    rustix::stdio::dup2_stderr(file)?;
+    Ok(())
+}

@@ -1,0 +1,16 @@
+//! Every system call of pinfold, and every `unsafe`.
+//!
+//! Owns descriptors and children. Knows nothing of records or policy: it does what it is told and reports
+//! what the kernel said.
+
+pub mod cgroup;
+pub mod daemonize;
+pub mod fsio;
+pub mod poll;
+pub mod ports;
+pub mod proc;
+pub mod socket;
+pub mod spawn;
+pub mod sweep;
+pub mod tree;
+pub mod wait;

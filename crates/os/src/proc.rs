@@ -1,0 +1,233 @@
+//! One process as `/proc` shows it: identity, state, usage, command line, environment.
+//!
+//! Owns the parsing of `/proc/PID/*`. It only observes: nothing here signals, waits or keeps a descriptor.
+//! A process may vanish between any two reads, so every answer is an `io::Result` and [`is_gone`] tells
+//! "no longer there" from real trouble. Nothing read here is trusted to be well formed.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::sync::OnceLock;
+
+/// Longest command line handed out, in bytes; the rest is cut and marked with `…`.
+pub const MAX_COMMAND_LINE: usize = 4096;
+/// Most bytes of an environment that are searched; the kernel's own limit on it (3/4 of 8 MiB) is below.
+const MAX_ENVIRON: u64 = 8 << 20;
+/// A `stat` line has 52 fields of at most 20 digits and a name of at most 64 bytes.
+const MAX_STAT: usize = 2048;
+
+/// The fields of `/proc/PID/stat` that pinfold uses.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Stat {
+    /// Process id.
+    pub pid: u32,
+    /// Parent's process id.
+    pub ppid: u32,
+    /// Process group.
+    pub pgid: i32,
+    /// Session.
+    pub session: i32,
+    /// State letter of the main thread: R, S, D, T, t, Z, X, I.
+    pub state: char,
+    /// Start, in clock ticks since boot: with the pid and the boot id, the identity of the process.
+    pub start_time: u64,
+    /// Time in user mode, in clock ticks.
+    pub utime_ticks: u64,
+    /// Time in the kernel, in clock ticks.
+    pub stime_ticks: u64,
+    /// Resident set, in pages.
+    pub rss_pages: u64,
+    /// Threads not yet reaped, the main thread included.
+    pub threads: u64,
+    /// Name as the kernel holds it, at most 15 bytes for a program.
+    pub comm: String,
+}
+
+impl Stat {
+    /// Processor time used so far, user and kernel, in milliseconds.
+    pub fn cpu_ms(&self) -> u64 {
+        let ticks = self.utime_ticks.saturating_add(self.stime_ticks);
+        ticks.saturating_mul(1000) / clock_ticks_per_second()
+    }
+
+    /// Resident memory in bytes.
+    pub fn rss_bytes(&self) -> u64 {
+        self.rss_pages.saturating_mul(page_size())
+    }
+
+    /// Whether any thread still runs: a main thread that exited alone shows `Z` while the others live on.
+    pub fn is_living(&self) -> bool {
+        !is_dead(self.state) || (self.state == 'Z' && self.threads > 1)
+    }
+
+    /// What distinguishes this process from every other of this boot, for as long as pids last.
+    pub fn identity(&self) -> (u32, u64) {
+        (self.pid, self.start_time)
+    }
+}
+
+/// Whether a state letter is that of a dead thread, reaped or not.
+pub fn is_dead(state: char) -> bool {
+    matches!(state, 'Z' | 'X' | 'x')
+}
+
+/// Whether an error from `/proc` or a signal only says that the process is no longer there.
+pub fn is_gone(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::ENOENT | libc::ESRCH))
+}
+
+/// The kernel's id for this boot; pids and start times mean nothing outside of it.
+pub fn boot_id() -> io::Result<String> {
+    let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id")?;
+    Ok(text.trim().to_owned())
+}
+
+/// Reads `/proc/PID/stat`.
+pub fn stat(pid: u32) -> io::Result<Stat> {
+    let mut line = [0u8; MAX_STAT];
+    let length = read_into(&mut File::open(format!("/proc/{pid}/stat"))?, &mut line)?;
+    parse_stat(&line[..length]).ok_or_else(|| {
+        io::Error::new(io::ErrorKind::InvalidData, format!("/proc/{pid}/stat is not in the kernel's format"))
+    })
+}
+
+/// The start time alone, in clock ticks since boot.
+pub fn start_time(pid: u32) -> io::Result<u64> {
+    Ok(stat(pid)?.start_time)
+}
+
+/// The arguments joined by spaces, or `[comm]` where there are none (kernel threads, zombies).
+pub fn command_line(pid: u32) -> io::Result<String> {
+    let mut raw = Vec::with_capacity(512);
+    let file = File::open(format!("/proc/{pid}/cmdline"))?;
+    file.take(MAX_COMMAND_LINE as u64 + 1).read_to_end(&mut raw)?;
+    let cut = raw.len() > MAX_COMMAND_LINE;
+    raw.truncate(MAX_COMMAND_LINE);
+    while raw.last() == Some(&0) {
+        raw.pop();
+    }
+    if raw.is_empty() {
+        return Ok(format!("[{}]", printable(stat(pid)?.comm.as_bytes())));
+    }
+    let mut text = printable(&raw);
+    if cut || text.len() > MAX_COMMAND_LINE {
+        text.truncate(text.floor_char_boundary(MAX_COMMAND_LINE - '…'.len_utf8()));
+        text.push('…');
+    }
+    Ok(text)
+}
+
+/// Whether the environment the process was given by its last exec holds exactly this `NAME=VALUE`.
+pub fn environ_has(pid: u32, entry: &[u8]) -> io::Result<bool> {
+    let mut environ = Vec::new();
+    File::open(format!("/proc/{pid}/environ"))?.take(MAX_ENVIRON).read_to_end(&mut environ)?;
+    Ok(!entry.is_empty() && environ.split(|&byte| byte == 0).any(|held| held == entry))
+}
+
+/// Every process id that `/proc` lists now.
+pub fn pids() -> io::Result<Vec<u32>> {
+    let entries = std::fs::read_dir("/proc")?;
+    Ok(entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect())
+}
+
+fn parse_stat(line: &[u8]) -> Option<Stat> {
+    // The name stands in parentheses and may itself hold spaces and parentheses: only the last ')' ends it.
+    let open = line.iter().position(|&byte| byte == b'(')?;
+    let close = line.iter().rposition(|&byte| byte == b')')?;
+    let pid = std::str::from_utf8(&line[..open]).ok()?.trim().parse().ok()?;
+    let comm = String::from_utf8_lossy(line.get(open + 1..close)?).into_owned();
+    let rest = std::str::from_utf8(&line[close + 1..]).ok()?;
+    let fields: Vec<&str> = rest.split_ascii_whitespace().collect();
+    // `number` counts as proc(5) does: state is field 3, the first after the name.
+    let field = |number: usize| fields.get(number - 3).copied();
+    let count = |number: usize| field(number)?.parse::<u64>().ok();
+    Some(Stat {
+        pid,
+        comm,
+        state: field(3)?.chars().next()?,
+        ppid: field(4)?.parse().ok()?,
+        pgid: field(5)?.parse().ok()?,
+        session: field(6)?.parse().ok()?,
+        utime_ticks: count(14)?,
+        stime_ticks: count(15)?,
+        threads: count(20)?,
+        start_time: count(22)?,
+        rss_pages: count(24).unwrap_or(0),
+    })
+}
+
+fn read_into(file: &mut File, buffer: &mut [u8]) -> io::Result<usize> {
+    let mut length = 0;
+    while length < buffer.len() {
+        match file.read(&mut buffer[length..]) {
+            Ok(0) => break,
+            Ok(more) => length += more,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(length)
+}
+
+fn printable(raw: &[u8]) -> String {
+    let shown = |letter: char| if letter.is_control() { ' ' } else { letter };
+    String::from_utf8_lossy(raw).chars().map(shown).collect()
+}
+
+fn clock_ticks_per_second() -> u64 {
+    static TICKS: OnceLock<u64> = OnceLock::new();
+    *TICKS.get_or_init(|| sysconf(libc::_SC_CLK_TCK).unwrap_or(100))
+}
+
+fn page_size() -> u64 {
+    static SIZE: OnceLock<u64> = OnceLock::new();
+    *SIZE.get_or_init(|| sysconf(libc::_SC_PAGESIZE).unwrap_or(4096))
+}
+
+fn sysconf(name: libc::c_int) -> Option<u64> {
+    // SAFETY: sysconf takes a plain number, touches no memory of ours and may be called from any thread.
+    let value = unsafe { libc::sysconf(name) };
+    u64::try_from(value).ok().filter(|&value| value > 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TAIL: &str = "S 7 8 9 0 -1 4194304 1 2 3 4 50 60 0 0 20 0 3 0 123456 1000 77 18446744073709551615";
+
+    #[test]
+    fn a_name_with_spaces_and_parentheses_does_not_shift_the_fields() {
+        let line = format!("42 (a) R (b c)) {TAIL}\n");
+        let stat = parse_stat(line.as_bytes()).expect("well formed");
+        assert_eq!((stat.pid, stat.ppid, stat.comm.as_str(), stat.state), (42, 7, "a) R (b c)", 'S'));
+        assert_eq!((stat.pgid, stat.session, stat.threads, stat.start_time), (8, 9, 3, 123_456));
+        assert_eq!((stat.utime_ticks, stat.stime_ticks, stat.rss_pages), (50, 60, 77));
+    }
+
+    #[test]
+    fn malformed_lines_are_refused_without_panic() {
+        for line in ["", "(", ")", ")(", "1 (x)", "1 (x) S", "x (y) S 1", "1 (x) S 1 2 3 4 5 6"] {
+            assert_eq!(parse_stat(line.as_bytes()), None, "{line:?}");
+        }
+    }
+
+    #[test]
+    fn a_zombie_main_thread_with_other_threads_is_living() {
+        let mut stat = parse_stat(format!("1 (x) {TAIL}").as_bytes()).expect("well formed");
+        stat.state = 'Z';
+        assert!(stat.is_living());
+        stat.threads = 1;
+        assert!(!stat.is_living());
+    }
+
+    #[test]
+    fn this_process_is_seen_with_its_own_numbers() {
+        let own = stat(std::process::id()).expect("own stat");
+        assert_eq!(own.pid, std::process::id());
+        assert!(own.is_living() && own.rss_bytes() > 0 && own.start_time > 0);
+        let arguments: Vec<String> = std::env::args().collect();
+        assert_eq!(command_line(own.pid).expect("own command line"), arguments.join(" "));
+        assert_eq!(boot_id().expect("boot id").len(), 36);
+        assert!(!environ_has(own.pid, b"").expect("own environment"));
+    }
+}

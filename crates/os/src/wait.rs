@@ -1,0 +1,74 @@
+//! Waiting for children: first look, then reap.
+//!
+//! `observe_exit` leaves the child unreaped, so that its pid and session stay reserved while its tree is
+//! still being signalled. Exactly one place of a program reaps: its owner.
+
+use std::io;
+use std::mem;
+use std::os::fd::{AsRawFd, OwnedFd};
+
+/// What the kernel said of a child's end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Status {
+    Exited { code: u8 },
+    Signaled { signal: i32, core_dumped: bool },
+}
+
+/// A child that ended, with what it and its waited-for descendants used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ended {
+    pub pid: u32,
+    pub status: Status,
+    pub cpu_us: u64,
+    pub max_rss_bytes: u64,
+}
+
+/// The child's end, if it ended; it stays a zombie.
+pub fn observe_exit(pidfd: &OwnedFd) -> io::Result<Option<Ended>> {
+    waitid(libc::P_PIDFD, pidfd.as_raw_fd() as u32, libc::WEXITED | libc::WNOHANG | libc::WNOWAIT)
+}
+
+/// Waits for the child's end and reaps it.
+pub fn reap(pidfd: &OwnedFd) -> io::Result<Option<Ended>> {
+    waitid(libc::P_PIDFD, pidfd.as_raw_fd() as u32, libc::WEXITED)
+}
+
+/// Reaps this child of ours if it ended. The pid must be that of an unreaped child.
+pub fn reap_if_ended(pid: u32) -> io::Result<Option<Ended>> {
+    waitid(libc::P_PID, pid, libc::WEXITED | libc::WNOHANG | libc::__WALL)
+}
+
+fn waitid(kind: libc::idtype_t, id: u32, options: i32) -> io::Result<Option<Ended>> {
+    // SAFETY: both are plain data, filled by the kernel.
+    let (mut info, mut usage): (libc::siginfo_t, libc::rusage) = unsafe { mem::zeroed() };
+    loop {
+        // The C library's waitid does not give the usage; the system call does.
+        // SAFETY: both pointers are to valid locals.
+        let result = unsafe { libc::syscall(libc::SYS_waitid, kind, id, &raw mut info, options, &raw mut usage) };
+        if result == 0 {
+            break;
+        }
+        let error = io::Error::last_os_error();
+        if error.kind() != io::ErrorKind::Interrupted {
+            return Err(error);
+        }
+    }
+    // SAFETY: the kernel filled the fields of a child's end, or left zeros.
+    let pid = unsafe { info.si_pid() };
+    if pid == 0 {
+        return Ok(None);
+    }
+    // SAFETY: as above.
+    let status = unsafe { info.si_status() };
+    let status = match info.si_code {
+        libc::CLD_EXITED => Status::Exited { code: status as u8 },
+        code => Status::Signaled { signal: status, core_dumped: code == libc::CLD_DUMPED },
+    };
+    let micros = |time: libc::timeval| time.tv_sec as u64 * 1_000_000 + time.tv_usec as u64;
+    Ok(Some(Ended {
+        pid: pid as u32,
+        status,
+        cpu_us: micros(usage.ru_utime) + micros(usage.ru_stime),
+        max_rss_bytes: usage.ru_maxrss as u64 * 1024,
+    }))
+}

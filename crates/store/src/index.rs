@@ -1,0 +1,286 @@
+//! The index: one SQLite database beside the process directories, for lists, history and the event log.
+//!
+//! Owns the database's file, version, opening and every write; written by the daemon alone. The directories
+//! are the truth: an index that is missing or damaged is set aside and built anew from them.
+//!
+//! Invariant S4, *one event per process and kind*: a UNIQUE constraint in `schema`; [`Index::apply`] returns
+//! only what was new, so whoever announces what it returns announces each event once.
+//!
+//! Event numbers never run backwards: a rebuilt index counts on from the time in milliseconds, which is beyond
+//! any number that was given out before (that would take more than an event in each millisecond).
+
+use std::fs::OpenOptions;
+use std::io;
+use std::ops::Deref;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use pinfold_model::event::EventKind;
+use pinfold_model::facts::History;
+use pinfold_model::id::ProcessId;
+use pinfold_model::units::Moment;
+use rusqlite::config::DbConfig;
+use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension, Transaction, params};
+
+use crate::Durability;
+use crate::layout::{FILE_MODE, Home};
+use crate::queries::{Event, Queries};
+use crate::retention::list_process_dirs;
+use crate::schema;
+
+/// A database below this size is checked from end to end when it is opened.
+const CHECK_BELOW: u64 = 64 << 20;
+/// How long one connection waits for another's transaction.
+const BUSY: Duration = Duration::from_secs(5);
+
+/// The index, to be written and read. Reading alone: [`Index::reader`].
+#[derive(Debug)]
+pub struct Index {
+    queries: Queries,
+}
+
+/// An index that was opened.
+#[derive(Debug)]
+pub enum Opened {
+    Ready(Index),
+    /// It is empty and must be filled from the process directories.
+    Rebuild {
+        index: Index,
+        reason: String,
+    },
+}
+
+/// Why the index failed.
+#[derive(Debug, thiserror::Error)]
+pub enum IndexError {
+    #[error("{path} was written by a newer pinfold (version {found}, this one knows {ours}): upgrade pinfold")]
+    Newer { path: PathBuf, found: i64, ours: i64 },
+    #[error("idempotency key `{key}` of owner `{owner}` already names another process")]
+    KeyTaken { owner: String, key: String },
+    #[error("the index holds no readable history of process {id}: remove it with `pinfold gc`")]
+    BadHistory { id: String },
+    #[error("{path}: {source}")]
+    Io { path: PathBuf, source: io::Error },
+    #[error("the index failed: {0}")]
+    Sqlite(#[from] rusqlite::Error),
+}
+
+/// One thing to write down.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Change {
+    /// What is known of a process now, and the bytes its directory takes.
+    Put(Box<History>, u64),
+    /// Something happened to it.
+    Event { process: ProcessId, owner: String, kind: EventKind, at: Moment, payload: String },
+    /// Its directory was removed. To be applied after the removal, never before: a directory without a row is
+    /// taken for a process the index does not know yet.
+    Forget(ProcessId),
+}
+
+impl Index {
+    /// Opens the home's index, or makes one. `now` is where a rebuilt event sequence begins.
+    pub fn open(home: &Home, durability: Durability, now: Moment) -> Result<Opened, IndexError> {
+        let path = home.index();
+        let io = |source| IndexError::Io { path: path.clone(), source };
+        let found = match std::fs::metadata(&path) {
+            Ok(metadata) => Some(metadata.len()).filter(|&len| len > 0),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+            Err(source) => return Err(io(source)),
+        };
+        let reason = match found {
+            Some(len) => match open_existing(&path, len, durability)? {
+                Existing::Sound(index) => return Ok(Opened::Ready(index)),
+                Existing::Damaged(what) => {
+                    let aside = set_aside(&path, now).map_err(io)?;
+                    Some(format!("the index was damaged ({what}) and was moved to {}", aside.display()))
+                }
+            },
+            None => {
+                let known = !list_process_dirs(home).map_err(io)?.is_empty();
+                known.then(|| "the index was missing".to_owned())
+            }
+        };
+        remove_companions(&path);
+        let index = create(&path, durability)?;
+        let Some(reason) = reason else { return Ok(Opened::Ready(index)) };
+        let millis = (now.0 / 1000) as i64;
+        index.connection().execute("UPDATE sqlite_sequence SET seq = ?1 WHERE name = 'events'", [millis])?;
+        Ok(Opened::Rebuild { index, reason })
+    }
+
+    /// A second connection that only reads, for use beside the writer.
+    pub fn reader(path: &Path) -> Result<Queries, IndexError> {
+        let connection = Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_ONLY)?;
+        connection.busy_timeout(BUSY)?;
+        Ok(Queries::new(connection))
+    }
+
+    /// Writes all changes or none, and returns the events that were new, in order.
+    pub fn apply(&mut self, changes: &[Change]) -> Result<Vec<Event>, IndexError> {
+        let transaction = self.queries.connection_mut().transaction()?;
+        let mut events = Vec::new();
+        for change in changes {
+            match change {
+                Change::Put(history, bytes) => put(&transaction, history, *bytes)?,
+                Change::Event { .. } => events.extend(tell(&transaction, change)?),
+                Change::Forget(id) => {
+                    transaction.prepare_cached("DELETE FROM processes WHERE id = ?1")?.execute([id.as_str()])?;
+                }
+            }
+        }
+        transaction.commit()?;
+        Ok(events)
+    }
+
+    /// Removes old events beyond the latest so many; those of processes still listed stay. Returns how many went.
+    pub fn prune_events(&mut self, keep_latest: u64) -> Result<usize, IndexError> {
+        let keep = i64::try_from(keep_latest).unwrap_or(i64::MAX);
+        Ok(self.connection().prepare_cached(schema::PRUNE)?.execute([keep])?)
+    }
+}
+
+impl Deref for Index {
+    type Target = Queries;
+
+    fn deref(&self) -> &Queries {
+        &self.queries
+    }
+}
+
+fn put(transaction: &Transaction<'_>, history: &History, bytes: u64) -> Result<(), IndexError> {
+    let intent = &history.intent;
+    let spec = &intent.spec;
+    let json = serde_json::to_string(history).map_err(|error| rusqlite::Error::ToSqlConversionFailure(error.into()))?;
+    let done = transaction.prepare_cached(schema::PUT)?.execute(params![
+        intent.id.as_str(),
+        spec.owner,
+        spec.name,
+        history.status().name(),
+        intent.at.0 as i64,
+        history.ended_at().map(|at| at.0 as i64),
+        bytes as i64,
+        spec.idempotency_key,
+        json,
+    ]);
+    match (done, &spec.idempotency_key) {
+        (Err(error), Some(key)) if error.sqlite_error_code() == Some(ErrorCode::ConstraintViolation) => {
+            Err(IndexError::KeyTaken { owner: spec.owner.clone(), key: key.clone() })
+        }
+        (done, _) => done.map(drop).map_err(IndexError::from),
+    }
+}
+
+fn tell(transaction: &Transaction<'_>, change: &Change) -> Result<Option<Event>, IndexError> {
+    let Change::Event { process, owner, kind, at, payload } = change else { return Ok(None) };
+    let values = params![process.as_str(), owner, kind.name(), at.0 as i64, payload];
+    let mut statement = transaction.prepare_cached(schema::TELL)?;
+    let seq: Option<i64> = statement.query_row(values, |row| row.get(0)).optional()?;
+    Ok(seq.map(|seq| Event {
+        seq: seq as u64,
+        process: process.clone(),
+        owner: owner.clone(),
+        kind: *kind,
+        at: *at,
+        payload: payload.clone(),
+    }))
+}
+
+enum Existing {
+    Sound(Index),
+    Damaged(String),
+}
+
+fn open_existing(path: &Path, len: u64, durability: Durability) -> Result<Existing, IndexError> {
+    match try_existing(path, len, durability) {
+        Err(IndexError::Sqlite(error)) if is_damage(&error) => Ok(Existing::Damaged(error.to_string())),
+        result => result,
+    }
+}
+
+fn try_existing(path: &Path, len: u64, durability: Durability) -> Result<Existing, IndexError> {
+    let connection = Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
+    connection.busy_timeout(BUSY)?;
+    // Until the version is known nothing is written, not even by closing.
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
+    let found: i64 = connection.pragma_query_value(None, "user_version", |row| row.get(0))?;
+    if found > schema::VERSION {
+        return Err(IndexError::Newer { path: path.to_owned(), found, ours: schema::VERSION });
+    }
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, false)?;
+    if found != schema::VERSION {
+        return Ok(Existing::Damaged(format!("its version is {found}")));
+    }
+    for table in schema::TABLES {
+        let sql = "SELECT EXISTS (SELECT 1 FROM sqlite_schema WHERE type = 'table' AND name = ?1)";
+        if !connection.query_row(sql, [table], |row| row.get::<_, bool>(0))? {
+            return Ok(Existing::Damaged(format!("it has no table `{table}`")));
+        }
+    }
+    if len < CHECK_BELOW {
+        let verdict: String = connection.query_row("PRAGMA quick_check(1)", [], |row| row.get(0))?;
+        if verdict != "ok" {
+            return Ok(Existing::Damaged(verdict));
+        }
+    }
+    configure(&connection, durability)?;
+    Ok(Existing::Sound(Index { queries: Queries::new(connection) }))
+}
+
+fn is_damage(error: &rusqlite::Error) -> bool {
+    matches!(error.sqlite_error_code(), Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase))
+}
+
+/// Makes the file before SQLite does, so that it is ours alone; SQLite gives its companions the same mode.
+fn create(path: &Path, durability: Durability) -> Result<Index, IndexError> {
+    let mut options = OpenOptions::new();
+    let made = options.write(true).create(true).truncate(false).mode(FILE_MODE).open(path);
+    made.map_err(|source| IndexError::Io { path: path.to_owned(), source })?;
+    let mut connection = Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
+    connection.busy_timeout(BUSY)?;
+    configure(&connection, durability)?;
+    let transaction = connection.transaction()?;
+    transaction.execute_batch(schema::CREATE)?;
+    transaction.pragma_update(None, "user_version", schema::VERSION)?;
+    transaction.commit()?;
+    Ok(Index { queries: Queries::new(connection) })
+}
+
+fn configure(connection: &Connection, durability: Durability) -> Result<(), IndexError> {
+    connection.pragma_update(None, "journal_mode", "wal")?;
+    // NORMAL survives any program's crash and keeps the file whole if power is lost; FULL keeps every commit.
+    let synchronous = match durability {
+        Durability::Programs => "normal",
+        Durability::Power => "full",
+    };
+    connection.pragma_update(None, "synchronous", synchronous)?;
+    connection.set_prepared_statement_cache_capacity(64);
+    Ok(())
+}
+
+/// Moves a damaged database and its companions out of the way, and keeps them for whoever wants to look.
+fn set_aside(path: &Path, now: Moment) -> io::Result<PathBuf> {
+    let aside = suffixed(path, &format!(".damaged-{}", now.0 / 1_000_000));
+    std::fs::rename(path, &aside)?;
+    for companion in ["-wal", "-shm"] {
+        let _ = std::fs::rename(suffixed(path, companion), suffixed(&aside, companion));
+    }
+    Ok(aside)
+}
+
+/// A log without its database would be read into the new one.
+fn remove_companions(path: &Path) {
+    for companion in ["-wal", "-shm"] {
+        let _ = std::fs::remove_file(suffixed(path, companion));
+    }
+}
+
+fn suffixed(path: &Path, suffix: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(suffix);
+    PathBuf::from(name)
+}
+
+#[cfg(test)]
+#[path = "index_tests.rs"]
+mod tests;

@@ -1,0 +1,325 @@
+//! Where everything lies, and who may touch it: the home, its lock, the directory of one process.
+//!
+//! Owns file names and permissions: directories are 0700 and files 0600, so what processes print is their
+//! owner's alone. Knows nothing of what the files hold, save the home's `format`.
+
+use std::fs::{DirBuilder, File, OpenOptions, TryLockError};
+use std::io::{self, Read};
+use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use pinfold_model::id::ProcessId;
+use rustix::fs::Access;
+
+/// The version of the home's layout.
+pub const HOME_FORMAT: u32 = 1;
+pub(crate) const DIRECTORY_MODE: u32 = 0o700;
+pub(crate) const FILE_MODE: u32 = 0o600;
+/// The record of a process, in its directory.
+pub const RECORD: &str = "record";
+
+/// The one directory that holds everything of one pinfold.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Home {
+    root: PathBuf,
+}
+
+/// Why a directory cannot be a home.
+#[derive(Debug, thiserror::Error)]
+pub enum HomeError {
+    #[error("{path} is not a directory: move it away, or set PINFOLD_HOME to another place")]
+    NotADirectory { path: PathBuf },
+    #[error("{path} belongs to user {owner}, not to you (user {us}): set PINFOLD_HOME to a directory of your own")]
+    NotOurs { path: PathBuf, owner: u32, us: u32 },
+    #[error("{path} is writable by others (mode {mode:o}): run `chmod 700 {path}`")]
+    Loose { path: PathBuf, mode: u32 },
+    #[error("{path} cannot be written ({source}): set PINFOLD_HOME to a directory that can")]
+    Unwritable { path: PathBuf, source: io::Error },
+    #[error("{path} was written by a newer pinfold (format {found}, this one knows {ours}): upgrade pinfold")]
+    Newer { path: PathBuf, found: u32, ours: u32 },
+    #[error("{path} should hold a format number and does not: restore it (`echo {ours} > {path}`)")]
+    BadFormat { path: PathBuf, ours: u32 },
+    #[error("{path}: {source}")]
+    Io { path: PathBuf, source: io::Error },
+}
+
+/// Why the home's lock was not taken.
+#[derive(Debug, thiserror::Error)]
+pub enum LockError {
+    #[error("{path} is held by another pinfold daemon{}", .pid.map(|pid| format!(" (pid {pid})")).unwrap_or_default())]
+    Held { path: PathBuf, pid: Option<u32> },
+    #[error("{path} cannot be locked: {source}")]
+    Io { path: PathBuf, source: io::Error },
+}
+
+/// The home's lock, held until dropped. It goes with the open file: a child that is forked and does not exec
+/// must close it, or it holds the lock too.
+#[derive(Debug)]
+pub struct HomeLock {
+    _file: File,
+}
+
+impl Home {
+    /// Makes or checks the home. A home of a newer pinfold is not touched.
+    pub fn open(root: &Path) -> Result<Home, HomeError> {
+        let io = |source| HomeError::Io { path: root.to_owned(), source };
+        let root = std::path::absolute(root).map_err(io)?;
+        make_directory(&root)?;
+        check_directory(&root)?;
+        let home = Home { root };
+        home.check_format()?;
+        for path in [home.processes(), home.keepers()] {
+            make_directory(&path)?;
+            check_directory(&path)?;
+        }
+        Ok(home)
+    }
+
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// The daemon's socket.
+    pub fn socket(&self) -> PathBuf {
+        self.root.join("socket")
+    }
+
+    pub fn lock_path(&self) -> PathBuf {
+        self.root.join("lock")
+    }
+
+    /// What the daemon logs.
+    pub fn log(&self) -> PathBuf {
+        self.root.join("daemon.log")
+    }
+
+    pub fn index(&self) -> PathBuf {
+        self.root.join("index.db")
+    }
+
+    /// The counter behind the process ids.
+    pub fn ids(&self) -> PathBuf {
+        self.root.join("ids")
+    }
+
+    /// The directory of the keepers' sockets.
+    pub fn keepers(&self) -> PathBuf {
+        self.root.join("keepers")
+    }
+
+    /// The directory of the processes' directories.
+    pub fn processes(&self) -> PathBuf {
+        self.root.join("processes")
+    }
+
+    /// The directory of one process.
+    pub fn process(&self, id: &ProcessId) -> PathBuf {
+        self.processes().join(id.as_str())
+    }
+
+    /// Takes the lock that makes one daemon the home's only one, and writes our pid into it.
+    pub fn try_lock(&self) -> Result<HomeLock, LockError> {
+        let path = self.lock_path();
+        let io = |source| LockError::Io { path: path.clone(), source };
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).create(true).truncate(false).mode(FILE_MODE);
+        let mut file = options.open(&path).map_err(io)?;
+        match file.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::Error(source)) => return Err(io(source)),
+            Err(TryLockError::WouldBlock) => {
+                let mut text = String::new();
+                let _ = (&mut file).take(32).read_to_string(&mut text);
+                return Err(LockError::Held { path, pid: text.trim().parse().ok() });
+            }
+        }
+        let pid = format!("{}\n", std::process::id());
+        file.set_len(0).and_then(|()| file.write_all_at(pid.as_bytes(), 0)).map_err(io)?;
+        Ok(HomeLock { _file: file })
+    }
+
+    fn check_format(&self) -> Result<(), HomeError> {
+        let path = self.root.join("format");
+        let text = match std::fs::read_to_string(&path) {
+            Ok(text) => text,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                let text = format!("{HOME_FORMAT}\n");
+                return replace_file(&path, text.as_bytes()).map_err(|source| HomeError::Io { path, source });
+            }
+            Err(source) => return Err(HomeError::Io { path, source }),
+        };
+        match text.trim().parse::<u32>() {
+            Ok(HOME_FORMAT) => Ok(()),
+            Ok(found) if found > HOME_FORMAT => Err(HomeError::Newer { path, found, ours: HOME_FORMAT }),
+            _ => Err(HomeError::BadFormat { path, ours: HOME_FORMAT }),
+        }
+    }
+}
+
+/// The directory of one process as its keeper holds it: made, with an empty record, before it is needed.
+/// An empty record means "nothing yet": readers skip it and recovery removes the directory.
+#[derive(Debug)]
+pub struct ProcessDir {
+    id: ProcessId,
+    path: PathBuf,
+    record: Arc<File>,
+}
+
+impl ProcessDir {
+    /// Makes the directory and its empty record: one `mkdir`, one `openat`. `processes` is an absolute path,
+    /// so that the directory is found whatever the working directory becomes.
+    pub fn prepare(processes: &Path, id: &ProcessId) -> io::Result<ProcessDir> {
+        let path = processes.join(id.as_str());
+        DirBuilder::new().mode(DIRECTORY_MODE).create(&path)?;
+        let record = OpenOptions::new().write(true).create_new(true).mode(FILE_MODE).open(path.join(RECORD));
+        match record {
+            Ok(record) => Ok(ProcessDir { id: id.clone(), path, record: Arc::new(record) }),
+            Err(error) => {
+                let _ = std::fs::remove_dir(&path);
+                Err(error)
+            }
+        }
+    }
+
+    /// Removes a directory that was prepared and not used.
+    pub fn discard(self) -> io::Result<()> {
+        std::fs::remove_file(self.path.join(RECORD))?;
+        std::fs::remove_dir(&self.path)
+    }
+
+    pub fn id(&self) -> &ProcessId {
+        &self.id
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    pub(crate) fn record(&self) -> Arc<File> {
+        Arc::clone(&self.record)
+    }
+}
+
+/// Puts a whole new content in the file's place: readers see the old one or the new one.
+pub(crate) fn replace_file(path: &Path, content: &[u8]) -> io::Result<()> {
+    let fresh = path.with_extension("new");
+    let mut options = OpenOptions::new();
+    let file = options.write(true).create(true).truncate(true).mode(FILE_MODE).open(&fresh)?;
+    file.write_all_at(content, 0)?;
+    std::fs::rename(&fresh, path)
+}
+
+fn make_directory(path: &Path) -> Result<(), HomeError> {
+    match DirBuilder::new().recursive(true).mode(DIRECTORY_MODE).create(path) {
+        Ok(()) => Ok(()),
+        Err(_) if path.exists() && !path.is_dir() => Err(HomeError::NotADirectory { path: path.to_owned() }),
+        Err(source) => Err(HomeError::Unwritable { path: path.to_owned(), source }),
+    }
+}
+
+fn check_directory(path: &Path) -> Result<(), HomeError> {
+    let path = path.to_owned();
+    let metadata = match std::fs::metadata(&path) {
+        Ok(metadata) => metadata,
+        Err(source) => return Err(HomeError::Io { path, source }),
+    };
+    let us = rustix::process::geteuid().as_raw();
+    if metadata.uid() != us {
+        return Err(HomeError::NotOurs { path, owner: metadata.uid(), us });
+    }
+    if metadata.mode() & 0o022 != 0 {
+        return Err(HomeError::Loose { path, mode: metadata.mode() & 0o7777 });
+    }
+    match rustix::fs::access(&path, Access::WRITE_OK | Access::EXEC_OK) {
+        Ok(()) => Ok(()),
+        Err(errno) => Err(HomeError::Unwritable { path, source: errno.into() }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+    use crate::testing::{Scratch, mode_of};
+
+    #[test]
+    fn a_new_home_is_private_and_opens_again() {
+        let scratch = Scratch::new();
+        let root = scratch.path().join("deep/home");
+        let home = Home::open(&root).expect("made");
+        for path in [home.root().to_owned(), home.processes(), home.keepers()] {
+            assert_eq!(mode_of(&path), 0o700, "{path:?}");
+        }
+        assert_eq!(mode_of(&root.join("format")), 0o600);
+        assert_eq!(std::fs::read_to_string(root.join("format")).expect("format"), "1\n");
+        assert_eq!(Home::open(&root).expect("again"), home);
+    }
+
+    #[test]
+    fn a_home_that_others_may_write_is_refused_with_the_way_out() {
+        let scratch = Scratch::new();
+        std::fs::set_permissions(scratch.path(), PermissionsExt::from_mode(0o770)).expect("chmod");
+        let refusal = Home::open(scratch.path()).expect_err("refused").to_string();
+        assert!(refusal.contains(&format!("chmod 700 {}", scratch.path().display())), "{refusal}");
+        assert_eq!(std::fs::read_dir(scratch.path()).expect("dir").count(), 0, "untouched");
+    }
+
+    #[test]
+    fn a_home_of_another_user_is_refused() {
+        let scratch = Scratch::new();
+        if std::os::unix::fs::chown(scratch.path(), Some(54_321), None).is_err() {
+            return println!("skipped: only root can give a directory away");
+        }
+        let refusal = Home::open(scratch.path()).expect_err("refused");
+        assert!(matches!(refusal, HomeError::NotOurs { owner: 54_321, .. }), "{refusal}");
+        assert_eq!(std::fs::read_dir(scratch.path()).expect("dir").count(), 0, "untouched");
+    }
+
+    #[test]
+    fn a_file_in_the_place_of_the_home_is_refused() {
+        let scratch = Scratch::new();
+        let path = scratch.path().join("file");
+        std::fs::write(&path, "mine").expect("write");
+        assert!(matches!(Home::open(&path), Err(HomeError::NotADirectory { .. })));
+        assert!(Home::open(&path.join("below")).is_err());
+        assert_eq!(std::fs::read_to_string(&path).expect("read"), "mine");
+    }
+
+    #[test]
+    fn a_home_of_a_newer_pinfold_is_refused_and_untouched() {
+        let scratch = Scratch::new();
+        std::fs::write(scratch.path().join("format"), "2\n").expect("write");
+        let refusal = Home::open(scratch.path()).expect_err("refused");
+        assert!(matches!(refusal, HomeError::Newer { found: 2, ours: 1, .. }), "{refusal}");
+        assert_eq!(std::fs::read_dir(scratch.path()).expect("dir").count(), 1, "untouched");
+        std::fs::write(scratch.path().join("format"), "one").expect("write");
+        assert!(matches!(Home::open(scratch.path()), Err(HomeError::BadFormat { .. })));
+    }
+
+    #[test]
+    fn of_two_lockers_one_wins_and_the_other_learns_its_pid() {
+        let home = Scratch::home();
+        let lock = home.try_lock().expect("first");
+        match home.try_lock() {
+            Err(LockError::Held { pid, .. }) => assert_eq!(pid, Some(std::process::id())),
+            other => panic!("{other:?}"),
+        }
+        assert_eq!(mode_of(&home.lock_path()), 0o600);
+        drop(lock);
+        home.try_lock().expect("free again");
+    }
+
+    #[test]
+    fn a_prepared_directory_is_private_exclusive_and_can_be_discarded() {
+        let home = Scratch::home();
+        let id = ProcessId::from_number(1, 1);
+        let dir = ProcessDir::prepare(&home.processes(), &id).expect("prepared");
+        assert_eq!((mode_of(dir.path()), mode_of(&dir.path().join(RECORD))), (0o700, 0o600));
+        let again = ProcessDir::prepare(&home.processes(), &id).expect_err("exists");
+        assert_eq!(again.kind(), io::ErrorKind::AlreadyExists);
+        dir.discard().expect("discarded");
+        assert!(!home.process(&id).exists());
+    }
+}

@@ -1,0 +1,36 @@
+//! What survives: file names, formats, versions, write order, retention.
+//!
+//! Owns everything that pinfold leaves on disk. Starts and signals nothing, reads no clock, knows no HTTP.
+//! Durable means: survives the crash of any program. Only [`Durability::Power`] asks the disk as well.
+//!
+//! Each invariant is stated in the header of the module that owns it, with a test of its name:
+//! - S1 at most one exit record, never replaced ([`record`])
+//! - S2 a cursor names the same byte for ever ([`output`])
+//! - S3 what is retained plus what is dropped is what was written ([`reader`])
+//! - S4 one event per process and kind ([`index`])
+//! - S5 a damaged directory harms no other ([`retention`])
+
+#![forbid(unsafe_code)]
+
+pub mod ids;
+pub mod index;
+pub mod layout;
+pub mod marks;
+pub mod output;
+pub mod queries;
+pub mod reader;
+pub mod record;
+pub mod retention;
+mod schema;
+#[cfg(test)]
+mod testing;
+
+/// What a write survives once it returned.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Durability {
+    /// The crash of any program; nothing waits for the disk.
+    #[default]
+    Programs,
+    /// The loss of power too: records and index wait for the disk.
+    Power,
+}

@@ -1,0 +1,270 @@
+//! What a process printed: segment files `out.<start offset>` in its directory, bounded, with exact offsets.
+//!
+//! Owns the segments' names, sizes and write order, and which are dropped. Reading is `reader`'s matter.
+//!
+//! Invariant S2, *a cursor names the same byte for ever*: a cursor is the offset of a byte since the start of
+//! the process. A segment's name is the offset of its first byte; bytes are only ever appended, and only
+//! dropped with their whole segment. Bytes that cannot be written are counted and leave a gap: the next
+//! ones begin a segment at their true offset.
+//!
+//! Bounds. Of `limit` bytes on disk an eighth is the head, kept for ever; then come tail segments of a
+//! sixteenth each, and the oldest of them goes before one more would exceed the limit. Marks count like the
+//! bytes beside them. So what is on disk never exceeds `limit`, and is at least half of it once that much was
+//! written. Segments cut short by errors are bounded in number as well ([`HEAD_MOST`], [`TAIL_MOST`]).
+
+use std::collections::VecDeque;
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use pinfold_model::units::Moment;
+use rustix::fs::OFlags;
+
+use crate::layout::FILE_MODE;
+use crate::marks::{MARK_BYTES, MARK_EVERY, Mark, Stream, marks_path};
+
+/// Smaller limits are raised to this, so that every segment has room for a mark and some bytes.
+pub const LIMIT_LEAST: u64 = 4096;
+/// The head is at most this many segments; one, unless writing failed in between.
+pub const HEAD_MOST: usize = 16;
+/// The tail is at most this many segments; fourteen, unless writing failed in between.
+pub const TAIL_MOST: usize = 64;
+/// A head with less room than this is full.
+const SEGMENT_LEAST: u64 = 64;
+
+/// Writes the output of one process. There is one writer: its keeper. It never fails; see [`Self::lost`].
+#[derive(Debug)]
+pub struct OutputWriter {
+    dir: PathBuf,
+    limit: u64,
+    started: Moment,
+    /// Bytes since the start, written or not: the offset of the next one.
+    total: u64,
+    lost: u64,
+    current: Option<Segment>,
+    /// What the closed head segments hold, and how many they are.
+    head: (u64, usize),
+    /// The closed tail segments, oldest first.
+    tail: VecDeque<Closed>,
+}
+
+/// The segment being written.
+#[derive(Debug)]
+struct Segment {
+    file: File,
+    start: u64,
+    /// Bytes in the file.
+    len: u64,
+    /// Most bytes of output and marks together.
+    most: u64,
+    part: Part,
+    marks: Option<File>,
+    marks_len: u64,
+    last_mark: Option<Mark>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Part {
+    Head,
+    Tail,
+}
+
+#[derive(Debug)]
+struct Closed {
+    start: u64,
+    /// Bytes of output and marks.
+    size: u64,
+}
+
+impl OutputWriter {
+    /// A writer into the directory of a process that started just now. Creates nothing before the first byte.
+    pub fn new(dir: &Path, limit: u64, started: Moment) -> Self {
+        let limit = limit.max(LIMIT_LEAST);
+        let (dir, head, tail) = (dir.to_owned(), (0, 0), VecDeque::new());
+        Self { dir, limit, started, total: 0, lost: 0, current: None, head, tail }
+    }
+
+    /// Bytes since the start, kept or not.
+    pub fn total(&self) -> u64 {
+        self.total
+    }
+
+    /// Bytes that could not be written to disk.
+    pub fn lost(&self) -> u64 {
+        self.lost
+    }
+
+    /// Appends bytes. What cannot be written is counted as lost; each later append tries again.
+    pub fn append(&mut self, stream: Stream, bytes: &[u8], at: Moment) {
+        let mut rest = bytes;
+        while !rest.is_empty() {
+            match self.write_some(stream, rest, at) {
+                Ok(written) => rest = &rest[written..],
+                Err(_) => {
+                    self.give_up_segment();
+                    self.total += rest.len() as u64;
+                    self.lost += rest.len() as u64;
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Where the next bytes may be put without passing through us, say by `splice`: a file, the offset in it,
+    /// and how many bytes at most (never zero). Tell with [`Self::advance`] how many they were. `None`, or an
+    /// error when using it: read the bytes and give them to [`Self::append`], which counts what is lost.
+    pub fn room(&mut self, stream: Stream, at: Moment) -> Option<(BorrowedFd<'_>, u64, usize)> {
+        if self.make_room(stream, at).is_err() {
+            self.give_up_segment();
+            return None;
+        }
+        let segment = self.current.as_ref()?;
+        Some((segment.file.as_fd(), segment.len, usize::try_from(segment.left()).unwrap_or(usize::MAX)))
+    }
+
+    /// So many bytes were put where [`Self::room`] said, from the stream it was told.
+    pub fn advance(&mut self, bytes: u64) {
+        if let Some(segment) = &mut self.current {
+            debug_assert!(bytes <= segment.left(), "more than there was room for");
+            segment.len += bytes;
+            self.total += bytes;
+        }
+    }
+
+    fn write_some(&mut self, stream: Stream, bytes: &[u8], at: Moment) -> io::Result<usize> {
+        self.make_room(stream, at)?;
+        let Some(segment) = &self.current else { return Err(io::ErrorKind::NotFound.into()) };
+        let fits = bytes.len().min(usize::try_from(segment.left()).unwrap_or(usize::MAX));
+        let written = match segment.file.write_at(&bytes[..fits], segment.len) {
+            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+            Ok(written) => written,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => 0,
+            Err(error) => return Err(error),
+        };
+        self.advance(written as u64);
+        Ok(written)
+    }
+
+    /// Afterwards the current segment is marked for this stream and time and has room for a byte at least.
+    fn make_room(&mut self, stream: Stream, at: Moment) -> io::Result<()> {
+        if let Some(segment) = &self.current
+            && segment.left() <= segment.mark_cost(stream, at, self.started, self.total)
+        {
+            self.close_segment();
+        }
+        if self.current.is_none() {
+            self.open_segment()?;
+        }
+        let Some(segment) = &mut self.current else { return Ok(()) };
+        if !segment.needs_mark(stream, at, self.started) {
+            return Ok(());
+        }
+        let same_stream = segment.last_mark.map_or(Stream::Stdout, |mark| mark.stream) == stream;
+        match segment.write_mark(&self.dir, Mark { offset: self.total, stream, at }) {
+            // A lost time is a small harm; bytes under the name of the other stream would be a lie.
+            Err(_) if same_stream => Ok(()),
+            result => result,
+        }
+    }
+
+    fn open_segment(&mut self) -> io::Result<()> {
+        let head_left = (self.limit / 8).saturating_sub(self.head.0);
+        let in_head = self.tail.is_empty() && self.head.1 < HEAD_MOST && head_left >= SEGMENT_LEAST;
+        let (part, most) = if in_head { (Part::Head, head_left) } else { (Part::Tail, self.limit / 16) };
+        if part == Part::Tail {
+            self.drop_oldest_for(most);
+        }
+        let start = self.total;
+        let file = create(&segment_path(&self.dir, start))?;
+        let (marks, last_mark) = (None, None);
+        self.current = Some(Segment { file, start, len: 0, most, part, marks, marks_len: 0, last_mark });
+        Ok(())
+    }
+
+    /// Drops the oldest tail segments until one more of this size fits. The segment goes before its marks, so
+    /// that a reader never takes a segment whose marks were dropped for one that has none.
+    fn drop_oldest_for(&mut self, most: u64) {
+        let mut held: u64 = self.head.0 + self.tail.iter().map(|closed| closed.size).sum::<u64>();
+        while held + most > self.limit || self.tail.len() >= TAIL_MOST {
+            let Some(oldest) = self.tail.pop_front() else { return };
+            held -= oldest.size;
+            let _ = std::fs::remove_file(segment_path(&self.dir, oldest.start));
+            let _ = std::fs::remove_file(marks_path(&self.dir, oldest.start));
+        }
+    }
+
+    fn close_segment(&mut self) {
+        let Some(segment) = self.current.take() else { return };
+        let size = segment.len + segment.marks_len;
+        match segment.part {
+            Part::Head => self.head = (self.head.0 + size, self.head.1 + 1),
+            Part::Tail => self.tail.push_back(Closed { start: segment.start, size }),
+        }
+    }
+
+    /// After an error: what is in the current segment stands, what follows begins another. An empty one goes,
+    /// for the offset in its name would not be that of the next byte.
+    fn give_up_segment(&mut self) {
+        let Some(segment) = &self.current else { return };
+        if segment.len > 0 {
+            let _ = segment.file.set_len(segment.len);
+            return self.close_segment();
+        }
+        let _ = std::fs::remove_file(segment_path(&self.dir, segment.start));
+        let _ = std::fs::remove_file(marks_path(&self.dir, segment.start));
+        self.current = None;
+    }
+}
+
+impl Segment {
+    fn left(&self) -> u64 {
+        self.most.saturating_sub(self.len + self.marks_len)
+    }
+
+    fn needs_mark(&self, stream: Stream, at: Moment, started: Moment) -> bool {
+        match self.last_mark {
+            Some(last) => last.is_outdated(stream, at),
+            None => stream == Stream::Stderr || at.since(started) >= MARK_EVERY,
+        }
+    }
+
+    fn mark_cost(&self, stream: Stream, at: Moment, started: Moment, offset: u64) -> u64 {
+        let anew = self.needs_mark(stream, at, started) && !self.is_marked_at(offset);
+        if anew { MARK_BYTES } else { 0 }
+    }
+
+    fn is_marked_at(&self, offset: u64) -> bool {
+        self.last_mark.is_some_and(|last| last.offset == offset)
+    }
+
+    /// A mark at an offset that has one (no byte came after it) takes its place.
+    fn write_mark(&mut self, dir: &Path, mark: Mark) -> io::Result<()> {
+        let place = if self.is_marked_at(mark.offset) { self.marks_len - MARK_BYTES } else { self.marks_len };
+        let file = match &mut self.marks {
+            Some(file) => file,
+            none => none.insert(create(&marks_path(dir, self.start))?),
+        };
+        if file.write_at(&mark.encode(), place)? as u64 != MARK_BYTES {
+            return Err(io::ErrorKind::WriteZero.into());
+        }
+        self.marks_len = place + MARK_BYTES;
+        self.last_mark = Some(mark);
+        Ok(())
+    }
+}
+
+/// The segment whose first byte has this offset.
+pub(crate) fn segment_path(dir: &Path, start: u64) -> PathBuf {
+    dir.join(format!("out.{start:020}"))
+}
+
+fn create(path: &Path) -> io::Result<File> {
+    let mut options = OpenOptions::new();
+    options.write(true).create_new(true).mode(FILE_MODE).custom_flags(OFlags::NOFOLLOW.bits() as i32).open(path)
+}
+
+#[cfg(test)]
+#[path = "output_tests.rs"]
+mod tests;

@@ -1,0 +1,237 @@
+//! What can be asked of the index: processes by id, key, prefix and filter, and events by number.
+//!
+//! Owns every read; the same for the writing connection and a reading one. Changes nothing.
+
+use std::collections::HashSet;
+
+use pinfold_model::event::EventKind;
+use pinfold_model::facts::{History, Status};
+use pinfold_model::id::{ProcessId, is_prefix};
+use pinfold_model::units::Moment;
+use rusqlite::types::Value;
+use rusqlite::{Connection, OptionalExtension, Row, params, params_from_iter};
+
+use crate::index::IndexError;
+
+/// A durable, numbered fact.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Event {
+    pub seq: u64,
+    pub process: ProcessId,
+    pub owner: String,
+    pub kind: EventKind,
+    pub at: Moment,
+    pub payload: String,
+}
+
+/// Which processes; the default is all.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Filter {
+    pub owner: Option<String>,
+    /// Any of these; empty means any at all.
+    pub statuses: Vec<Status>,
+    pub name: Option<String>,
+    pub label: Option<(String, String)>,
+}
+
+/// Which events; the default is all.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct EventFilter {
+    pub owner: Option<String>,
+    pub process: Option<ProcessId>,
+}
+
+/// A connection to the index, for reading.
+#[derive(Debug)]
+pub struct Queries {
+    connection: Connection,
+}
+
+type Result<T> = std::result::Result<T, IndexError>;
+
+impl Queries {
+    pub(crate) fn new(connection: Connection) -> Self {
+        Self { connection }
+    }
+
+    pub(crate) fn connection(&self) -> &Connection {
+        &self.connection
+    }
+
+    pub(crate) fn connection_mut(&mut self) -> &mut Connection {
+        &mut self.connection
+    }
+
+    /// What is known of a process, and the bytes of its directory.
+    pub fn get(&self, id: &ProcessId) -> Result<Option<(History, u64)>> {
+        let sql = "SELECT history, bytes FROM processes WHERE id = ?1";
+        let mut statement = self.connection.prepare_cached(sql)?;
+        let read = |row: &Row<'_>| Ok((row.get::<_, String>(0)?, row.get::<_, i64>(1)?));
+        let Some((json, bytes)) = statement.query_row([id.as_str()], read).optional()? else { return Ok(None) };
+        match serde_json::from_str(&json) {
+            Ok(history) => Ok(Some((history, bytes as u64))),
+            Err(_) => Err(IndexError::BadHistory { id: id.as_str().to_owned() }),
+        }
+    }
+
+    /// The process that an owner started under this idempotency key.
+    pub fn by_key(&self, owner: &str, key: &str) -> Result<Option<ProcessId>> {
+        let sql = "SELECT id FROM processes WHERE owner = ?1 AND idem_key = ?2";
+        let mut ids = self.ids(sql, params![owner, key])?;
+        Ok(ids.pop())
+    }
+
+    /// The first ids that begin so. Ask for two to learn whether it is unambiguous.
+    pub fn prefix(&self, prefix: &str, limit: usize) -> Result<Vec<ProcessId>> {
+        if !is_prefix(prefix) {
+            return Ok(vec![]);
+        }
+        // `~` sorts after every character of an id.
+        let sql = "SELECT id FROM processes WHERE id >= ?1 AND id < ?1 || '~' ORDER BY id LIMIT ?2";
+        self.ids(sql, params![prefix, clamp(limit)])
+    }
+
+    /// Newest first, from the given place on: the creation and id of the last one of the page before. Rows
+    /// whose history cannot be read are left out; [`Self::get`] names them.
+    pub fn list(&self, filter: &Filter, before: Option<(Moment, ProcessId)>, limit: usize) -> Result<Vec<History>> {
+        let (mut sql, mut values) = condition(filter);
+        if let Some((at, id)) = before {
+            sql.push_str(" AND (created_us, id) < (?, ?)");
+            values.extend([Value::Integer(at.0 as i64), Value::Text(id.as_str().to_owned())]);
+        }
+        let sql = format!("SELECT history FROM processes WHERE {sql} ORDER BY created_us DESC, id DESC LIMIT ?");
+        values.push(Value::Integer(clamp(limit)));
+        let mut statement = self.connection.prepare_cached(&sql)?;
+        let mut rows = statement.query(params_from_iter(values))?;
+        let mut found = Vec::new();
+        while let Some(row) = rows.next()? {
+            found.extend(serde_json::from_str(row.get_ref(0)?.as_str().unwrap_or_default()).ok());
+        }
+        Ok(found)
+    }
+
+    pub fn count(&self, filter: &Filter) -> Result<u64> {
+        let (sql, values) = condition(filter);
+        let mut statement = self.connection.prepare_cached(&format!("SELECT count(*) FROM processes WHERE {sql}"))?;
+        Ok(statement.query_row(params_from_iter(values), |row| row.get::<_, i64>(0))? as u64)
+    }
+
+    /// Processes whose end is not known here.
+    pub fn unended(&self) -> Result<Vec<ProcessId>> {
+        self.ids("SELECT id FROM processes WHERE ended_us IS NULL ORDER BY created_us, id", [])
+    }
+
+    /// Processes whose end is known here: recovery need not look at their directories.
+    pub fn ended_ids(&self) -> Result<HashSet<ProcessId>> {
+        Ok(self.ids("SELECT id FROM processes WHERE ended_us IS NOT NULL", [])?.into_iter().collect())
+    }
+
+    /// Ended processes, the longest ago first, with their end and the bytes they take: what retention chooses from.
+    pub fn ended(&self) -> Result<Vec<(ProcessId, Moment, u64)>> {
+        let sql = "SELECT id, ended_us, bytes FROM processes WHERE ended_us IS NOT NULL ORDER BY ended_us";
+        let mut statement = self.connection.prepare_cached(sql)?;
+        let mut rows = statement.query([])?;
+        let mut ended = Vec::new();
+        while let Some(row) = rows.next()? {
+            let (at, bytes): (i64, i64) = (row.get(1)?, row.get(2)?);
+            ended.extend(read_id(row)?.map(|id| (id, Moment(at as u64), bytes as u64)));
+        }
+        Ok(ended)
+    }
+
+    /// Events with a greater number, in order.
+    pub fn events_after(&self, seq: u64, filter: &EventFilter, limit: usize) -> Result<Vec<Event>> {
+        let mut sql = "SELECT process, seq, owner, kind, at_us, payload FROM events WHERE seq > ?".to_owned();
+        let mut values = vec![Value::Integer(i64::try_from(seq).unwrap_or(i64::MAX))];
+        if let Some(owner) = &filter.owner {
+            sql.push_str(" AND owner = ?");
+            values.push(Value::Text(owner.clone()));
+        }
+        if let Some(process) = &filter.process {
+            sql.push_str(" AND process = ?");
+            values.push(Value::Text(process.as_str().to_owned()));
+        }
+        sql.push_str(" ORDER BY seq LIMIT ?");
+        values.push(Value::Integer(clamp(limit)));
+        let mut statement = self.connection.prepare_cached(&sql)?;
+        let mut rows = statement.query(params_from_iter(values))?;
+        let mut events = Vec::new();
+        while let Some(row) = rows.next()? {
+            events.extend(read_event(row)?);
+        }
+        Ok(events)
+    }
+
+    /// The number of the latest event ever, there still or not; where a rebuilt sequence began, before the first.
+    pub fn last_seq(&self) -> Result<u64> {
+        let sql = "SELECT max((SELECT seq FROM sqlite_sequence WHERE name = 'events'), 0)";
+        Ok(self.number(sql)?.unwrap_or(0) as u64)
+    }
+
+    /// The number of the oldest event still there; if there is none, that of the next.
+    pub fn first_seq(&self) -> Result<u64> {
+        match self.number("SELECT min(seq) FROM events")? {
+            Some(seq) => Ok(seq as u64),
+            None => Ok(self.last_seq()? + 1),
+        }
+    }
+
+    fn number(&self, sql: &str) -> Result<Option<i64>> {
+        Ok(self.connection.prepare_cached(sql)?.query_row([], |row| row.get(0))?)
+    }
+
+    fn ids(&self, sql: &str, values: impl rusqlite::Params) -> Result<Vec<ProcessId>> {
+        let mut statement = self.connection.prepare_cached(sql)?;
+        let mut rows = statement.query(values)?;
+        let mut ids = Vec::new();
+        while let Some(row) = rows.next()? {
+            ids.extend(read_id(row)?);
+        }
+        Ok(ids)
+    }
+}
+
+/// The conditions of a filter, and the values of its question marks.
+fn condition(filter: &Filter) -> (String, Vec<Value>) {
+    let mut sql = "true".to_owned();
+    let mut values = Vec::new();
+    for (column, value) in [("owner", &filter.owner), ("name", &filter.name)] {
+        if let Some(value) = value {
+            sql.push_str(&format!(" AND {column} = ?"));
+            values.push(Value::Text(value.clone()));
+        }
+    }
+    if !filter.statuses.is_empty() {
+        let marks = vec!["?"; filter.statuses.len()].join(", ");
+        // Most processes are finished: together with another status they are faster found in the order of the
+        // list (`+` hides the column from its index) than by status and then sorted. The live ones are few.
+        let many = filter.statuses.len() > 1 && filter.statuses.contains(&Status::Finished);
+        sql.push_str(&format!(" AND {}status IN ({marks})", if many { "+" } else { "" }));
+        values.extend(filter.statuses.iter().map(|status| Value::Text(status.name().to_owned())));
+    }
+    if let Some((key, value)) = &filter.label {
+        sql.push_str(
+            " AND EXISTS (SELECT 1 FROM json_each(history, '$.intent.spec.labels') AS label
+              WHERE label.key = ? AND label.value = ?)",
+        );
+        values.extend([Value::Text(key.clone()), Value::Text(value.clone())]);
+    }
+    (sql, values)
+}
+
+/// The id in the first column; a text that is none (damage that no checksum shows) is passed over.
+fn read_id(row: &Row<'_>) -> Result<Option<ProcessId>> {
+    Ok(ProcessId::parse(&row.get::<_, String>(0)?).ok())
+}
+
+fn read_event(row: &Row<'_>) -> Result<Option<Event>> {
+    let (seq, kind, at): (i64, String, i64) = (row.get(1)?, row.get(3)?, row.get(4)?);
+    let kind = EventKind::ALL.into_iter().find(|known| known.name() == kind);
+    let (Some(process), Some(kind)) = (read_id(row)?, kind) else { return Ok(None) };
+    let (owner, payload) = (row.get(2)?, row.get(5)?);
+    Ok(Some(Event { seq: seq as u64, process, owner, kind, at: Moment(at as u64), payload }))
+}
+
+fn clamp(limit: usize) -> i64 {
+    i64::try_from(limit).unwrap_or(i64::MAX)
+}

@@ -1,0 +1,177 @@
+//! The record, torn and damaged in every place.
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::testing::{Scratch, id, intent, life, lost};
+
+fn written(facts: &[Fact]) -> (Scratch, PathBuf) {
+    let scratch = Scratch::new();
+    let dir = ProcessDir::prepare(scratch.path(), &id(1)).expect("prepared");
+    let mut writer = RecordWriter::new(&dir, Durability::Programs);
+    facts.iter().for_each(|fact| writer.append(fact).expect("appended"));
+    let path = dir.path().to_owned();
+    (scratch, path)
+}
+
+fn content(dir: &Path) -> Vec<u8> {
+    std::fs::read(dir.join(RECORD)).expect("read")
+}
+
+fn put(dir: &Path, bytes: &[u8]) {
+    std::fs::write(dir.join(RECORD), bytes).expect("write");
+}
+
+#[test]
+fn what_was_appended_is_read_back() {
+    let (_scratch, dir) = written(&life(1));
+    let record = read_record(&dir).expect("read");
+    assert_eq!(record, Record { facts: life(1), torn: false });
+    let history = record.history().expect("history");
+    assert_eq!(history.outcome(), crate::testing::finished(1, "ann").outcome());
+    let text = String::from_utf8(content(&dir)).expect("text");
+    assert_eq!(text.lines().count(), life(1).len());
+    assert!(text.contains("\"format\":1"));
+}
+
+#[test]
+fn durability_against_power_loss_writes_the_same_record() {
+    let scratch = Scratch::new();
+    let dir = ProcessDir::prepare(scratch.path(), &id(1)).expect("prepared");
+    let mut writer = RecordWriter::new(&dir, Durability::Power);
+    life(1).iter().for_each(|fact| writer.append(fact).expect("appended"));
+    assert_eq!(read_record(dir.path()).expect("read").facts, life(1));
+}
+
+#[test]
+fn a_record_torn_at_any_byte_gives_the_facts_before_it() {
+    let (_scratch, dir) = written(&life(1));
+    let whole = content(&dir);
+    for cut in 0..whole.len() {
+        put(&dir, &whole[..cut]);
+        let lines = whole[..cut].iter().filter(|&&byte| byte == b'\n').count();
+        match read_record(&dir) {
+            Ok(record) => {
+                assert_eq!(record.facts, life(1)[..lines], "cut at {cut}");
+                assert_eq!(record.torn, whole[cut - 1] != b'\n', "cut at {cut}");
+            }
+            Err(RecordError::Empty { .. }) => assert_eq!(lines, 0, "cut at {cut}"),
+            Err(other) => panic!("cut at {cut}: {other}"),
+        }
+    }
+}
+
+#[test]
+fn damage_is_reported_with_its_line_and_never_skipped() {
+    let (_scratch, dir) = written(&life(1));
+    let whole = content(&dir);
+    let second = whole.iter().position(|&byte| byte == b'\n').expect("newline") + 1;
+    for (place, expected) in [(0, 1), (20, 1), (second, 2), (second + 12, 2), (whole.len() - 3, 5)] {
+        let mut bytes = whole.clone();
+        bytes[place] ^= 1;
+        put(&dir, &bytes);
+        match read_record(&dir) {
+            Err(RecordError::Damaged { line, .. }) => assert_eq!(line, expected, "flipped at {place}"),
+            other => panic!("flipped at {place}: {other:?}"),
+        }
+    }
+}
+
+#[test]
+fn a_record_of_a_newer_pinfold_is_refused_even_if_its_fields_are_unknown() {
+    let (_scratch, dir) = written(&[]);
+    let json = br#"{"fact":"wished","format":2,"new":{}}"#;
+    put(&dir, &[format!("{:08x} ", crc32fast::hash(json)).as_bytes(), json, b"\n"].concat());
+    assert!(matches!(read_record(&dir), Err(RecordError::Newer { found: 2, .. })));
+}
+
+#[test]
+fn missing_empty_and_strange_records_are_told_apart() {
+    let (_scratch, dir) = written(&[]);
+    assert!(matches!(read_record(&dir), Err(RecordError::Empty { .. })));
+    std::fs::remove_file(dir.join(RECORD)).expect("removed");
+    assert!(matches!(read_record(&dir), Err(RecordError::Missing { .. })));
+    std::fs::create_dir(dir.join(RECORD)).expect("directory");
+    assert!(matches!(read_record(&dir), Err(RecordError::Io { .. })));
+    std::fs::remove_dir(dir.join(RECORD)).expect("removed");
+    let (fifo, mode) = (rustix::fs::FileType::Fifo, rustix::fs::Mode::from_raw_mode(0o600));
+    rustix::fs::mknodat(rustix::fs::CWD, dir.join(RECORD), fifo, mode, 0).expect("fifo");
+    assert!(matches!(read_record(&dir), Err(RecordError::Io { .. })), "a fifo is not waited for");
+}
+
+#[test]
+fn a_record_must_begin_with_the_intent_and_hold_no_other() {
+    let (_scratch, dir) = written(&life(1)[1..2]);
+    assert!(matches!(read_record(&dir), Err(RecordError::Damaged { line: 1, .. })));
+    let intended = Fact::Intended(Box::new(intent(1, "ann", None)));
+    let (_scratch, dir) = written(&[intended.clone(), intended]);
+    assert!(matches!(read_record(&dir), Err(RecordError::Damaged { line: 2, .. })));
+}
+
+#[test]
+fn s1_at_most_one_exit_record_never_replaced() {
+    let scratch = Scratch::new();
+    let dir = ProcessDir::prepare(scratch.path(), &id(1)).expect("prepared");
+    let mut writer = RecordWriter::new(&dir, Durability::Programs);
+    life(1).iter().for_each(|fact| writer.append(fact).expect("appended"));
+    let whole = content(dir.path());
+    assert!(writer.append(&lost(9)).is_err());
+    assert!(writer.append(&life(1)[4]).is_err());
+    let refused = append_lost(dir.path(), &lost(9), Durability::Programs);
+    assert!(matches!(refused, Err(LostError::Over { .. })));
+    assert_eq!(content(dir.path()), whole);
+}
+
+#[test]
+fn s1_a_keeper_thought_dead_does_not_replace_what_was_written_in_its_stead() {
+    let scratch = Scratch::new();
+    let dir = ProcessDir::prepare(scratch.path(), &id(1)).expect("prepared");
+    let mut writer = RecordWriter::new(&dir, Durability::Programs);
+    life(1)[..2].iter().for_each(|fact| writer.append(fact).expect("appended"));
+    append_lost(dir.path(), &lost(9), Durability::Programs).expect("lost");
+    assert!(writer.append(&life(1)[4]).is_err());
+    assert_eq!(read_record(dir.path()).expect("read").facts[2], lost(9));
+}
+
+#[test]
+fn lost_takes_the_place_of_a_torn_line_only() {
+    let (_scratch, dir) = written(&life(1));
+    let whole = content(&dir);
+    put(&dir, &whole[..whole.len() - 1]);
+    append_lost(&dir, &lost(9), Durability::Power).expect("lost");
+    let mut expected = life(1);
+    expected[4] = lost(9);
+    assert_eq!(read_record(&dir).expect("read"), Record { facts: expected, torn: false });
+    assert!(matches!(append_lost(&dir, &lost(10), Durability::Programs), Err(LostError::Over { .. })));
+    assert!(matches!(append_lost(&dir, &life(1)[1], Durability::Programs), Err(LostError::NotLost)));
+}
+
+#[test]
+fn a_failed_append_leaves_nothing_that_counts_and_can_be_repeated() {
+    let scratch = Scratch::new();
+    let dir = ProcessDir::prepare(scratch.path(), &id(1)).expect("prepared");
+    let mut writer = RecordWriter::new(&dir, Durability::Programs);
+    writer.append(&life(1)[0]).expect("appended");
+    let end = writer.end;
+    // What a full disk leaves behind: a part of a long line, and a writer that knows of it.
+    dir.record().write_at(&[b'x'; 5000], end).expect("torn");
+    writer.dirty = true;
+    life(1)[1..].iter().for_each(|fact| writer.append(fact).expect("appended"));
+    assert_eq!(read_record(dir.path()).expect("read"), Record { facts: life(1), torn: false });
+}
+
+proptest! {
+    #[test]
+    fn no_bytes_make_the_reader_panic(noise: Vec<u8>, at in 0usize..2000, keep in 0usize..2000) {
+        let (_scratch, dir) = written(&life(1));
+        let mut bytes = content(&dir);
+        let at = at.min(bytes.len());
+        let until = (at + keep).min(bytes.len());
+        bytes.splice(at..until, noise);
+        put(&dir, &bytes);
+        if let Ok(record) = read_record(&dir) {
+            let known = life(1);
+            prop_assert!(record.facts.iter().all(|fact| known.contains(fact)));
+        }
+    }
+}

@@ -1,0 +1,148 @@
+//! What the processes' directories take, and their removal. Which go is the model's decision (`admission`).
+//!
+//! Invariant S5, *a damaged directory harms no other*: directories are listed by name alone, each is read on
+//! its own, and whatever lies in one is removed with it.
+
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use pinfold_model::id::ProcessId;
+
+use crate::layout::Home;
+
+/// A directory under this name is being removed and is not read any more.
+const GONE: &str = ".gone-";
+
+/// The processes that have a directory, in no order. Names that are no ids are passed over.
+pub fn list_process_dirs(home: &Home) -> io::Result<Vec<ProcessId>> {
+    let mut ids = Vec::new();
+    for entry in std::fs::read_dir(home.processes())? {
+        let entry = entry?;
+        let id = entry.file_name().to_str().and_then(|name| ProcessId::parse(name).ok());
+        if let (Some(id), Ok(true)) = (id, entry.file_type().map(|kind| kind.is_dir())) {
+            ids.push(id);
+        }
+    }
+    Ok(ids)
+}
+
+/// What the files of a directory take on disk. Files that vanish meanwhile take nothing.
+pub fn process_bytes(dir: &Path) -> u64 {
+    let Ok(entries) = std::fs::read_dir(dir) else { return 0 };
+    let blocks = entries.flatten().filter_map(|entry| entry.metadata().ok()).map(|metadata| metadata.blocks());
+    blocks.sum::<u64>() * 512
+}
+
+/// Removes a process's directory: it is renamed first, so that a half-removed one is never read. One that is
+/// not there is removed already.
+pub fn remove_process(home: &Home, id: &ProcessId) -> io::Result<()> {
+    let gone = home.processes().join(format!("{GONE}{id}"));
+    match std::fs::rename(home.process(id), &gone) {
+        Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty => {
+            remove_whole(&gone)?;
+            std::fs::rename(home.process(id), &gone)?;
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        result => result?,
+    }
+    remove_whole(&gone)
+}
+
+/// Removes what earlier removals left half done, and returns how many there were.
+pub fn remove_leftovers(home: &Home) -> io::Result<usize> {
+    let mut removed = 0;
+    for entry in std::fs::read_dir(home.processes())? {
+        let entry = entry?;
+        if entry.file_name().as_encoded_bytes().starts_with(GONE.as_bytes()) {
+            remove_whole(&entry.path())?;
+            removed += 1;
+        }
+    }
+    Ok(removed)
+}
+
+/// What is free on the filesystem of this path, for us.
+pub fn free_bytes(path: &Path) -> io::Result<u64> {
+    let found = rustix::fs::statvfs(path)?;
+    Ok(found.f_bavail.saturating_mul(found.f_frsize))
+}
+
+fn remove_whole(path: &PathBuf) -> io::Result<()> {
+    match std::fs::remove_dir_all(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        result => result,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::layout::ProcessDir;
+    use crate::record::{RecordError, RecordWriter, read_record};
+    use crate::testing::{Scratch, id, life};
+    use crate::{Durability, layout};
+
+    #[test]
+    fn s5_a_damaged_directory_harms_no_other() {
+        let home = Scratch::home();
+        for number in 0..6 {
+            let dir = ProcessDir::prepare(&home.processes(), &id(number)).expect("prepared");
+            let mut writer = RecordWriter::new(&dir, Durability::Programs);
+            life(number).iter().for_each(|fact| writer.append(fact).expect("appended"));
+        }
+        let record = |number| home.process(&id(number)).join(layout::RECORD);
+        std::fs::write(record(1), "no record at all\n").expect("written");
+        std::fs::remove_file(record(2)).expect("removed");
+        std::fs::write(record(3), "").expect("written");
+        std::fs::create_dir_all(home.process(&id(4)).join("out.00000000000000000000/deep")).expect("made");
+        std::fs::write(home.processes().join("not an id"), "").expect("written");
+        std::fs::write(home.processes().join(id(9).as_str()), "a file").expect("written");
+
+        let mut listed = list_process_dirs(&home).expect("listed");
+        listed.sort();
+        let mut expected: Vec<_> = (0..6).map(id).collect();
+        expected.sort();
+        assert_eq!(listed, expected);
+        let read = |number| read_record(&home.process(&id(number)));
+        assert!(matches!(read(1), Err(RecordError::Damaged { .. })));
+        assert!(matches!(read(2), Err(RecordError::Missing { .. })));
+        assert!(matches!(read(3), Err(RecordError::Empty { .. })));
+        for whole in [0, 4, 5] {
+            assert_eq!(read(whole).expect("whole").facts, life(whole));
+        }
+        let reader = crate::reader::OutputReader::open(&home.process(&id(4)));
+        assert_eq!(reader.extent().expect("extent").end, 0);
+        for number in 0..6 {
+            remove_process(&home, &id(number)).expect("removed, whatever it holds");
+        }
+        assert_eq!(list_process_dirs(&home).expect("listed"), []);
+    }
+
+    #[test]
+    fn a_half_removed_directory_is_never_listed_and_is_removed_later() {
+        let home = Scratch::home();
+        let gone = home.processes().join(format!(".gone-{}", id(1)));
+        std::fs::create_dir(&gone).expect("made");
+        std::fs::write(gone.join("out.00000000000000000000"), "x").expect("written");
+        ProcessDir::prepare(&home.processes(), &id(1)).expect("prepared");
+        assert_eq!(list_process_dirs(&home).expect("listed"), [id(1)]);
+        remove_process(&home, &id(1)).expect("removed over the leftover");
+        assert!(!gone.exists() && !home.process(&id(1)).exists());
+        remove_process(&home, &id(1)).expect("removed already");
+        std::fs::create_dir(&gone).expect("made");
+        assert_eq!(remove_leftovers(&home).expect("cleaned"), 1);
+        assert_eq!(remove_leftovers(&home).expect("clean"), 0);
+    }
+
+    #[test]
+    fn bytes_are_what_is_allocated() {
+        let scratch = Scratch::new();
+        assert_eq!(process_bytes(scratch.path()), 0);
+        std::fs::write(scratch.path().join("out"), vec![1; 100_000]).expect("written");
+        std::fs::File::open(scratch.path().join("out")).expect("open").sync_all().expect("allocated");
+        assert!((100_000..200_000).contains(&process_bytes(scratch.path())));
+        assert_eq!(process_bytes(&scratch.path().join("missing")), 0);
+        assert!(free_bytes(scratch.path()).expect("statvfs") > 0);
+    }
+}
