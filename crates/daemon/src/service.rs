@@ -285,6 +285,7 @@ impl Core {
     /// Stops what a dead keeper left, and says what was found.
     fn hunt(&self, history: &History) -> String {
         let intent = &history.intent;
+        let _ = std::fs::remove_file(self.home.keepers().join(intent.keeper.pid.to_string()));
         let who = format!("keeper {} ended without an exit record", intent.keeper.pid);
         let ran = match &history.start {
             Some(start) => format!("the leader was pid {}", start.pid),

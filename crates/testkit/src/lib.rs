@@ -1,1 +1,10 @@
-//! placeholder
+//! Dev only: a real daemon in a home of its own, a blocking client, the command line, and honest waiting.
+//!
+//! A [`Pinfold`] leaves nothing behind: when dropped it stops every process, ends the daemon, checks that
+//! keepers and their trees are gone, and removes its home. Tests end only what they started.
+
+mod harness;
+mod procs;
+
+pub use harness::{Cli, Pinfold, Setup};
+pub use procs::{Pidfd, alive, children_of, command_line, parent_of, until, until_some};

@@ -1,6 +1,7 @@
 //! A process in the foreground: its output as it comes, our signals to it, its end to us.
 
 use std::io;
+use std::time::{Duration, Instant};
 
 use pinfold_api::client::ClientError;
 use pinfold_api::types::{Record, SignalRequest, StopRequest, Streams, WaitQuery, WaitReason};
@@ -13,6 +14,9 @@ use super::wait;
 use crate::failure::Failure;
 use crate::screen::Screen;
 use crate::session::Session;
+
+/// Signals closer together than this are one press: `timeout` signals us and our group, which is us again.
+const ONE_PRESS: Duration = Duration::from_millis(200);
 
 /// How it is shown.
 #[derive(Clone, Debug)]
@@ -39,7 +43,7 @@ enum Happened {
     Copied(Result<(), Failure>),
     Ended(Result<Option<Box<Record>>, Failure>),
     Interrupted(Interrupt),
-    Sent(Option<ClientError>),
+    Sent(Result<Option<Box<Record>>, ClientError>),
 }
 
 /// Shows the process until its leader exited and its output is copied.
@@ -50,14 +54,16 @@ pub(super) async fn watch(session: &Session, id: &str, showing: &Showing, screen
     let ending = exit_of(session, id, showing.timeout.as_deref());
     tokio::pin!(copying, ending);
     let mut sending = JoinSet::new();
-    let mut presses = 0;
+    let mut presses = Presses::default();
+    let mut copied = false;
     let mut record: Option<Box<Record>> = None;
-    loop {
+    // A stop that was sent is waited for: what it says of the tree is the last word.
+    while record.is_none() || !copied || !sending.is_empty() {
         let happened = tokio::select! {
-            copied = &mut copying => Happened::Copied(copied),
+            done = &mut copying, if !copied => Happened::Copied(done),
             ended = &mut ending, if record.is_none() => Happened::Ended(ended),
             interrupt = interrupts.next() => Happened::Interrupted(interrupt),
-            Some(sent) = sending.join_next() => Happened::Sent(sent.ok().flatten()),
+            Some(sent) = sending.join_next() => Happened::Sent(sent.unwrap_or(Ok(None))),
         };
         match happened {
             Happened::Ended(ended) => match ended? {
@@ -74,14 +80,12 @@ pub(super) async fn watch(session: &Session, id: &str, showing: &Showing, screen
                 let _ = session.once().stop(id, &request).await;
                 return Err(failure);
             }
-            Happened::Copied(copied) => {
-                copied?;
-                if let Some(record) = record {
-                    return Ok(Ending::Exited(record));
-                }
+            Happened::Copied(done) => {
+                done?;
+                copied = true;
             }
             Happened::Interrupted(interrupt) => {
-                presses += 1;
+                let Some(presses) = presses.count(Instant::now()) else { continue };
                 let action = action_for(interrupt, presses, record.is_some());
                 if action == Action::Leave {
                     return Ok(Ending::Left);
@@ -92,12 +96,33 @@ pub(super) async fn watch(session: &Session, id: &str, showing: &Showing, screen
                 });
                 sending.spawn(send(session.clone(), id.to_owned(), action));
             }
-            Happened::Sent(error) => {
-                if let Some(error) = error {
-                    screen.note(&error.to_string());
+            Happened::Sent(Ok(latest)) => {
+                if record.is_some() {
+                    record = latest.or(record);
                 }
             }
+            Happened::Sent(Err(error)) => screen.note(&error.to_string()),
         }
+    }
+    Ok(record.map_or(Ending::Left, Ending::Exited))
+}
+
+/// How often the person asked.
+#[derive(Debug, Default)]
+struct Presses {
+    count: u32,
+    last: Option<Instant>,
+}
+
+impl Presses {
+    /// The number of this press; `None` if it is an echo of the one before.
+    fn count(&mut self, now: Instant) -> Option<u32> {
+        if self.last.is_some_and(|last| now.duration_since(last) < ONE_PRESS) {
+            return None;
+        }
+        self.last = Some(now);
+        self.count += 1;
+        Some(self.count)
     }
 }
 
@@ -119,19 +144,19 @@ fn action_for(interrupt: Interrupt, presses: u32, exited: bool) -> Action {
     }
 }
 
-async fn send(session: Session, id: String, action: Action) -> Option<ClientError> {
+/// Sends it; a stop gives the record as it left it.
+async fn send(session: Session, id: String, action: Action) -> Result<Option<Box<Record>>, ClientError> {
     let client = session.once();
-    let sent = match action {
+    match action {
         Action::Signal => {
             let request = SignalRequest { signal: "INT".into(), by: Some("Ctrl-C".into()) };
-            client.signal(&id, &request).await.map(drop)
+            client.signal(&id, &request).await.map(|_| None)
         }
         Action::Stop | Action::Leave => {
             let request = StopRequest { by: Some("an interrupt of `pinfold run`".into()), ..Default::default() };
-            client.stop(&id, &request).await.map(drop)
+            client.stop(&id, &request).await.map(|answer| Some(Box::new(answer.record)))
         }
-    };
-    sent.err()
+    }
 }
 
 async fn copy(
@@ -162,6 +187,14 @@ async fn exit_of(session: &Session, id: &str, timeout: Option<&str>) -> Result<O
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_echo_of_a_press_is_no_second_press() {
+        let (mut presses, now) = (Presses::default(), Instant::now());
+        assert_eq!(presses.count(now), Some(1));
+        assert_eq!(presses.count(now + ONE_PRESS / 2), None);
+        assert_eq!(presses.count(now + ONE_PRESS), Some(2));
+    }
 
     #[test]
     fn each_ctrl_c_goes_one_step_further() {

@@ -1,0 +1,14 @@
+//! The acceptance list: each behaviour is a test of its name, against the real binary and a real daemon.
+
+mod ampersand;
+mod bad_input;
+mod background;
+mod containment;
+mod crash;
+mod foreground;
+mod isolation;
+mod output;
+mod signals;
+
+/// The binary under test.
+const PINFOLD: &str = env!("CARGO_BIN_EXE_pinfold");
