@@ -33,8 +33,8 @@ impl Screen {
         if !self.terminal {
             return None;
         }
-        let size = rustix::termios::tcgetwinsize(io::stdout()).ok().filter(|size| size.ws_col > 0);
-        Some(size.map_or(80, |size| usize::from(size.ws_col)))
+        let size = terminal_size::terminal_size_of(io::stdout());
+        Some(size.map_or(80, |(width, _)| usize::from(width.0)))
     }
 
     /// Prints text as it is.

@@ -175,8 +175,8 @@ pub(crate) async fn serve(core: Arc<Core>, link: Arc<Link>, mut incoming: Incomi
         match message {
             FromKeeper::Hello { version, keeper, kept } => {
                 if version > VERSION {
-                    tracing::error!(version, "a keeper of a newer pinfold: left alone");
-                    break;
+                    tracing::error!(version, "a keeper of a newer pinfold is left alone: upgrade this one");
+                    return std::future::pending().await;
                 }
                 if let Some(kept) = kept {
                     core.adopt(&link, *kept).await;

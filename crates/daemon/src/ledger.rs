@@ -3,6 +3,8 @@
 //! Nothing on the way from a request to its answer waits for it; the process directories are the truth, and
 //! recovery writes what a crash kept from being written here. Events are shown when they are committed (D3).
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use pinfold_store::index::{Change, Index, IndexError};
@@ -29,6 +31,8 @@ enum Message {
 #[derive(Clone, Debug)]
 pub(crate) struct Ledger {
     queue: mpsc::Sender<Message>,
+    /// Batches handed over and not yet committed: with none, a flush has nothing to wait for.
+    pending: Arc<AtomicU64>,
     /// The number of the latest committed event.
     pub(crate) last_event: watch::Receiver<u64>,
 }
@@ -38,19 +42,26 @@ impl Ledger {
     pub(crate) fn start(index: Index, keep_events: u64) -> Result<Self, IndexError> {
         let (queue, messages) = mpsc::channel(QUEUE);
         let (announce, last_event) = watch::channel(index.last_seq()?);
-        let writer = Writer { index, announce, keep_events, commits: 0 };
-        let spawned = std::thread::Builder::new().name("ledger".into()).spawn(move || writer.run(messages));
-        spawned.map_err(|source| IndexError::Io { path: "ledger".into(), source })?;
-        Ok(Self { queue, last_event })
+        let pending = Arc::new(AtomicU64::new(0));
+        let writer = Writer { index, announce, keep_events, commits: 0, pending: Arc::clone(&pending) };
+        let failed = |source| IndexError::Io { path: "ledger".into(), source };
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().map_err(failed)?;
+        let work = move || runtime.block_on(writer.run(messages));
+        std::thread::Builder::new().name("ledger".into()).spawn(work).map_err(failed)?;
+        Ok(Self { queue, pending, last_event })
     }
 
     /// Hands over changes; they are committed soon.
     pub(crate) async fn apply(&self, changes: Vec<Change>) {
+        self.pending.fetch_add(1, Ordering::AcqRel);
         let _ = self.queue.send(Message::Apply(changes)).await;
     }
 
     /// Returns when all that was handed over is committed.
     pub(crate) async fn flush(&self) {
+        if self.pending.load(Ordering::Acquire) == 0 {
+            return;
+        }
         let (done, wait) = oneshot::channel();
         if self.queue.send(Message::Flush(done)).await.is_ok() {
             let _ = wait.await;
@@ -63,24 +74,32 @@ struct Writer {
     announce: watch::Sender<u64>,
     keep_events: u64,
     commits: u32,
+    pending: Arc<AtomicU64>,
 }
 
 impl Writer {
-    fn run(mut self, mut messages: mpsc::Receiver<Message>) {
-        while let Some(first) = messages.blocking_recv() {
-            if matches!(first, Message::Apply(_)) && messages.is_empty() {
-                std::thread::sleep(BURST);
-            }
-            let (mut changes, mut flushes) = (Vec::new(), Vec::new());
+    async fn run(mut self, mut messages: mpsc::Receiver<Message>) {
+        while let Some(first) = messages.recv().await {
+            let (mut changes, mut flushes, mut batches) = (Vec::new(), Vec::new(), 0);
+            let burst = tokio::time::Instant::now() + BURST;
             let mut next = Some(first);
             while let Some(message) = next {
                 match message {
-                    Message::Apply(more) => changes.extend(more),
+                    Message::Apply(more) => {
+                        changes.extend(more);
+                        batches += 1;
+                    }
                     Message::Flush(done) => flushes.push(done),
                 }
-                next = if changes.len() < TOGETHER { messages.try_recv().ok() } else { None };
+                next = match changes.len() < TOGETHER {
+                    true if flushes.is_empty() => tokio::time::timeout_at(burst, messages.recv()).await.ok().flatten(),
+                    // Somebody waits: only what is already here joins.
+                    true => messages.try_recv().ok(),
+                    false => None,
+                };
             }
             self.commit(&changes);
+            self.pending.fetch_sub(batches, Ordering::AcqRel);
             for done in flushes {
                 let _ = done.send(());
             }

@@ -108,27 +108,25 @@ impl Core {
         blocking(move || ask(&lock(&core.queries))).await?.map_err(Refusal::from)
     }
 
-    /// Finds a process by id, by an unambiguous prefix, or by the name of a live one.
+    /// Finds a process by id, by the name of a live one, or by an unambiguous prefix, in this order: a name that
+    /// somebody gave is never taken for the beginning of another's id.
     pub(crate) async fn find(self: &Arc<Self>, wanted: &str) -> Result<Found, Refusal> {
         if let Ok(id) = ProcessId::parse(wanted)
             && let Some(entry) = self.registry.get(&id)
         {
             return Ok(Found::Here(entry));
         }
-        if is_prefix(wanted)
-            && let Some(found) = self.find_by_prefix(wanted).await?
-        {
-            return Ok(found);
-        }
         let mut named = self.registry.named(wanted);
         match (named.pop(), named.len()) {
-            (Some(entry), 0) => Ok(Found::Here(entry)),
+            (Some(entry), 0) => return Ok(Found::Here(entry)),
             (Some(_), others) => {
                 let message = format!("{} live processes are named `{wanted}`: use an id", others + 1);
-                Err(Refusal::new(ErrorCode::AmbiguousId, message))
+                return Err(Refusal::new(ErrorCode::AmbiguousId, message));
             }
-            (None, _) => Err(self.missing(wanted)),
+            (None, _) => {}
         }
+        let found = if is_prefix(wanted) { self.find_by_prefix(wanted).await? } else { None };
+        found.ok_or_else(|| self.missing(wanted))
     }
 
     async fn find_by_prefix(self: &Arc<Self>, prefix: &str) -> Result<Option<Found>, Refusal> {

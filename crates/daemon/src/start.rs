@@ -135,8 +135,12 @@ impl Core {
         link.keep(&entry);
         let start = ToKeeper::Start { intent: Box::new(intent), env };
         if link.tell(&start).await.is_err() {
-            // Its task notices the same and settles the entry.
             tracing::warn!(process = %id, "a keeper ended before it was told to start");
+        }
+        // Its task settles the entry, unless it had ended before the two were bound.
+        if link.is_gone() {
+            link.release();
+            self.keeper_went(Arc::clone(&entry)).await;
         }
         self.started(&entry).await?;
         self.metrics.note_start();

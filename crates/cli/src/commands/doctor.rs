@@ -31,7 +31,9 @@ pub(crate) fn run(global: &Global, screen: &mut Screen) -> Result<u8, Failure> {
         });
         Config::default()
     });
-    findings.extend(examine(&paths, &config));
+    // What was said of a configuration that cannot be read stands alone.
+    let said = !findings.is_empty();
+    findings.extend(examine(&paths, &config).into_iter().filter(|finding| !said || finding.topic != "configuration"));
     if screen.json {
         screen.document(&findings)?;
     } else {

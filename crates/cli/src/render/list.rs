@@ -6,7 +6,7 @@ use pinfold_api::types::{ProcessList, Record};
 use super::outcome::{outcome_tone, render_outcome, render_status, status_tone};
 use super::paint::{Paint, Tone};
 use super::quantity::{between, render_duration, render_size, since};
-use super::table::{Cell, Heading, Side, cell, cut, plain, render_table};
+use super::table::{Cell, Heading, Side, cell, cut, plain, render_table, without_empty_columns};
 
 const HEADINGS: &[Heading] = &[
     ("ID", Side::Left),
@@ -31,7 +31,11 @@ pub(crate) fn render_list(list: &ProcessList, now: Timestamp, width: Option<usiz
         return "no processes\n".to_owned();
     }
     let rows: Vec<_> = list.processes.iter().map(|record| row(record, now)).collect();
-    let mut text = render_table(HEADINGS, &rows, width, paint);
+    let (headings, rows) = match width {
+        Some(_) => without_empty_columns(HEADINGS, rows),
+        None => (HEADINGS.to_vec(), rows),
+    };
+    let mut text = render_table(&headings, &rows, width, paint);
     let shown = list.processes.len() as u64;
     if list.next.is_some() && list.total > shown {
         let more = format!("… and {} more (pinfold ps --limit {}, or --all)", list.total - shown, list.total);
@@ -132,6 +136,13 @@ b       -     finished  exit 1   5m00s   2.5s     -  -          3.0 KiB  npm run
         let text = render_list(&list, sample::now(), Some(80), Paint::Plain);
         assert!(text.contains("… and 39 more (pinfold ps --limit 40, or --all)"), "{text}");
         assert!(text.contains("zz cannot be read: torn record"));
+    }
+
+    #[test]
+    fn a_terminal_is_spared_the_columns_that_say_nothing() {
+        let record = Record { name: None, ..sample::record() };
+        let text = render_list(&list(vec![record]), sample::now(), Some(120), Paint::Plain);
+        assert!(!text.contains("NAME") && !text.contains("OUTCOME") && text.contains("PORTS"), "{text}");
     }
 
     #[test]

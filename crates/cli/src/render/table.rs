@@ -47,6 +47,15 @@ pub(crate) fn cut(text: &str, most: usize) -> String {
     short
 }
 
+/// Takes out the columns in which no row says anything, for terminals: the last column needs the room.
+pub(crate) fn without_empty_columns(headings: &[Heading], rows: Vec<Vec<Cell>>) -> (Vec<Heading>, Vec<Vec<Cell>>) {
+    let says = |column: usize| rows.iter().any(|row| row.get(column).is_some_and(|cell| cell.text != "-"));
+    let kept: Vec<bool> = (0..headings.len()).map(says).collect();
+    let keep = |row: Vec<Cell>| row.into_iter().zip(&kept).filter_map(|(cell, kept)| kept.then_some(cell)).collect();
+    let headings = headings.iter().zip(&kept).filter_map(|(heading, kept)| kept.then_some(*heading)).collect();
+    (headings, rows.into_iter().map(keep).collect())
+}
+
 /// The rows under their headings; the last column is cut to the width, where there is one.
 pub(crate) fn render_table(headings: &[Heading], rows: &[Vec<Cell>], width: Option<usize>, paint: Paint) -> String {
     let last = headings.len().saturating_sub(1);

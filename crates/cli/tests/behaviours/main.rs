@@ -3,11 +3,13 @@
 mod ampersand;
 mod bad_input;
 mod background;
+mod clients;
 mod containment;
 mod crash;
 mod foreground;
 mod isolation;
 mod output;
+mod records;
 mod signals;
 
 /// The binary under test.

@@ -1,0 +1,86 @@
+//! Programs that a test starts beside the daemon: the command line in the foreground, and bystanders.
+
+use std::io::{BufRead, BufReader, Read};
+use std::os::unix::process::CommandExt;
+use std::process::{Child, ChildStdout, Command, Stdio};
+
+use pinfold_testkit::{Cli, Pidfd, Pinfold, until_some};
+
+/// A command of ours that runs beside the test, in a process group of its own. Killed when dropped.
+#[derive(Debug)]
+pub(crate) struct Running {
+    child: Child,
+    stdout: BufReader<ChildStdout>,
+}
+
+impl Running {
+    /// Starts `pinfold` with these arguments.
+    pub(crate) fn start(pinfold: &Pinfold, arguments: &[&str]) -> Self {
+        let mut command = pinfold.command(arguments);
+        let mut child =
+            command.stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0).spawn().expect("a client");
+        let stdout = BufReader::new(child.stdout.take().expect("its output"));
+        Self { child, stdout }
+    }
+
+    /// The next line that it prints.
+    pub(crate) fn line(&mut self) -> String {
+        let mut line = String::new();
+        self.stdout.read_line(&mut line).expect("a line");
+        line.trim_end().to_owned()
+    }
+
+    /// A signal to it alone.
+    pub(crate) fn signal(&self, number: i32) {
+        Pidfd::open(self.child.id()).expect("it is not reaped").signal(number);
+    }
+
+    /// A signal to its whole group, whose number is reserved until it is reaped.
+    pub(crate) fn signal_group(&self, number: i32) {
+        let group = format!("-{}", self.child.id());
+        let kill = Command::new("kill").args([&format!("-{number}"), "--", &group]).status();
+        assert!(kill.expect("kill").success(), "{group}");
+    }
+
+    /// Waits for its end, within the patience of a test.
+    pub(crate) fn end(mut self) -> Cli {
+        let (mut stdout, mut stderr) = (String::new(), String::new());
+        let status = until_some("the end of a client", || self.child.try_wait().expect("a child"));
+        self.stdout.read_to_string(&mut stdout).expect("text");
+        let mut pipe = self.child.stderr.take().expect("its errors");
+        pipe.read_to_string(&mut stderr).expect("text");
+        Cli { code: status.code(), stdout, stderr }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A process that has nothing to do with pinfold, and must not be touched. Ended when dropped.
+#[derive(Debug)]
+pub(crate) struct Bystander(Child);
+
+impl Bystander {
+    pub(crate) fn start() -> Self {
+        Self(Command::new("sleep").arg("300").spawn().expect("a bystander"))
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.0.id()
+    }
+
+    pub(crate) fn lives(&mut self) -> bool {
+        self.0.try_wait().expect("a child").is_none()
+    }
+}
+
+impl Drop for Bystander {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}

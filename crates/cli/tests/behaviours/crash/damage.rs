@@ -1,0 +1,188 @@
+//! State that a daemon finds and must not trust: of another boot, of a reused pid, torn, damaged, newer.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use pinfold_api::error::ErrorCode;
+use pinfold_api::types::{EventKind, ListQuery, Outcome, Record, Status};
+use pinfold_model::facts::Fact;
+use pinfold_model::units::Moment;
+use pinfold_store::Durability;
+use pinfold_store::index::Index;
+use pinfold_store::layout::Home;
+use pinfold_store::record::RECORD_FORMAT;
+use pinfold_testkit::{Pidfd, Pinfold, until};
+
+use super::{counting, events_of, gate, until_more_output};
+use crate::PINFOLD;
+use crate::clients::Bystander;
+use crate::records::{intent, intent_of, rewrite};
+
+/// `kill -9` of the daemon, then of the keepers of these processes, whose records stay without an end.
+fn kill_with_keepers(pinfold: &Pinfold, ids: &[&str]) {
+    let keepers: Vec<_> = ids.iter().map(|id| Pidfd::open(pinfold.keeper_pid(id)).expect("a keeper")).collect();
+    pinfold.kill_daemon();
+    keepers.iter().for_each(Pidfd::kill);
+}
+
+/// Writes other numbers into a record, as if they had belonged to its keeper and its leader.
+fn set_pids(pinfold: &Pinfold, id: &str, pid: u32, start_time: u64) {
+    rewrite(pinfold, id, |facts| {
+        let keeper = &mut intent_of(facts).keeper;
+        (keeper.pid, keeper.start_time) = (pid, start_time);
+        if let Some(Fact::Started(start)) = facts.get_mut(1) {
+            (start.pid, start.start_time) = (pid, start_time);
+        }
+    });
+}
+
+fn evidence(record: &Record) -> &str {
+    match &record.outcome {
+        Some(Outcome::Lost { evidence }) if record.status == Status::Lost => evidence,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn restart_rejects_reused_pid() {
+    let pinfold = Pinfold::start(PINFOLD);
+    let mut bystander = Bystander::start();
+    let (job, other) = (pinfold.sh("sleep 300"), pinfold.sh("sleep 300"));
+    kill_with_keepers(&pinfold, &[&job.id, &other.id]);
+    let bystanders_own = intent(&pinfold, &job.id).keeper.start_time + 1_000_000;
+    set_pids(&pinfold, &job.id, bystander.pid(), 1);
+    set_pids(&pinfold, &other.id, bystander.pid(), bystanders_own);
+    pinfold.start_daemon();
+    for id in [&job.id, &other.id] {
+        let record = pinfold.show(id);
+        assert!(evidence(&record).contains("0 processes of its tree were killed"), "{record:?}");
+        assert!(record.tree.is_empty());
+    }
+    assert!(bystander.lives());
+}
+
+/// The pid of a dead keeper may come back as that of a living one, with its socket and its cgroup.
+#[test]
+fn a_keeper_that_has_the_pid_of_a_dead_one_is_left_alone() {
+    let pinfold = Pinfold::start(PINFOLD);
+    let (dead, living) = (pinfold.sh("sleep 300"), pinfold.sh(&counting(&gate(&pinfold))));
+    kill_with_keepers(&pinfold, &[&dead.id]);
+    set_pids(&pinfold, &dead.id, intent(&pinfold, &living.id).keeper.pid, 1);
+    pinfold.start_daemon();
+    evidence(&pinfold.show(&dead.id));
+    pinfold.crash_and_restart();
+    until_more_output(&pinfold, &pinfold.show(&living.id));
+    super::assert_counted_to_the_end(&pinfold, &living.id);
+}
+
+#[test]
+fn reboot_marks_lost() {
+    let pinfold = Pinfold::start(PINFOLD);
+    let mut bystander = Bystander::start();
+    let job = pinfold.sh("echo before the reboot; sleep 300");
+    until_more_output(&pinfold, &job);
+    kill_with_keepers(&pinfold, &[&job.id]);
+    set_pids(&pinfold, &job.id, bystander.pid(), 1);
+    rewrite(&pinfold, &job.id, |facts| intent_of(facts).boot_id = "of an earlier boot".into());
+    pinfold.start_daemon();
+    let record = pinfold.show(&job.id);
+    assert!(evidence(&record).contains("the machine was restarted"), "{record:?}");
+    assert!(record.finished_at.is_some() && bystander.lives());
+    assert_eq!(pinfold.wait_finished(&job.id), record);
+    assert_eq!(pinfold.text(&job.id), "before the reboot\n");
+    assert_eq!(events_of(&pinfold, &job.id), [EventKind::Started, EventKind::Lost]);
+}
+
+#[test]
+fn torn_state_tolerated() {
+    let pinfold = Pinfold::start(PINFOLD);
+    let [torn, garbage, stub, whole] = ["torn", "garbage", "stub", "whole"].map(|word| {
+        let record = pinfold.sh(&format!("echo {word}; exit 3"));
+        pinfold.wait_finished(&record.id)
+    });
+    let running = pinfold.sh(&counting(&gate(&pinfold)));
+    pinfold.kill_daemon();
+    std::fs::remove_file(pinfold.home().join("index.db")).expect("no index: all is read from the records");
+    let record = |of: &Record| pinfold.directory(&of.id).join("record");
+    let bytes = std::fs::read(record(&torn)).expect("a record");
+    std::fs::write(record(&torn), &bytes[..bytes.len() - 10]).expect("a torn last line");
+    std::fs::write(record(&garbage), b"\xff\x00 not a record\nat all").expect("garbage");
+    std::fs::write(record(&stub), &bytes[..20]).expect("a torn first line");
+    pinfold.start_daemon();
+
+    let list = pinfold.list(&ListQuery::default());
+    assert_eq!(list.total, 3, "{list:?}");
+    assert_eq!(pinfold.show(&whole.id), whole);
+    assert!(evidence(&pinfold.wait_finished(&torn.id)).contains("without an exit record"));
+    assert_eq!(pinfold.text(&torn.id), "torn\n");
+    assert_eq!(pinfold.try_show(&stub.id).expect_err("nothing was ever told of it").code, ErrorCode::NotFound);
+    super::assert_counted_to_the_end(&pinfold, &running.id);
+
+    let error = pinfold.try_show(&garbage.id).expect_err("unreadable");
+    assert!(error.code == ErrorCode::Damaged && error.message.contains("line 1"), "{error:?}");
+    assert_eq!(list.unreadable.iter().map(|one| &one.id).collect::<Vec<_>>(), [&garbage.id]);
+    assert!(pinfold.health().troubles.iter().any(|trouble| trouble.contains(&garbage.id)));
+    let log = std::fs::read_to_string(pinfold.home().join("daemon.log")).expect("a log");
+    assert!(log.lines().any(|line| line.contains("WARN") && line.contains(&garbage.id)), "{log}");
+}
+
+#[test]
+fn newer_schema_refused() {
+    let pinfold = Pinfold::start(PINFOLD);
+    let [kept, newer] = [4, 5].map(|code| pinfold.wait_finished(&pinfold.sh(&format!("exit {code}")).id));
+    pinfold.kill_daemon();
+    until("idle keepers leave", || pinfold.keepers().is_empty());
+    let refused = |name: &str, change: &dyn Fn(&mut Vec<u8>)| {
+        let path = pinfold.home().join(name);
+        let before = std::fs::read(&path).expect("a file of the home");
+        let mut changed = before.clone();
+        change(&mut changed);
+        std::fs::write(&path, &changed).expect("a newer file");
+        let found = everything_in(pinfold.home());
+        let start = pinfold.cli(&["daemon", "start"]);
+        let left = everything_in(pinfold.home());
+        std::fs::write(&path, before).expect("the old file");
+        assert_eq!(start.code, Some(1), "{name}");
+        assert!(start.stderr.contains("newer pinfold") && start.stderr.contains("upgrade"), "{}", start.stderr);
+        assert!(start.stderr.contains(&*path.to_string_lossy()), "{name} is not named: {}", start.stderr);
+        assert_eq!(found, left, "{name}: something was touched");
+    };
+    refused("format", &|text| *text = b"2\n".to_vec());
+    refused("ids", &|text| *text = br#"{"format":2,"seed":1,"reserved":2}"#.to_vec());
+    fold_log_into_index(pinfold.home());
+    refused("index.db", &|database| database[60..64].copy_from_slice(&9_u32.to_be_bytes()));
+
+    // A newer record is that process's matter alone.
+    std::fs::remove_file(pinfold.home().join("index.db")).expect("no index: all is read from the records");
+    rewrite(&pinfold, &newer.id, |facts| intent_of(facts).format = RECORD_FORMAT + 1);
+    let record = std::fs::read(pinfold.directory(&newer.id).join("record")).expect("a record");
+    pinfold.start_daemon();
+    assert_eq!(pinfold.show(&kept.id), kept);
+    let error = pinfold.try_show(&newer.id).expect_err("unreadable");
+    assert!(error.message.contains("newer pinfold") && error.message.contains("upgrade"), "{error:?}");
+    assert_eq!(std::fs::read(pinfold.directory(&newer.id).join("record")).expect("a record"), record);
+}
+
+/// Closing the last connection moves the write-ahead log into the database, whose header then says it all.
+fn fold_log_into_index(home: &Path) {
+    let home = Home::open(home).expect("a home");
+    drop(Index::open(&home, Durability::Programs, Moment(1)).expect("an index"));
+    assert!(!home.root().join("index.db-wal").exists());
+}
+
+/// Every file and its content, but the lock and the log, which every start writes.
+fn everything_in(home: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
+    let mut found = BTreeMap::new();
+    let mut directories = vec![home.to_owned()];
+    while let Some(directory) = directories.pop() {
+        for entry in std::fs::read_dir(directory).expect("a directory").map(|entry| entry.expect("an entry")) {
+            let (path, kind) = (entry.path(), entry.file_type().expect("a kind"));
+            if kind.is_dir() {
+                directories.push(path);
+            } else if kind.is_file() && !["lock", "daemon.log"].iter().any(|name| path.ends_with(name)) {
+                found.insert(path.clone(), std::fs::read(path).expect("a file"));
+            }
+        }
+    }
+    found
+}

@@ -1,0 +1,59 @@
+//! The index is a view: lost or damaged, it is built anew from the process directories.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use pinfold_api::types::{Event, EventKind, ListQuery, Record, Status};
+use pinfold_testkit::{Pidfd, Pinfold};
+
+use crate::PINFOLD;
+
+fn ended(pinfold: &Pinfold) -> Vec<Record> {
+    pinfold.list(&ListQuery { status: Some("ended".into()), ..ListQuery::default() }).processes
+}
+
+/// What the events say, whatever their numbers.
+fn told(events: &[Event]) -> BTreeSet<String> {
+    let without_number = |event: &Event| format!("{:?}", Event { seq: 0, ..event.clone() });
+    let told: BTreeSet<_> = events.iter().map(without_number).collect();
+    assert_eq!(told.len(), events.len(), "an event was told twice");
+    told
+}
+
+#[test]
+fn a_lost_or_damaged_index_is_built_anew() {
+    let pinfold = Pinfold::start(PINFOLD);
+    for code in [0, 3] {
+        pinfold.wait_finished(&pinfold.sh(&format!("echo {code}; exit {code}")).id);
+    }
+    pinfold.wait_finished(&pinfold.sh("kill -9 $$").id);
+    let lost = pinfold.sh("sleep 300");
+    Pidfd::open(pinfold.keeper_pid(&lost.id)).expect("a keeper").kill();
+    pinfold.wait_finished(&lost.id);
+    let running = pinfold.sh("sleep 300");
+
+    let overwrite = |path: &Path, bytes: &[u8]| std::fs::write(path, bytes).expect("written");
+    let damages: [&dyn Fn(&Path); 4] = [
+        &|path| std::fs::remove_file(path).expect("removed"),
+        &|path| overwrite(path, &[0xa5; 20_000]),
+        &|path| overwrite(path, b""),
+        &|path| overwrite(path, &std::fs::read(path).expect("an index")[..5000]),
+    ];
+    for (number, damage) in damages.iter().enumerate() {
+        let (records, events) = (ended(&pinfold), pinfold.events(0));
+        pinfold.kill_daemon();
+        damage(&pinfold.home().join("index.db"));
+        pinfold.start_daemon();
+        assert_eq!(ended(&pinfold), records, "damage {number}");
+        assert_eq!(pinfold.show(&running.id).status, Status::Running, "damage {number}");
+        let anew = pinfold.events(0);
+        assert_eq!(told(&anew.events), told(&events.events), "damage {number}");
+        assert!(anew.events[0].seq > events.next, "damage {number}: numbers ran backwards");
+    }
+
+    let last = pinfold.events(0).next;
+    let after = pinfold.wait_finished(&pinfold.sh("exit 0").id);
+    let news = pinfold.events(last).events;
+    assert_eq!(news.iter().map(|event| event.kind).collect::<Vec<_>>(), [EventKind::Started, EventKind::Finished]);
+    assert!(news.iter().all(|event| event.process == after.id && event.seq > last));
+}

@@ -1,0 +1,103 @@
+//! Parts of pinfold that are stopped, not dead: everything else goes on, and nothing is lost.
+
+use pinfold_api::error::ErrorCode;
+use pinfold_api::types::{ListQuery, Outcome, Status};
+use pinfold_model::facts::Fact;
+use pinfold_testkit::{Pidfd, Pinfold, alive, children_of, command_line, until, until_some};
+
+use super::{assert_counted_to_the_end, counting, gate, open, until_more_output};
+use crate::PINFOLD;
+use crate::records::facts;
+
+const CONT: i32 = 18;
+const STOP: i32 = 19;
+
+/// A process that stands still until this is dropped.
+struct Stopped(Pidfd);
+
+impl Stopped {
+    fn new(pid: u32) -> Self {
+        let pidfd = Pidfd::open(pid).expect("it lives");
+        pidfd.signal(STOP);
+        until("it stands still", || {
+            let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).expect("it lives");
+            stat.rsplit(')').next().is_some_and(|rest| rest.trim_start().starts_with('T'))
+        });
+        Self(pidfd)
+    }
+}
+
+impl Drop for Stopped {
+    fn drop(&mut self) {
+        self.0.signal(CONT);
+    }
+}
+
+#[test]
+fn a_stopped_keeper_holds_up_nobody_else() {
+    let pinfold = Pinfold::start(PINFOLD);
+    let job = pinfold.sh(&counting(&gate(&pinfold)));
+    until_more_output(&pinfold, &job);
+    let stopped = Stopped::new(pinfold.keeper_pid(&job.id));
+    assert_eq!(pinfold.list(&ListQuery::default()).processes[0].status, Status::Running);
+    assert_eq!(pinfold.show(&job.id).pid, job.pid);
+    assert_eq!(pinfold.run("echo other; exit 4").0.outcome, Some(Outcome::Exited { code: 4 }));
+    let error = pinfold.signal(&job.id, "TERM").expect_err("nobody answers");
+    assert_eq!(error.code, ErrorCode::KeeperSilent);
+    assert!(error.message.contains(&job.id) && error.message.contains("CONT"), "{error}");
+    drop(stopped);
+    // The signal that was sent meanwhile arrives; the end is the kernel's word.
+    let record = pinfold.wait_finished(&job.id);
+    assert_eq!(record.outcome.map(|outcome| matches!(outcome, Outcome::Signaled { signal: 15, .. })), Some(true));
+}
+
+#[test]
+fn a_stopped_keeper_is_taken_up_when_it_goes_on() {
+    let pinfold = Pinfold::start(PINFOLD);
+    let job = pinfold.sh(&counting(&gate(&pinfold)));
+    let keeper = pinfold.keeper_pid(&job.id);
+    let stopped = Stopped::new(keeper);
+    pinfold.crash_and_restart();
+    let record = pinfold.show(&job.id);
+    assert_eq!((record.status, record.pid), (Status::Running, job.pid));
+    assert!(record.note.is_some_and(|note| note.contains(&format!("pid {keeper}"))));
+    drop(stopped);
+    until("the keeper answers", || pinfold.show(&job.id).note.is_none());
+    assert_counted_to_the_end(&pinfold, &job.id);
+}
+
+/// K3: nothing the daemon does or fails to do reaches the process.
+#[test]
+fn k3_a_stopped_daemon_holds_up_no_process() {
+    let pinfold = Pinfold::start(PINFOLD);
+    let job = pinfold.sh(&counting(&gate(&pinfold)));
+    let stopped = Stopped::new(pinfold.daemon_pid());
+    let directory = pinfold.directory(&job.id);
+    let written = || std::fs::metadata(directory.join("out.00000000000000000000")).map_or(0, |file| file.len());
+    let before = written();
+    until("it writes on", || written() > before + 100);
+    open(&gate(&pinfold));
+    until("its end is on disk", || matches!(facts(&pinfold, &job.id).last(), Some(Fact::Finished(_))));
+    drop(stopped);
+    assert_counted_to_the_end(&pinfold, &job.id);
+}
+
+#[test]
+fn a_killed_nursery_keeps_nobody_from_starting() {
+    let pinfold = Pinfold::start(PINFOLD);
+    let daemon = pinfold.daemon_pid();
+    let mut ids = vec![];
+    for round in 0..3 {
+        let nursery = until_some("a nursery", || {
+            children_of(daemon).into_iter().find(|pid| alive(*pid) && command_line(*pid).ends_with(" nursery"))
+        });
+        Pidfd::open(nursery).expect("it lives").kill();
+        // More than wait in reserve, so that new keepers are forked.
+        ids.extend((0..5).map(|_| pinfold.sh(&format!("while [ ! -e {} ]; do sleep 0.05; done; exit {round}", gate(&pinfold).display())).id));
+    }
+    assert!(ids.iter().all(|id| pinfold.show(id).status == Status::Running));
+    open(&gate(&pinfold));
+    for (place, id) in ids.iter().enumerate() {
+        assert_eq!(pinfold.wait_finished(id).outcome, Some(Outcome::Exited { code: place as u8 / 5 }));
+    }
+}

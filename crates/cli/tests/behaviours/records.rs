@@ -1,0 +1,42 @@
+//! Records on disk, as tests read and change them.
+
+use pinfold_model::facts::{Fact, Intent};
+use pinfold_model::id::ProcessId;
+use pinfold_store::Durability;
+use pinfold_store::layout::ProcessDir;
+use pinfold_store::record::{RecordWriter, read_record};
+use pinfold_testkit::Pinfold;
+
+/// The facts in the record of a process.
+pub(crate) fn facts(pinfold: &Pinfold, id: &str) -> Vec<Fact> {
+    read_record(&pinfold.directory(id)).expect("a readable record").facts
+}
+
+/// What was asked for, as it is written.
+pub(crate) fn intent(pinfold: &Pinfold, id: &str) -> Intent {
+    match facts(pinfold, id).swap_remove(0) {
+        Fact::Intended(intent) => *intent,
+        other => panic!("a record that begins with {other:?}"),
+    }
+}
+
+/// Writes the record anew, well formed, with what `change` makes of its facts.
+pub(crate) fn rewrite(pinfold: &Pinfold, id: &str, change: impl FnOnce(&mut Vec<Fact>)) {
+    let mut changed = facts(pinfold, id);
+    change(&mut changed);
+    let scratch = pinfold.home().join("rewritten");
+    std::fs::create_dir(&scratch).expect("a scratch directory");
+    let directory = ProcessDir::prepare(&scratch, &ProcessId::parse(id).expect("an id")).expect("a directory");
+    let mut writer = RecordWriter::new(&directory, Durability::Programs);
+    changed.iter().for_each(|fact| writer.append(fact).expect("a written fact"));
+    std::fs::copy(directory.path().join("record"), pinfold.directory(id).join("record")).expect("a new record");
+    std::fs::remove_dir_all(scratch).expect("no scratch directory");
+}
+
+/// The intent among facts, to be changed.
+pub(crate) fn intent_of(facts: &mut [Fact]) -> &mut Intent {
+    match facts.first_mut() {
+        Some(Fact::Intended(intent)) => intent,
+        other => panic!("a record that begins with {other:?}"),
+    }
+}
