@@ -344,7 +344,8 @@ impl Core {
         self.settled_start(entry).await;
         let Some(link) = entry.link() else { return self.without_keeper(entry) };
         let within = manner.grace + STOP_SLACK;
-        match link.ask(within, |request| ToKeeper::Stop { request, cause, manner }).await {
+        let id = entry.id.clone();
+        match link.ask(within, |request| ToKeeper::Stop { request, id, cause, manner }).await {
             Ok(FromKeeper::Stopped { survivors, .. }) => {
                 if survivors.is_empty() {
                     self.seen_over(entry).await;
@@ -390,24 +391,24 @@ impl Core {
             Signal::CONT => Some(false),
             _ => None,
         };
-        self.act(found, paused, |request| ToKeeper::Signal { request, signal, by }).await
+        self.act(found, paused, |request, id| ToKeeper::Signal { request, id, signal, by }).await
     }
 
     /// Freezes a tree.
     pub(crate) async fn pause(self: &Arc<Self>, found: Found) -> Result<SignalAnswer, Refusal> {
-        self.act(found, Some(true), |request| ToKeeper::Pause { request }).await
+        self.act(found, Some(true), |request, id| ToKeeper::Pause { request, id }).await
     }
 
     /// Thaws a tree.
     pub(crate) async fn resume(self: &Arc<Self>, found: Found) -> Result<SignalAnswer, Refusal> {
-        self.act(found, Some(false), |request| ToKeeper::Resume { request }).await
+        self.act(found, Some(false), |request, id| ToKeeper::Resume { request, id }).await
     }
 
     async fn act(
         self: &Arc<Self>,
         found: Found,
         paused: Option<bool>,
-        message: impl FnOnce(u64) -> ToKeeper,
+        message: impl FnOnce(u64, ProcessId) -> ToKeeper,
     ) -> Result<SignalAnswer, Refusal> {
         let Found::Here(entry) = &found else { return Err(over(found.id())) };
         self.settled_start(entry).await;
@@ -415,7 +416,9 @@ impl Core {
             return Err(over(&entry.id));
         }
         let link = entry.link().ok_or_else(|| keeper_silent(&entry.id))?;
-        match link.ask(ANSWER, message).await {
+        let id = entry.id.clone();
+        match link.ask(ANSWER, |request| message(request, id)).await {
+            Ok(FromKeeper::Signaled { reached: 0, refused, .. }) if refused.is_empty() => Err(over(&entry.id)),
             Ok(FromKeeper::Signaled { reached, refused, .. }) => {
                 if let Some(paused) = paused {
                     entry.state.send_modify(|state| state.paused = paused);

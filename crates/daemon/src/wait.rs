@@ -103,7 +103,7 @@ pub(crate) async fn until_output(entry: &Entry, cursor: u64, limit: Duration) ->
         };
         let mut until = deadline;
         match entry.link() {
-            Some(link) => drop(link.tell(&ToKeeper::WatchOutput { beyond: known }).await),
+            Some(link) => drop(link.tell(&ToKeeper::WatchOutput { id: entry.id.clone(), beyond: known }).await),
             // A keeper that is not connected yet cannot tell: ask again soon.
             None => until = until.min(tokio::time::Instant::now() + AGAIN),
         }

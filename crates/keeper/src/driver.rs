@@ -4,6 +4,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use pinfold_model::event::EventKind;
 use pinfold_model::facts::{Exit, Fact, Finish, History, Intent, Start, Usage};
+use pinfold_model::id::ProcessId;
 use pinfold_model::lifecycle::{self, Effect, End, Input, Phase};
 use pinfold_model::link::{FromKeeper, Kept, Survivor};
 use pinfold_model::outcome::{Cause, Outcome};
@@ -131,6 +132,10 @@ impl Driver {
         say(link, FromKeeper::Fact { id, fact });
     }
 
+    pub(crate) fn id(&self) -> &ProcessId {
+        &self.history.intent.id
+    }
+
     pub(crate) fn is_over(&self) -> bool {
         matches!(self.phase, Phase::Finished { .. }) && self.unwritten.is_empty()
     }
@@ -203,17 +208,17 @@ impl Driver {
         self.usage.add(ended);
         // What the leader wrote is in the pipe by now: `exited` implies its complete output.
         self.pump.drain(at);
-        if self.pump.is_closed() {
+        let strays_alive = self.reap_orphans(Some(ended.pid), means);
+        if self.pump.is_closed() && !strays_alive {
             self.note_closed();
         }
-        let strays_alive = self.reap_orphans(Some(ended.pid), means);
         let spec = &self.history.intent.spec;
         let policy = (spec.strays, spec.stop);
         self.feed(Input::LeaderExited { outcome: outcome(ended.status), strays_alive, policy }, means);
         self.after_output(means);
     }
 
-    /// The output closed with the leader: no fact of its own.
+    /// The output closed with the end of all: no fact of its own.
     fn note_closed(&mut self) {
         if let Phase::Running { closed, .. } = &mut self.phase {
             *closed = true;

@@ -152,10 +152,8 @@ impl<'a> Keeper<'a> {
             // A tree that is empty leaves an empty cgroup; anything else is not to be mixed with the next.
             let clean = self.cgroup.as_ref().is_none_or(|cgroup| !cgroup.is_populated().unwrap_or(true));
             self.retired |= !clean;
-            if let Some(link) = &mut self.link
-                && clean
-            {
-                link.say(&FromKeeper::Idle);
+            if clean {
+                self.say(&FromKeeper::Idle);
             }
         }
         if self.link.as_ref().is_some_and(|link| !link.is_open()) {
@@ -198,10 +196,7 @@ impl<'a> Keeper<'a> {
 
     fn say_hello(&mut self) {
         let kept = self.kept.as_ref().map(|driver| Box::new(driver.kept()));
-        let hello = FromKeeper::Hello { version: VERSION, keeper: self.identity.clone(), kept };
-        if let Some(link) = &mut self.link {
-            link.say(&hello);
-        }
+        self.say(&FromKeeper::Hello { version: VERSION, keeper: self.identity.clone(), kept });
     }
 
     fn obey(&mut self, message: ToKeeper) {
@@ -210,18 +205,43 @@ impl<'a> Keeper<'a> {
                 self.prepared = self.prepare(&id).ok().map(|directory| (id, directory));
             }
             ToKeeper::Start { intent, env } => self.start(*intent, env),
-            ToKeeper::Stop { request, cause, manner } => {
-                self.with_driver(|driver, means| driver.stop(request, cause, manner, means));
-            }
-            ToKeeper::Signal { request, signal, by } => {
-                self.with_driver(|driver, means| driver.signal(request, signal, by, means));
-            }
-            ToKeeper::Pause { request } => self.with_driver(|driver, means| driver.pause(request, means)),
-            ToKeeper::Resume { request } => self.with_driver(|driver, means| driver.resume(request, means)),
-            ToKeeper::WatchOutput { beyond } => {
-                self.with_driver(|driver, means| driver.watch_output(beyond, means));
+            ToKeeper::Stop { request, id, cause, manner } => match self.keeps(&id) {
+                true => self.with_driver(|driver, means| driver.stop(request, cause, manner, means)),
+                false => self.say(&FromKeeper::Stopped { request, survivors: vec![] }),
+            },
+            ToKeeper::Signal { request, id, signal, by } => match self.keeps(&id) {
+                true => self.with_driver(|driver, means| driver.signal(request, signal, by, means)),
+                false => self.say_reached_nobody(request),
+            },
+            ToKeeper::Pause { request, id } => match self.keeps(&id) {
+                true => self.with_driver(|driver, means| driver.pause(request, means)),
+                false => self.say_reached_nobody(request),
+            },
+            ToKeeper::Resume { request, id } => match self.keeps(&id) {
+                true => self.with_driver(|driver, means| driver.resume(request, means)),
+                false => self.say_reached_nobody(request),
+            },
+            ToKeeper::WatchOutput { id, beyond } => {
+                if self.keeps(&id) {
+                    self.with_driver(|driver, means| driver.watch_output(beyond, means));
+                }
             }
             ToKeeper::Retire => self.retired = true,
+        }
+    }
+
+    /// Whether a request means the process kept now, and not one that is over.
+    fn keeps(&self, id: &ProcessId) -> bool {
+        self.kept.as_ref().is_some_and(|driver| driver.id() == id)
+    }
+
+    fn say_reached_nobody(&mut self, request: u64) {
+        self.say(&FromKeeper::Signaled { request, reached: 0, refused: vec![] });
+    }
+
+    fn say(&mut self, message: &FromKeeper) {
+        if let Some(link) = &mut self.link {
+            link.say(message);
         }
     }
 
@@ -247,7 +267,7 @@ impl<'a> Keeper<'a> {
             }
             Err(failure) => {
                 Driver::record_failed_start(intent, record, failure, &mut self.link);
-                self.say_idle();
+                self.say(&FromKeeper::Idle);
             }
         }
     }
@@ -274,16 +294,8 @@ impl<'a> Keeper<'a> {
 
     /// A start that left nothing, not even a record.
     fn refuse(&mut self, id: ProcessId, error: String) {
-        if let Some(link) = &mut self.link {
-            link.say(&FromKeeper::Refused { id, error });
-        }
-        self.say_idle();
-    }
-
-    fn say_idle(&mut self) {
-        if let Some(link) = &mut self.link {
-            link.say(&FromKeeper::Idle);
-        }
+        self.say(&FromKeeper::Refused { id, error });
+        self.say(&FromKeeper::Idle);
     }
 
     fn clean_up(&mut self) {

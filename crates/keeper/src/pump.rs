@@ -1,8 +1,9 @@
 //! The output pump: pipe to segment files, offsets exact. Its memory does not grow with the output.
 //!
-//! Bytes go from the pipe into the file by splice(2), without passing through this process. Where that cannot
-//! be done (a full disk, a filesystem that refuses), they are read and given to the writer, which counts
-//! what it cannot keep. Either way the pipe is emptied: a disk in trouble never stops the command.
+//! A little output is read and given to the writer; no file is made before the first byte. Output in bulk goes
+//! from the pipe into the file by splice(2), without passing through this process. Where that cannot be done
+//! (a full disk, a filesystem that refuses), it is read as well, and the writer counts what it cannot keep.
+//! Either way the pipe is emptied: a disk in trouble never stops the command.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -79,10 +80,11 @@ impl Pump {
     /// Moves what is in one pipe, for one turn.
     pub(crate) fn take_turn(&mut self, place: usize, now: Moment) {
         let Some(source) = self.sources.get_mut(place).filter(|source| source.open) else { return };
-        let mut moved = 0;
+        let (mut moved, mut last) = (0, 0);
         while moved < TURN {
-            match move_some(&mut self.writer, source, now) {
-                Moved::Bytes(count) => moved += count,
+            let step = if last < COPY { copy_some } else { splice_some };
+            match step(&mut self.writer, source, now) {
+                Moved::Bytes(count) => (moved, last) = (moved + count, count),
                 Moved::Empty => break,
                 Moved::Closed => {
                     source.open = false;
@@ -97,15 +99,21 @@ impl Pump {
     }
 }
 
-fn move_some(writer: &mut OutputWriter, source: &Source, now: Moment) -> Moved {
-    if let Some((file, offset, room)) = writer.room(source.stream, now)
-        && let Ok(moved) = fsio::splice_some(source.pipe.as_fd(), file, offset, room)
-    {
-        if let Moved::Bytes(count) = moved {
+fn splice_some(writer: &mut OutputWriter, source: &Source, now: Moment) -> Moved {
+    let spliced = writer
+        .room(source.stream, now)
+        .and_then(|(file, offset, room)| fsio::splice_some(source.pipe.as_fd(), file, offset, room).ok());
+    match spliced {
+        Some(Moved::Bytes(count)) => {
             writer.advance(count as u64);
+            Moved::Bytes(count)
         }
-        return moved;
+        Some(other) => other,
+        None => copy_some(writer, source, now),
     }
+}
+
+fn copy_some(writer: &mut OutputWriter, source: &Source, now: Moment) -> Moved {
     let mut buffer = [0; COPY];
     match fsio::read_some(source.pipe.as_fd(), &mut buffer) {
         Ok(Moved::Bytes(count)) => {

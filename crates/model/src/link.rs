@@ -46,29 +46,16 @@ pub enum ToKeeper {
         intent: Box<Intent>,
         env: BTreeMap<String, Option<String>>,
     },
-    /// End the tree. Answered by `Stopped` when it is empty or survivors are certain.
-    Stop {
-        request: u64,
-        cause: Cause,
-        manner: StopManner,
-    },
+    /// End the tree of this process. Answered by `Stopped` when it is empty or survivors are certain.
+    /// Every request names its process: by the time it arrives, the keeper may keep another.
+    Stop { request: u64, id: ProcessId, cause: Cause, manner: StopManner },
     /// Send a signal to the tree. Answered by `Signaled`.
-    Signal {
-        request: u64,
-        signal: Signal,
-        by: String,
-    },
+    Signal { request: u64, id: ProcessId, signal: Signal, by: String },
     /// Freeze or thaw the tree. Answered by `Signaled`.
-    Pause {
-        request: u64,
-    },
-    Resume {
-        request: u64,
-    },
+    Pause { request: u64, id: ProcessId },
+    Resume { request: u64, id: ProcessId },
     /// Tell once, with `Output`, when there is more output than this.
-    WatchOutput {
-        beyond: u64,
-    },
+    WatchOutput { id: ProcessId, beyond: u64 },
     /// Exit, if there is no process to keep.
     Retire,
 }
@@ -165,9 +152,13 @@ impl Decoder {
 mod tests {
     use super::*;
 
+    fn id() -> ProcessId {
+        ProcessId::from_number(1, 1)
+    }
+
     #[test]
     fn messages_come_whole_out_of_any_pieces() {
-        let sent = [ToKeeper::Retire, ToKeeper::WatchOutput { beyond: 7 }, ToKeeper::Pause { request: 1 }];
+        let sent = [ToKeeper::Retire, ToKeeper::WatchOutput { id: id(), beyond: 7 }, ToKeeper::Pause { request: 1, id: id() }];
         let bytes: Vec<u8> = sent.iter().flat_map(encode).collect();
         for piece in [1, 2, 3, 7, bytes.len()] {
             let mut decoder = Decoder::default();

@@ -1,1 +1,56 @@
-fn main() {}
+//! `cargo xtask`: the commands of the people who work on pinfold.
+
+use std::path::Path;
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+use xtask::generate::Mode;
+use xtask::tidy::{self, Tree};
+use xtask::{bench, generate, workspace_root};
+
+#[derive(Debug, Parser)]
+#[command(name = "cargo xtask", about = "What keeps pinfold honest")]
+struct Args {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Check the rules of the house: arrows, rooms, headers, sizes, reasons, invariants, generated documents
+    Tidy,
+    /// Write docs/lifecycle.md and docs/openapi.json from the code
+    Generate {
+        /// Write nothing; fail if a document is not what would be written
+        #[arg(long)]
+        check: bool,
+    },
+    /// Measure what pinfold costs, against bare spawns in the same run
+    Bench(bench::Options),
+}
+
+fn main() -> anyhow::Result<ExitCode> {
+    let root = workspace_root();
+    match Args::parse().command {
+        Command::Tidy => tidy(&root),
+        Command::Generate { check } => generate(&root, if check { Mode::Check } else { Mode::Write }),
+        Command::Bench(options) => bench::run(&root, &options),
+    }
+}
+
+fn tidy(root: &Path) -> anyhow::Result<ExitCode> {
+    let report = tidy::check(&Tree::read(root)?);
+    print!("{}", report.render());
+    Ok(if report.is_clean() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn generate(root: &Path, mode: Mode) -> anyhow::Result<ExitCode> {
+    let stale = generate::run(root, mode)?;
+    for path in &stale {
+        match mode {
+            Mode::Write => println!("wrote {}", path.display()),
+            Mode::Check => println!("{} is not current: run `cargo xtask generate`", path.display()),
+        }
+    }
+    Ok(if mode == Mode::Check && !stale.is_empty() { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}

@@ -47,6 +47,11 @@ fn events_of(pinfold: &Pinfold, id: &str) -> Vec<EventKind> {
     kinds.filter(|kind| *kind != EventKind::Closed).collect()
 }
 
+/// Waits until a process has written something.
+fn until_output(pinfold: &Pinfold, id: &str) {
+    until("some output", || pinfold.show(id).output.bytes > 0);
+}
+
 /// Waits until a counting process has written more than this record knew.
 fn until_more_output(pinfold: &Pinfold, than: &Record) {
     until("more output", || pinfold.show(&than.id).output.bytes > than.output.bytes);
@@ -170,9 +175,8 @@ fn shim_group_killed() {
 #[test]
 fn keeper_kill9() {
     for pinfold in [Pinfold::start(PINFOLD), Pinfold::start_without_cgroup(PINFOLD)] {
-        let started = pinfold.sh("setsid sleep 300 & echo up; sleep 300; :");
-        let id = started.id.clone();
-        until_more_output(&pinfold, &started);
+        let id = pinfold.sh("setsid sleep 300 & echo up; sleep 300; :").id;
+        until_output(&pinfold, &id);
         let (tree, keeper) = (pinfold.until_tree(&id, 3), pinfold.keeper_pid(&id));
         Pidfd::open(keeper).expect("the keeper lives").kill();
 

@@ -1,0 +1,16 @@
+//! Dev only: what keeps the project honest. `tidy` checks the tree, `generate` writes the documents that come from
+//! the code, `bench` measures what pinfold costs.
+//!
+//! Owns no product code, and nothing of the product may use it. A library, so that `cargo test` runs the same checks.
+
+pub mod bench;
+pub mod generate;
+pub mod tidy;
+
+use std::path::PathBuf;
+
+/// The root of the workspace, as it was when this was built.
+pub fn workspace_root() -> PathBuf {
+    let here = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
+    here.ancestors().nth(2).map_or(here.clone(), PathBuf::from)
+}
