@@ -2,8 +2,7 @@
 
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 
-use pinfold_os::{cgroup, daemonize, socket};
-use pinfold_store::retention;
+use pinfold_os::{cgroup, daemonize, fsio, socket};
 use serde::Serialize;
 
 use crate::config::{Config, Containment, Paths};
@@ -114,7 +113,7 @@ fn state(paths: &Paths) -> Finding {
 
 fn disk(paths: &Paths) -> Option<Finding> {
     let place = paths.home.ancestors().find(|place| place.exists())?;
-    let free = retention::free_bytes(place).ok()?;
+    let free = fsio::free_bytes(place).ok()?;
     let text = format!("{} MiB free for output and records", free >> 20);
     Some(match free >= ROOM_LEAST {
         true => finding(Level::Good, "disk", text, None),

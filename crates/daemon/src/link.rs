@@ -150,6 +150,11 @@ impl Link {
         self.presence.send_replace(Presence::Gone);
     }
 
+    /// Whether it is connected and has not said hello.
+    pub(crate) fn is_silent(&self) -> bool {
+        *self.presence.borrow() == Presence::Silent
+    }
+
     pub(crate) fn is_gone(&self) -> bool {
         *self.presence.borrow() == Presence::Gone
     }

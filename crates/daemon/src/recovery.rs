@@ -123,18 +123,24 @@ async fn take_up_known(core: &Arc<Core>, links: &HashMap<u32, Arc<Link>>, histor
         changes.push(Change::Put(Box::new(history), bytes));
         return core.ledger.apply(changes).await;
     }
+    if core.registry.get(&history.intent.id).is_some() {
+        // Its keeper said hello after the directories were read.
+        return;
+    }
     let entry = Entry::new(history.clone());
     core.registry.insert(&entry);
-    core.ledger.apply(events_of(&history)).await;
     let keeper = &history.intent.keeper;
     let alive = proc::start_time(keeper.pid).ok() == Some(keeper.start_time);
-    match links.get(&keeper.pid).filter(|link| alive && !link.is_gone()) {
-        // Connected, but it has not said hello: stopped, perhaps. It stays bound to its process.
-        Some(link) => {
-            link.keep(&entry);
-            let note = format!("its keeper (pid {}) does not answer", keeper.pid);
-            entry.state.send_modify(|state| state.note = Some(note));
-        }
-        None => core.keeper_went(entry).await,
+    // Connected, but it has not said hello: stopped, perhaps. It stays bound to its process. One that said hello
+    // has told what it keeps, and it is not this.
+    let silent = links.get(&keeper.pid).filter(|link| alive && link.is_silent());
+    if let Some(link) = silent {
+        link.keep(&entry);
+        let note = format!("its keeper (pid {}) does not answer", keeper.pid);
+        entry.state.send_modify(|state| state.note = Some(note));
+    }
+    core.ledger.apply(events_of(&history)).await;
+    if silent.is_none() {
+        core.keeper_went(entry).await;
     }
 }

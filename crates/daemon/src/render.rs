@@ -59,7 +59,7 @@ pub(crate) fn record(state: &State, directory: &Path, look: Look) -> Record {
             _ => None,
         },
         cause: cause.as_ref().map(api_cause),
-        output: summary(state, directory),
+        output: summary(state, directory, look),
         usage: usage(history, &members),
         tree: members,
         note: state.note.clone(),
@@ -104,9 +104,12 @@ pub(crate) fn reader(history: &History, directory: &Path) -> OutputReader {
     OutputReader::open(directory).with_known_end(history.finish.as_ref().map(|finish| finish.output_bytes))
 }
 
-fn summary(state: &State, directory: &Path) -> OutputSummary {
+fn summary(state: &State, directory: &Path, look: Look) -> OutputSummary {
     let history = &state.history;
     let closed = history.closed_at.is_some() || history.status().is_over();
+    if look == Look::Away && !history.status().is_over() {
+        return OutputSummary { bytes: state.output_bytes, retained_from: 0, dropped: 0, closed };
+    }
     if let Some(finish) = &history.finish
         && finish.output_lost == 0
         && finish.output_bytes <= history.intent.spec.output_limit / 2
@@ -131,8 +134,14 @@ pub(crate) fn disk_bytes(history: &History) -> u64 {
     output.min(history.intent.spec.output_limit) + DIRECTORY_BYTES
 }
 
-/// An event as its readers see it; its number comes from the log.
+/// An event as its readers see it; its number comes from the log. It tells what was known when it happened,
+/// whenever it is written down.
 pub(crate) fn event(history: &History, kind: EventKind, at: Moment) -> Event {
+    let ended = match kind {
+        EventKind::Started => false,
+        EventKind::Closed => history.exit.as_ref().is_some_and(|exit| exit.at <= at),
+        EventKind::Exited | EventKind::Finished | EventKind::Lost => true,
+    };
     Event {
         seq: 0,
         kind: api_kind(kind),
@@ -141,8 +150,8 @@ pub(crate) fn event(history: &History, kind: EventKind, at: Moment) -> Event {
         at: rfc3339(at),
         command: cut(&history.intent.spec.command_text()),
         started_at: history.start.as_ref().map(|start| rfc3339(start.at)),
-        outcome: history.outcome().map(api_outcome),
-        cause: history.cause().as_ref().map(api_cause),
+        outcome: history.outcome().filter(|_| ended).map(api_outcome),
+        cause: history.cause().filter(|_| ended).as_ref().map(api_cause),
     }
 }
 

@@ -283,7 +283,15 @@ impl Core {
     /// Stops what a dead keeper left, and says what was found.
     fn hunt(&self, history: &History) -> String {
         let intent = &history.intent;
-        let _ = std::fs::remove_file(self.home.keepers().join(intent.keeper.pid.to_string()));
+        // A living keeper may have its pid, or be the same one, with another process: socket and cgroup are then
+        // that one's.
+        let is_taken = |entry: &Arc<Entry>| {
+            entry.id != intent.id && entry.state.borrow().history.intent.keeper.pid == intent.keeper.pid
+        };
+        let taken = self.registry.live().iter().any(is_taken);
+        if !taken {
+            let _ = std::fs::remove_file(self.home.keepers().join(intent.keeper.pid.to_string()));
+        }
         let who = format!("keeper {} ended without an exit record", intent.keeper.pid);
         let ran = match &history.start {
             Some(start) => format!("the leader was pid {}", start.pid),
@@ -293,7 +301,7 @@ impl Core {
             return format!("the machine was restarted while it ran; {ran}");
         }
         let mark = format!("PINFOLD_MARK={}", intent.mark);
-        let cgroup = intent.keeper.cgroup.as_deref().and_then(|path| Cgroup::open(path).ok());
+        let cgroup = intent.keeper.cgroup.as_deref().filter(|_| !taken).and_then(|path| Cgroup::open(path).ok());
         let swept = sweep::sweep(mark.as_bytes(), cgroup.as_ref(), SWEEP);
         if let Some(cgroup) = cgroup {
             let _ = cgroup.remove();

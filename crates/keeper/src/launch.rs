@@ -51,14 +51,15 @@ pub(crate) fn launch(
     let programs = candidates(&name, &environment, &spec.cwd);
     let env: Vec<CString> = environment.iter().filter_map(|(name, value)| entry(name, value)).collect();
     let cwd = c_string(spec.cwd.as_os_str().as_bytes());
-    let null = fsio::dev_null().map_err(spawn_failed)?;
     let output = Outputs::new(spec.streams).map_err(spawn_failed)?;
+    let stdin = io::stdin();
     let launch = Launch {
         programs: &programs,
         argv: &argv,
         env: &env,
         cwd: &cwd,
-        stdin: null.as_fd(),
+        // The keeper's own is /dev/null.
+        stdin: stdin.as_fd(),
         stdout: output.stdout.as_fd(),
         stderr: output.stderr.as_ref().unwrap_or(&output.stdout).as_fd(),
         cgroup,

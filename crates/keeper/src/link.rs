@@ -63,7 +63,12 @@ impl Link {
         let mut buffer = [0; 16 * 1024];
         while self.open {
             match fsio::read_some(self.socket.as_fd(), &mut buffer) {
-                Ok(Moved::Bytes(count)) => self.decoder.extend(&buffer[..count]),
+                Ok(Moved::Bytes(count)) => {
+                    self.decoder.extend(&buffer[..count]);
+                    if count < buffer.len() {
+                        break;
+                    }
+                }
                 Ok(Moved::Empty) => break,
                 Ok(Moved::Closed) | Err(_) => self.open = false,
             }

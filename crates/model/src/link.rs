@@ -48,14 +48,33 @@ pub enum ToKeeper {
     },
     /// End the tree of this process. Answered by `Stopped` when it is empty or survivors are certain.
     /// Every request names its process: by the time it arrives, the keeper may keep another.
-    Stop { request: u64, id: ProcessId, cause: Cause, manner: StopManner },
+    Stop {
+        request: u64,
+        id: ProcessId,
+        cause: Cause,
+        manner: StopManner,
+    },
     /// Send a signal to the tree. Answered by `Signaled`.
-    Signal { request: u64, id: ProcessId, signal: Signal, by: String },
+    Signal {
+        request: u64,
+        id: ProcessId,
+        signal: Signal,
+        by: String,
+    },
     /// Freeze or thaw the tree. Answered by `Signaled`.
-    Pause { request: u64, id: ProcessId },
-    Resume { request: u64, id: ProcessId },
+    Pause {
+        request: u64,
+        id: ProcessId,
+    },
+    Resume {
+        request: u64,
+        id: ProcessId,
+    },
     /// Tell once, with `Output`, when there is more output than this.
-    WatchOutput { id: ProcessId, beyond: u64 },
+    WatchOutput {
+        id: ProcessId,
+        beyond: u64,
+    },
     /// Exit, if there is no process to keep.
     Retire,
 }
@@ -158,7 +177,8 @@ mod tests {
 
     #[test]
     fn messages_come_whole_out_of_any_pieces() {
-        let sent = [ToKeeper::Retire, ToKeeper::WatchOutput { id: id(), beyond: 7 }, ToKeeper::Pause { request: 1, id: id() }];
+        let sent =
+            [ToKeeper::Retire, ToKeeper::WatchOutput { id: id(), beyond: 7 }, ToKeeper::Pause { request: 1, id: id() }];
         let bytes: Vec<u8> = sent.iter().flat_map(encode).collect();
         for piece in [1, 2, 3, 7, bytes.len()] {
             let mut decoder = Decoder::default();

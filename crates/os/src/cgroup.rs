@@ -81,6 +81,8 @@ pub struct Base(PathBuf);
 pub struct Cgroup {
     path: PathBuf,
     dir: OwnedFd,
+    /// `cgroup.events`, which is read often.
+    events: File,
 }
 
 /// Where cgroup v2 is mounted, if it is.
@@ -135,7 +137,8 @@ impl Cgroup {
         if !is_cgroup2(&dir)? {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a cgroup v2 directory"));
         }
-        Ok(Cgroup { path: path.to_owned(), dir })
+        let events = openat(&dir, "cgroup.events", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?.into();
+        Ok(Cgroup { path: path.to_owned(), dir, events })
     }
 
     /// The directory.
@@ -160,29 +163,25 @@ impl Cgroup {
 
     /// Whether a living process is here or below; zombies do not count, a removed cgroup is empty.
     pub fn is_populated(&self) -> io::Result<bool> {
-        self.event("populated")
+        flag_of(&self.events, "populated")
     }
 
     /// Whether everything here and below has come to a halt.
     pub fn is_frozen(&self) -> io::Result<bool> {
-        self.event("frozen")
+        flag_of(&self.events, "frozen")
     }
 
     /// Waits until no living process is here or below; says whether that came before the deadline.
     pub fn wait_empty(&self, deadline: Duration) -> io::Result<bool> {
         let end = Instant::now() + deadline.min(LONGEST_WAIT);
-        let events = match self.open_file("cgroup.events", OFlags::RDONLY) {
-            Err(error) if is_removed(&error) => return Ok(true),
-            opened => opened?,
-        };
         // The kernel wakes POLLPRI when the file changed since the last read.
-        while flag_of(&events, "populated")? {
+        while flag_of(&self.events, "populated")? {
             let left = end.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 return Ok(false);
             }
             let timeout = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: i64::from(left.subsec_nanos()) };
-            match poll(&mut [PollFd::new(&events, PollFlags::PRI)], Some(&timeout)) {
+            match poll(&mut [PollFd::new(&self.events, PollFlags::PRI)], Some(&timeout)) {
                 Ok(_) | Err(Errno::INTR) => {}
                 Err(errno) => return Err(errno.into()),
             }
@@ -241,14 +240,6 @@ impl Cgroup {
 
     fn write(&self, name: &str, value: &[u8]) -> io::Result<()> {
         self.open_file(name, OFlags::WRONLY)?.write_all(value)
-    }
-
-    fn event(&self, name: &str) -> io::Result<bool> {
-        match self.open_file("cgroup.events", OFlags::RDONLY) {
-            Ok(events) => flag_of(&events, name),
-            Err(error) if is_removed(&error) => Ok(false),
-            Err(error) => Err(error),
-        }
     }
 }
 

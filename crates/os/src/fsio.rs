@@ -1,11 +1,10 @@
 //! Pipes and files: what the output takes on its way to the disk.
 
-use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::OnceLock;
+use std::path::Path;
 
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::{Access, Mode, OFlags};
 use rustix::io::{Errno, FdFlags};
 use rustix::pipe::{PipeFlags, SpliceFlags};
 
@@ -97,14 +96,26 @@ pub fn splice_some(pipe: BorrowedFd<'_>, file: BorrowedFd<'_>, at: u64, most: us
 
 /// Random bytes from the kernel.
 pub fn random<const N: usize>() -> io::Result<[u8; N]> {
-    use std::io::Read;
-    static URANDOM: OnceLock<Option<File>> = OnceLock::new();
     let mut bytes = [0; N];
-    match URANDOM.get_or_init(|| File::open("/dev/urandom").ok()) {
-        Some(file) => (&*file).read_exact(&mut bytes)?,
-        None => return Err(io::Error::other("/dev/urandom cannot be opened")),
-    }
+    // Up to 256 bytes come whole.
+    rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())?;
     Ok(bytes)
+}
+
+/// Open flag: refuse a symbolic link in the last place of the path.
+pub const NO_FOLLOW: i32 = OFlags::NOFOLLOW.bits() as i32;
+/// Open flag: do not wait for the other end of a named pipe.
+pub const NO_WAIT: i32 = OFlags::NONBLOCK.bits() as i32;
+
+/// Whether files can be made in this directory.
+pub fn check_writable(directory: &Path) -> io::Result<()> {
+    Ok(rustix::fs::access(directory, Access::WRITE_OK | Access::EXEC_OK)?)
+}
+
+/// What is free on the filesystem of this path, for us.
+pub fn free_bytes(path: &Path) -> io::Result<u64> {
+    let found = rustix::fs::statvfs(path)?;
+    Ok(found.f_bavail.saturating_mul(found.f_frsize))
 }
 
 /// Points the three standard streams at one file.

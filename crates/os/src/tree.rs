@@ -144,13 +144,17 @@ impl OwnChildren {
         };
         let mut text = [0u8; 4096];
         let length = list.read_at(&mut text, 0)?;
-        if length < text.len() {
+        // The kernel gives whole entries: if another would have fitted, there is none.
+        if length + ENTRY_MOST <= text.len() {
             return Ok(parse_pids(&text[..length]));
         }
-        // More than a page of children: the kernel builds the list anew for a reader from the start.
+        // More children than that are read without this bound.
         children_of(std::process::id())
     }
 }
+
+/// A pid of ten digits and a space.
+const ENTRY_MOST: usize = 11;
 
 fn parse_pids(text: &[u8]) -> Vec<u32> {
     let entries = text.split(|&byte| byte == b' ');

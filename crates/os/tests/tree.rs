@@ -167,7 +167,7 @@ fn own_children_are_listed_until_they_are_reaped() {
     let mut listed = own.pids().expect("read");
     listed.sort_unstable();
     expected.sort_unstable();
-    assert_eq!(listed, expected);
+    assert!(listed == expected, "{} children listed of {}", listed.len(), expected.len());
     for child in &mut children {
         child.kill().expect("killed");
         child.wait().expect("reaped");

@@ -4,11 +4,11 @@
 //! blocks before they are used, so after a crash some are skipped and none comes twice. If the file is missing
 //! or damaged, counting begins anew under another seed, and ids whose directory exists are passed over.
 
-use std::fs::File;
-use std::io::{self, Read};
+use std::io;
 use std::path::PathBuf;
 
 use pinfold_model::id::ProcessId;
+use pinfold_os::fsio::random;
 use serde::{Deserialize, Serialize};
 
 use crate::layout::{Home, replace_file};
@@ -81,12 +81,6 @@ impl IdSource {
 /// A mark that no two processes share: 128 random bits in hex.
 pub fn random_mark() -> io::Result<String> {
     Ok(format!("{:032x}", u128::from_le_bytes(random()?)))
-}
-
-fn random<const N: usize>() -> io::Result<[u8; N]> {
-    let mut bytes = [0; N];
-    File::open("/dev/urandom")?.read_exact(&mut bytes)?;
-    Ok(bytes)
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use pinfold_model::id::ProcessId;
-use rustix::fs::Access;
+use pinfold_os::{fsio, socket};
 
 /// The version of the home's layout.
 pub const HOME_FORMAT: u32 = 1;
@@ -224,17 +224,14 @@ fn check_directory(path: &Path) -> Result<(), HomeError> {
         Ok(metadata) => metadata,
         Err(source) => return Err(HomeError::Io { path, source }),
     };
-    let us = rustix::process::geteuid().as_raw();
+    let us = socket::own_uid();
     if metadata.uid() != us {
         return Err(HomeError::NotOurs { path, owner: metadata.uid(), us });
     }
     if metadata.mode() & 0o022 != 0 {
         return Err(HomeError::Loose { path, mode: metadata.mode() & 0o7777 });
     }
-    match rustix::fs::access(&path, Access::WRITE_OK | Access::EXEC_OK) {
-        Ok(()) => Ok(()),
-        Err(errno) => Err(HomeError::Unwritable { path, source: errno.into() }),
-    }
+    fsio::check_writable(&path).map_err(|source| HomeError::Unwritable { path, source })
 }
 
 #[cfg(test)]

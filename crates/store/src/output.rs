@@ -20,7 +20,7 @@ use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use pinfold_model::units::Moment;
-use rustix::fs::OFlags;
+use pinfold_os::fsio;
 
 use crate::layout::FILE_MODE;
 use crate::marks::{MARK_BYTES, MARK_EVERY, Mark, Stream, marks_path};
@@ -262,7 +262,7 @@ pub(crate) fn segment_path(dir: &Path, start: u64) -> PathBuf {
 
 fn create(path: &Path) -> io::Result<File> {
     let mut options = OpenOptions::new();
-    options.write(true).create_new(true).mode(FILE_MODE).custom_flags(OFlags::NOFOLLOW.bits() as i32).open(path)
+    options.write(true).create_new(true).mode(FILE_MODE).custom_flags(fsio::NO_FOLLOW).open(path)
 }
 
 #[cfg(test)]

@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use pinfold_model::facts::{Fact, History};
-use rustix::fs::OFlags;
+use pinfold_os::fsio;
 use serde::Deserialize;
 
 use crate::Durability;
@@ -144,7 +144,7 @@ pub fn append_lost(dir: &Path, fact: &Fact, durability: Durability) -> Result<()
     let write = || {
         let mut line = Vec::new();
         encode(fact, &mut line)?;
-        let file = OpenOptions::new().write(true).custom_flags(OFlags::NOFOLLOW.bits() as i32).open(&path)?;
+        let file = OpenOptions::new().write(true).custom_flags(fsio::NO_FOLLOW).open(&path)?;
         file.set_len(end)?;
         write_line(&file, &line, end, durability)
     };
@@ -203,8 +203,8 @@ fn load(dir: &Path) -> Result<(Record, u64), RecordError> {
 
 /// At most one byte more than a record may have. A fifo or device in its place is refused, not waited for.
 fn read_bounded(path: &Path) -> io::Result<Vec<u8>> {
-    let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
-    let file = OpenOptions::new().read(true).custom_flags(flags.bits() as i32).open(path)?;
+    let flags = fsio::NO_FOLLOW | fsio::NO_WAIT;
+    let file = OpenOptions::new().read(true).custom_flags(flags).open(path)?;
     let metadata = file.metadata()?;
     if !metadata.is_file() {
         return Err(io::Error::new(io::ErrorKind::InvalidData, "not a regular file"));

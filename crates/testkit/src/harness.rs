@@ -118,6 +118,8 @@ impl Pinfold {
     pub fn start_daemon(&self) {
         let cli = self.cli(&["daemon", "start"]);
         assert_eq!(cli.code, Some(0), "daemon start: {}{}", cli.stdout, cli.stderr);
+        // Asked once, so that the client lets go of its connections to a daemon that is dead.
+        self.health();
     }
 
     pub fn health(&self) -> Health {
@@ -214,8 +216,7 @@ impl Pinfold {
     }
 
     fn wait_until(&self, id: &str, until: &str) -> Record {
-        let query =
-            WaitQuery { until: Some(until.into()), timeout: Some("60s".into()), ..WaitQuery::default() };
+        let query = WaitQuery { until: Some(until.into()), timeout: Some("60s".into()), ..WaitQuery::default() };
         let answer = self.wait(id, &query);
         assert_ne!(answer.reason, pinfold_api::types::WaitReason::Timeout, "{until} never came: {:?}", answer.record);
         answer.record

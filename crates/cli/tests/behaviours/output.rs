@@ -1,1 +1,72 @@
-//! Group of behaviours.
+//! Group 3: output. What a process printed, read by cursor, budget, tail, pattern and stream, within bounds.
+
+mod bounds;
+mod cursors;
+mod disk;
+mod filters;
+pub(crate) mod gate;
+mod streams;
+mod views;
+
+use pinfold_api::client::RawOutput;
+use pinfold_api::types::{OutputPage, OutputQuery, Range, Record, StartRequest};
+use pinfold_testkit::Pinfold;
+
+/// A process of which so much output is kept.
+fn start_limited(pinfold: &Pinfold, command: &str, limit: &str) -> Record {
+    let request = StartRequest {
+        command: Some(command.into()),
+        output_limit: Some(limit.into()),
+        ..StartRequest::default()
+    };
+    pinfold.start_request(&request).record
+}
+
+/// Contiguous text from the cursor on.
+fn read(pinfold: &Pinfold, id: &str, cursor: u64, most: &str) -> OutputPage {
+    let query = OutputQuery { cursor: Some(cursor), max_bytes: Some(most.into()), ..OutputQuery::default() };
+    pinfold.output(id, &query)
+}
+
+/// Bytes from the cursor on.
+fn read_raw(pinfold: &Pinfold, id: &str, cursor: u64, most: &str) -> RawOutput {
+    let query = OutputQuery { cursor: Some(cursor), max_bytes: Some(most.into()), ..OutputQuery::default() };
+    pinfold.block(pinfold.client().output_raw(id, &query)).expect("raw output")
+}
+
+/// The whole output in so much text.
+fn view(pinfold: &Pinfold, id: &str, budget: &str) -> OutputPage {
+    pinfold.output(id, &OutputQuery { budget: Some(budget.into()), ..OutputQuery::default() })
+}
+
+/// What comes after the cursor, as soon as there is something.
+fn read_next(pinfold: &Pinfold, id: &str, cursor: u64) -> OutputPage {
+    let wait = Some("60s".into());
+    pinfold.output(id, &OutputQuery { cursor: Some(cursor), wait, ..OutputQuery::default() })
+}
+
+/// Checks a page against all that was printed: it shows its range byte for byte, but for a hole that it names
+/// and counts, and its accounts add up.
+#[track_caller]
+fn assert_shows(page: &OutputPage, all: &str) {
+    let (from, to) = (page.cursor as usize, page.next_cursor as usize);
+    let (expected, hole) = match page.omitted {
+        None => (all[from..to].to_owned(), 0),
+        Some(Range { from: hole, to: rest }) => {
+            let (head, tail) = (&all[from..hole as usize], &all[rest as usize..to]);
+            let count = rest - hole;
+            (format!("{head}\n[pinfold: {count} bytes omitted here, cursor {hole}..{rest}]\n{tail}"), count)
+        }
+    };
+    let accounts = (page.cursor, page.next_cursor, page.omitted, page.original_bytes, page.shown_bytes);
+    assert!(page.text == expected, "{accounts:?} does not show that range: {:.300}", page.text);
+    assert_eq!(page.omitted_bytes, hole);
+    assert_eq!(page.original_bytes, page.next_cursor - page.cursor);
+    assert_eq!(page.original_bytes, page.shown_bytes + page.omitted_bytes + page.collapsed_bytes);
+}
+
+/// Bytes of endless lines of eight, as `yes 0123456` prints them, from this cursor on.
+fn lines_of_eight(cursor: u64, length: usize) -> String {
+    let skip = (cursor % 8) as usize;
+    "0123456\n".bytes().cycle().skip(skip).take(length).map(char::from).collect()
+}

@@ -1,4 +1,6 @@
-//! Records on disk, as tests read and change them.
+//! What lies on disk, as tests read and change it.
+
+use std::path::{Path, PathBuf};
 
 use pinfold_model::facts::{Fact, Intent};
 use pinfold_model::id::ProcessId;
@@ -39,4 +41,18 @@ pub(crate) fn intent_of(facts: &mut [Fact]) -> &mut Intent {
         Some(Fact::Intended(intent)) => intent,
         other => panic!("a record that begins with {other:?}"),
     }
+}
+
+/// Every file below a directory.
+pub(crate) fn files_in(directory: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(directory).expect("a directory").map(|entry| entry.expect("an entry")) {
+        let kind = entry.file_type().expect("a kind");
+        if kind.is_dir() {
+            found.extend(files_in(&entry.path()));
+        } else if kind.is_file() {
+            found.push(entry.path());
+        }
+    }
+    found
 }

@@ -91,12 +91,11 @@ mod tests {
 
     #[test]
     fn a_report_names_file_line_and_rule_and_counts() {
-        let report =
-            Report { findings: vec![Finding::new("a/b.rs", 7, "do this")], warnings: vec![Finding::new("c.rs", 1, "look")] };
-        assert_eq!(
-            report.render(),
-            "c.rs:1: warning: look\na/b.rs:7: error: do this\ntidy: 1 errors, 1 warnings\n"
-        );
+        let report = Report {
+            findings: vec![Finding::new("a/b.rs", 7, "do this")],
+            warnings: vec![Finding::new("c.rs", 1, "look")],
+        };
+        assert_eq!(report.render(), "c.rs:1: warning: look\na/b.rs:7: error: do this\ntidy: 1 errors, 1 warnings\n");
         assert!(!report.is_clean());
         assert!(Report::default().is_clean());
     }

@@ -45,7 +45,8 @@ pub struct Source {
 impl Tree {
     /// Reads the workspace at this root.
     pub fn read(root: &Path) -> anyhow::Result<Self> {
-        let read = |path: &Path| std::fs::read_to_string(root.join(path)).with_context(|| format!("cannot read {path:?}"));
+        let read =
+            |path: &Path| std::fs::read_to_string(root.join(path)).with_context(|| format!("cannot read {path:?}"));
         let mut tree = Tree { root: root.to_owned(), lock: read(Path::new("Cargo.lock"))?, ..Tree::default() };
         tree.manifest = Manifest::parse("Cargo.toml", "", read(Path::new("Cargo.toml"))?)?;
         for directory in sorted_entries(&root.join("crates"))? {
@@ -172,7 +173,9 @@ mod tests {
 
     #[test]
     fn tests_are_told_by_their_place_and_name() {
-        for path in ["crates/a/tests/b.rs", "crates/a/src/b_tests.rs", "crates/a/src/b/tests.rs", "crates/a/src/testing.rs"] {
+        for path in
+            ["crates/a/tests/b.rs", "crates/a/src/b_tests.rs", "crates/a/src/b/tests.rs", "crates/a/src/testing.rs"]
+        {
             assert!(is_test_file(Path::new(path)), "{path}");
         }
         assert!(!is_test_file(Path::new("crates/a/src/protests.rs")));

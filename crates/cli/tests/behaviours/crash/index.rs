@@ -6,6 +6,7 @@ use std::path::Path;
 use pinfold_api::types::{Event, EventKind, ListQuery, Record, Status};
 use pinfold_testkit::{Pidfd, Pinfold};
 
+use super::damage::fold_log_into_index;
 use crate::PINFOLD;
 
 fn ended(pinfold: &Pinfold) -> Vec<Record> {
@@ -20,6 +21,10 @@ fn told(events: &[Event]) -> BTreeSet<String> {
     told
 }
 
+fn overwrite(path: &Path, bytes: &[u8]) {
+    std::fs::write(path, bytes).expect("written");
+}
+
 #[test]
 fn a_lost_or_damaged_index_is_built_anew() {
     let pinfold = Pinfold::start(PINFOLD);
@@ -32,17 +37,20 @@ fn a_lost_or_damaged_index_is_built_anew() {
     pinfold.wait_finished(&lost.id);
     let running = pinfold.sh("sleep 300");
 
-    let overwrite = |path: &Path, bytes: &[u8]| std::fs::write(path, bytes).expect("written");
-    let damages: [&dyn Fn(&Path); 4] = [
-        &|path| std::fs::remove_file(path).expect("removed"),
-        &|path| overwrite(path, &[0xa5; 20_000]),
-        &|path| overwrite(path, b""),
-        &|path| overwrite(path, &std::fs::read(path).expect("an index")[..5000]),
+    let damages: [&dyn Fn(&Path, &Path); 4] = [
+        &|index, log| [index, log].into_iter().for_each(|path| std::fs::remove_file(path).expect("removed")),
+        &|index, log| [index, log].into_iter().for_each(|path| overwrite(path, &[0xa5; 20_000])),
+        &|index, _| overwrite(index, b""),
+        &|index, _| {
+            fold_log_into_index(pinfold.home());
+            let bytes = std::fs::read(index).expect("an index");
+            overwrite(index, &bytes[..bytes.len() / 2]);
+        },
     ];
     for (number, damage) in damages.iter().enumerate() {
         let (records, events) = (ended(&pinfold), pinfold.events(0));
         pinfold.kill_daemon();
-        damage(&pinfold.home().join("index.db"));
+        damage(&pinfold.home().join("index.db"), &pinfold.home().join("index.db-wal"));
         pinfold.start_daemon();
         assert_eq!(ended(&pinfold), records, "damage {number}");
         assert_eq!(pinfold.show(&running.id).status, Status::Running, "damage {number}");

@@ -91,7 +91,9 @@ fn d2_one_idempotency_key_one_process() {
     same("when it is over");
     pinfold.crash_and_restart();
     same("with another daemon");
-    assert!(pinfold.start_request(&request("bob")).created, "keys are an owner's own");
+    let other = pinfold.start_request(&request("bob"));
+    assert!(other.created, "keys are an owner's own");
+    pinfold.wait_finished(&other.record.id);
     assert_eq!(pinfold.list(&ListQuery::default()).total, 2);
 }
 

@@ -1,0 +1,260 @@
+//! The disk: quotas, a full one, and how long what ended stays.
+
+use std::collections::BTreeMap;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use pinfold_api::error::ErrorCode;
+use pinfold_api::types::{
+    Cause, GcRequest, ListQuery, Outcome, OutputQuery, Range, StartRequest, Status, WaitQuery, WaitReason,
+};
+use pinfold_testkit::{Pinfold, Setup, alive, until, until_some};
+
+use super::gate::Gate;
+use super::{assert_shows, lines_of_eight, read, start_limited, view};
+use crate::PINFOLD;
+
+/// The files of a directory and their sizes, at one moment: no file came or went while they were measured.
+fn sizes(directory: &Path) -> BTreeMap<String, u64> {
+    let names = || -> Vec<String> {
+        let entries = std::fs::read_dir(directory).expect("a directory").flatten();
+        let mut names: Vec<_> = entries.map(|entry| entry.file_name().into_string().expect("a name")).collect();
+        names.sort();
+        names
+    };
+    until_some("a quiet moment", || {
+        let before = names();
+        let size = |name: &String| Some((name.clone(), directory.join(name).metadata().ok()?.len()));
+        let sizes: BTreeMap<_, _> = before.iter().filter_map(size).collect();
+        (names() == before && sizes.len() == before.len()).then_some(sizes)
+    })
+}
+
+/// What the output takes, which the limit is for, and the record beside it, which stays small.
+fn output_size(directory: &Path) -> u64 {
+    let mut sizes = sizes(directory);
+    assert!(sizes.remove("record").expect("a record") < 8192);
+    sizes.values().sum()
+}
+
+#[test]
+fn output_quota_caps_disk() {
+    const LIMIT: u64 = 8 << 20;
+    let pinfold = Pinfold::start(PINFOLD);
+    let id = start_limited(&pinfold, "exec yes 0123456", "8M").id;
+    let directory = pinfold.directory(&id);
+    let mut bytes = 0;
+    while bytes < 20 * LIMIT {
+        let size = output_size(&directory);
+        assert!(size <= LIMIT, "{size} bytes on disk, after {bytes} bytes of output");
+        bytes = pinfold.show(&id).output.bytes;
+    }
+    assert_eq!(pinfold.show(&id).status, Status::Running, "the limit does not stop it");
+    let output = pinfold.stop(&id).record.output;
+    let size = output_size(&directory);
+    assert!((LIMIT / 2..=LIMIT).contains(&size), "{size} bytes on disk at the end");
+    assert!(output.dropped > 0 && output.bytes - output.dropped <= size, "{output:?}");
+    assert_shows(&view(&pinfold, &id, "4k"), &lines_of_eight(0, output.bytes as usize));
+}
+
+/// A small filesystem, unmounted and removed when dropped.
+struct SmallDisk(PathBuf);
+
+impl SmallDisk {
+    /// `None` where we may not mount.
+    fn mount(name: &str, size: &str) -> Option<Self> {
+        let path = std::env::temp_dir().join(format!("pinfold-disk-{}-{name}", std::process::id()));
+        std::fs::create_dir(&path).expect("a place to mount at");
+        std::fs::set_permissions(&path, PermissionsExt::from_mode(0o700)).expect("its mode");
+        let options = format!("size={size},mode=700");
+        let mount = Command::new("mount").args(["-t", "tmpfs", "-o", &options, "tmpfs"]).arg(&path).output();
+        if mount.is_ok_and(|mount| mount.status.success()) {
+            return Some(Self(path));
+        }
+        println!("skipped: a filesystem can be mounted by root only");
+        let _ = std::fs::remove_dir(&path);
+        None
+    }
+
+    /// A pinfold that keeps its processes here.
+    fn pinfold(&self) -> Pinfold {
+        let pinfold = Pinfold::prepare(PINFOLD, Setup::default());
+        std::os::unix::fs::symlink(&self.0, pinfold.home().join("processes")).expect("a link");
+        pinfold.start_daemon();
+        pinfold
+    }
+
+    /// Takes all the room that is left.
+    fn fill(&self) {
+        use std::io::Write;
+        let mut file = std::fs::File::create(self.0.join("filler")).expect("a file");
+        while file.write_all(&[0; 4096]).is_ok() {}
+    }
+
+    fn free(&self) {
+        std::fs::remove_file(self.0.join("filler")).expect("no file");
+    }
+}
+
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        let unmounted = Command::new("umount").arg(&self.0).status().is_ok_and(|status| status.success());
+        if unmounted {
+            let _ = std::fs::remove_dir(&self.0);
+        } else {
+            eprintln!("{} is still mounted", self.0.display());
+        }
+    }
+}
+
+#[test]
+fn disk_full() {
+    let Some(disk) = SmallDisk::mount("output", "2M") else { return };
+    let pinfold = disk.pinfold();
+    let gates = ["full", "freed", "end"].map(|name| Gate::new(&pinfold, name));
+    let [full, freed, end] = gates.each_ref().map(Gate::wait);
+    let print = |count| format!("yes 0123456 | head -c {count}");
+    let command = format!("{}; {full}; {}; {freed}; {}; {end}; exit 7", print(800), print(80_000), print(800));
+    let id = pinfold.sh(&command).id;
+    wait_beyond(&pinfold, &id, 799);
+    disk.fill();
+    gates[0].open();
+    // It is not held up: it comes to the next gate, although its bytes find no room. They are counted.
+    let held = gates[1].reached();
+    wait_beyond(&pinfold, &id, 80_799);
+    let output = pinfold.show(&id).output;
+    assert!(output.bytes == 80_800 && (70_000..=80_000).contains(&output.dropped), "{output:?}");
+    // Whoever follows is told of the gap, once.
+    let kept = read(&pinfold, &id, 0, "1M");
+    assert_eq!((kept.next_cursor, kept.text), (80_800 - output.dropped, lines_of_eight(0, kept.next_cursor as usize)));
+    let lost = read(&pinfold, &id, kept.next_cursor, "1M");
+    assert_eq!(lost.gap, Some(Range { from: kept.next_cursor, to: 80_800 }));
+    assert_eq!((lost.text.as_str(), lost.next_cursor), ("", 80_800));
+    // With room again the bytes are kept again, at their true place.
+    disk.free();
+    held.open();
+    wait_beyond(&pinfold, &id, 81_599);
+    gates[2].open();
+    let record = pinfold.wait_finished(&id);
+    assert_eq!((record.outcome, record.output.bytes), (Some(Outcome::Exited { code: 7 }), 81_600));
+    assert_eq!(record.output.dropped, output.dropped);
+    let last = read(&pinfold, &id, 80_800, "1k");
+    assert_eq!((last.cursor, last.text), (80_800, lines_of_eight(0, 800)));
+    assert!(record.note.expect("a note").contains(&format!("{} bytes", output.dropped)), "the trouble is said");
+}
+
+/// Waits until the keeper knows of a byte beyond this one.
+fn wait_beyond(pinfold: &Pinfold, id: &str, cursor: u64) {
+    let (until, timeout) = (Some("output".into()), Some("60s".into()));
+    let answer = pinfold.wait(id, &WaitQuery { until, timeout, cursor: Some(cursor), ..WaitQuery::default() });
+    assert_eq!(answer.reason, WaitReason::Output);
+}
+
+#[test]
+fn disk_full_refuses_a_start_and_says_why() {
+    let Some(disk) = SmallDisk::mount("start", "512k") else { return };
+    let pinfold = disk.pinfold();
+    disk.fill();
+    let request = StartRequest { command: Some("echo hello".into()), ..StartRequest::default() };
+    let refusal = pinfold.try_start(&request).expect_err("no room");
+    assert_eq!(refusal.code, ErrorCode::StoreUnwritable);
+    assert!(refusal.message.contains("No space left") && refusal.message.contains("free some space"), "{refusal}");
+    assert_eq!(pinfold.list(&ListQuery::default()).total, 0, "nothing is left of it");
+    disk.free();
+    let (record, text) = pinfold.run("echo hello again");
+    assert_eq!((record.outcome, text.as_str()), (Some(Outcome::Exited { code: 0 }), "hello again\n"));
+}
+
+/// Bytes that are lost at the very end are in no file, and yet are counted.
+#[test]
+fn disk_full_at_the_end_loses_only_output() {
+    let Some(disk) = SmallDisk::mount("end", "512k") else { return };
+    let pinfold = disk.pinfold();
+    let gate = Gate::new(&pinfold, "end");
+    let id = pinfold.sh(&format!("{}; echo last; exit 5", gate.wait())).id;
+    let held = gate.reached();
+    disk.fill();
+    held.open();
+    let record = pinfold.wait_finished(&id);
+    assert_eq!((record.outcome, record.output.bytes), (Some(Outcome::Exited { code: 5 }), 5));
+    assert_eq!((record.output.dropped, record.output.closed), (5, true));
+    let page = pinfold.output(&id, &OutputQuery::default());
+    assert_eq!((page.text.as_str(), page.gap, page.next_cursor), ("", Some(Range { from: 0, to: 5 }), 5));
+    assert!(record.note.expect("a note").contains("5 bytes"), "the trouble is said");
+}
+
+/// The end of a process is told when it is written, not before.
+#[test]
+fn disk_full_delays_the_end_until_it_is_written() {
+    let Some(disk) = SmallDisk::mount("record", "512k") else { return };
+    let pinfold = disk.pinfold();
+    let gates = ["measure", "end"].map(|name| Gate::new(&pinfold, name));
+    let record_size = |id: &str| pinfold.directory(id).join("record").metadata().expect("a record").len();
+    // The record fills its block but for a few bytes, so that the next line finds no room.
+    let measured = pinfold.sh(&gates[0].wait()).id;
+    let padding = "#".repeat((4096 - 40 - record_size(&measured)) as usize);
+    let started = pinfold.sh(&format!("{}; exit 5 {padding}", gates[1].wait()));
+    let size = record_size(&started.id);
+    assert!((3900..4096).contains(&size), "{size}");
+    let held = gates[1].reached();
+    disk.fill();
+    held.open();
+    let pid = started.pid.expect("a pid");
+    until("it ends", || !alive(pid));
+    let record = pinfold.show(&started.id);
+    assert_eq!((record.status, record.outcome), (Status::Running, None), "what is not durable is not told");
+    disk.free();
+    let record = pinfold.wait_finished(&started.id);
+    assert_eq!((record.outcome, record.cause), (Some(Outcome::Exited { code: 5 }), Some(Cause::OnItsOwn)));
+    gates[0].open();
+}
+
+fn gc(pinfold: &Pinfold, older_than: Option<&str>, dry_run: bool) -> Vec<String> {
+    let request = GcRequest { older_than: older_than.map(Into::into), dry_run };
+    let mut removed = pinfold.block(pinfold.client().gc(&request)).expect("a gc").removed;
+    removed.sort();
+    removed
+}
+
+#[test]
+fn retention_from_end() {
+    let config = "[limits]\nretention = \"1h\"\n".to_owned();
+    let pinfold = Pinfold::start_with(PINFOLD, Setup { config, ..Setup::default() });
+    let live = pinfold.sh("exec sleep 300").id;
+    let long = pinfold.sh("echo long; exec sleep 3").id;
+    let record = pinfold.wait_finished(&long);
+    // It started longer ago than this and ended less long ago: it stays.
+    let started: jiff::Timestamp = record.started_at.expect("a start").parse().expect("a time");
+    let since = format!("{}ms", jiff::Timestamp::now().duration_since(started).as_millis());
+    assert_eq!(gc(&pinfold, Some(&since), false), Vec::<String>::new());
+    assert_eq!(gc(&pinfold, None, false), Vec::<String>::new(), "an hour has not passed");
+    assert_eq!(pinfold.text(&long), "long\n");
+    // Reading and listing change nothing; a live process is never removed.
+    assert_eq!(gc(&pinfold, Some("0s"), true), [long.clone()]);
+    assert_eq!(pinfold.text(&long), "long\n", "a dry run removes nothing");
+    let cli = pinfold.cli(&["gc", "--older-than", "0s"]);
+    assert!(cli.code == Some(0) && cli.stdout.contains(&long) && !cli.stdout.contains(&live), "{cli:?}");
+    assert_eq!(pinfold.try_show(&long).expect_err("removed").code, ErrorCode::NotFound);
+    assert!(!pinfold.directory(&long).exists());
+    assert_eq!(pinfold.show(&live).status, Status::Running);
+}
+
+#[test]
+fn retention_keeps_all_of_200_at_once() {
+    let pinfold = Pinfold::start(PINFOLD);
+    let requests = (0..200).map(|number| {
+        let (client, command) = (pinfold.client().clone(), Some(format!("echo {number}")));
+        let request = StartRequest { command, wait: Some("60s".into()), ..StartRequest::default() };
+        async move { (number, client.start(&request).await.expect("it starts").record.id) }
+    });
+    let all = pinfold.block(async { requests.collect::<tokio::task::JoinSet<_>>().join_all().await });
+    assert_eq!(gc(&pinfold, None, false), Vec::<String>::new());
+    for (number, id) in &all {
+        assert_eq!(pinfold.text(id), format!("{number}\n"));
+    }
+    let mut ids: Vec<String> = all.into_iter().map(|(_, id)| id).collect();
+    ids.iter().for_each(|id| drop(pinfold.wait_finished(id)));
+    ids.sort();
+    assert_eq!(gc(&pinfold, Some("0s"), false), ids);
+}

@@ -1,0 +1,115 @@
+//! What pinfold costs, measured: every figure beside a baseline of the same run, on the same machine.
+//!
+//! Owns the order of the sections and the release build that they run in. Each section brings its own daemon in a home
+//! of its own, and returns rows; nothing here judges more than whether a target is reached. A benchmark, not a test: a
+//! missed target is printed, and the exit code is still 0.
+
+mod bare;
+mod build;
+mod capture;
+mod machine;
+mod memory;
+mod procfs;
+mod report;
+mod restart;
+mod scale;
+mod stage;
+mod start;
+mod stats;
+mod throughput;
+mod waiter;
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::Context;
+use clap::{Args, ValueEnum};
+
+use machine::Machine;
+use report::{Report, Row};
+use stage::Stage;
+
+/// How to measure.
+#[derive(Clone, Debug, Args)]
+pub struct Options {
+    /// A tenth of everything: to try, not to quote
+    #[arg(long)]
+    quick: bool,
+    /// Also write the report as JSON
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// Only these sections
+    #[arg(long, value_name = "SECTION", value_delimiter = ',')]
+    only: Vec<Section>,
+    /// Where homes and files are made: the filesystem that is measured [default: the temporary directory]
+    #[arg(long, value_name = "DIR")]
+    dir: Option<PathBuf>,
+    /// The release build to measure, once it is there
+    #[arg(long, value_name = "FILE", hide = true)]
+    pinfold: Option<PathBuf>,
+}
+
+/// A part of the report.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Section {
+    Start,
+    Throughput,
+    Capture,
+    Memory,
+    Waiter,
+    Scale,
+    Restart,
+}
+
+/// How much of everything.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Scale {
+    Full,
+    Quick,
+}
+
+impl Scale {
+    /// The full count, or a tenth.
+    fn of(self, full: usize) -> usize {
+        match self {
+            Scale::Full => full,
+            Scale::Quick => full.div_ceil(10),
+        }
+    }
+}
+
+/// Measures and prints. The first call builds in release and goes on there: a client in a debug build would be most of
+/// what is measured.
+pub fn run(root: &Path, options: &Options) -> anyhow::Result<ExitCode> {
+    let Some(pinfold) = &options.pinfold else { return Err(build::continue_in_release(root)?) };
+    let directory = options.dir.clone().unwrap_or_else(std::env::temp_dir);
+    let stage = Stage::set_up(pinfold, &directory)?;
+    let scale = if options.quick { Scale::Quick } else { Scale::Full };
+    let mut report = Report { machine: Machine::look(&stage)?, scale, rows: Vec::new() };
+    for section in Section::value_variants() {
+        if options.only.is_empty() || options.only.contains(section) {
+            eprintln!("bench: {section:?} …");
+            let rows = measure(*section, &stage, scale).with_context(|| format!("in the section {section:?}"))?;
+            report.rows.extend(rows);
+        }
+    }
+    report.machine.look_again();
+    println!("{}", report.render_markdown());
+    if let Some(path) = &options.json {
+        let text = format!("{:#}\n", report.to_json());
+        std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn measure(section: Section, stage: &Stage, scale: Scale) -> anyhow::Result<Vec<Row>> {
+    match section {
+        Section::Start => start::measure(stage, scale),
+        Section::Throughput => throughput::measure(stage, scale),
+        Section::Capture => capture::measure(stage, scale),
+        Section::Memory => memory::measure(stage, scale),
+        Section::Waiter => waiter::measure(stage, scale),
+        Section::Scale => scale::measure(stage, scale),
+        Section::Restart => restart::measure(stage, scale),
+    }
+}

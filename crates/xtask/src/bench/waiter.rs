@@ -1,0 +1,66 @@
+//! How long after the exit record a blocked waiter has its answer.
+//!
+//! Compared are two clocks of one machine: the moment in the record, and the client's when the answer is there.
+
+use std::time::SystemTime;
+
+use anyhow::{Context, ensure};
+use pinfold_api::types::{Record, StartRequest, WaitQuery};
+
+use super::Scale;
+use super::report::{Row, Target};
+use super::stage::{self, Stage};
+use super::stats::{Better, Samples};
+
+const RUNS: usize = 300;
+/// Long enough for the waiter to be waiting.
+const COMMAND: &str = "sleep 0.03";
+
+/// What is waited for, and the moment in the record that it is.
+struct Moment {
+    id: &'static str,
+    what: &'static str,
+    until: &'static str,
+    of: fn(&Record) -> Option<&str>,
+}
+
+const MOMENTS: [Moment; 2] = [
+    Moment {
+        id: "waiter_exit",
+        what: "blocked `wait until=exit`, after `exited_at`",
+        until: "exit",
+        of: |record| record.exited_at.as_deref(),
+    },
+    Moment {
+        id: "waiter_finished",
+        what: "blocked `wait until=finished`, after `finished_at`",
+        until: "finished",
+        of: |record| record.finished_at.as_deref(),
+    },
+];
+
+pub(super) fn measure(stage: &Stage, scale: Scale) -> anyhow::Result<Vec<Row>> {
+    let daemon = stage.daemon("waiter")?;
+    let (runtime, client) = (stage::runtime()?, daemon.client());
+    let mut samples = [const { Samples::new() }; MOMENTS.len()];
+    for _ in 0..scale.of(RUNS) {
+        for (moment, samples) in MOMENTS.iter().zip(&mut samples) {
+            let request = StartRequest { command: Some(COMMAND.to_owned()), ..StartRequest::default() };
+            let (answer, arrived) = runtime.block_on(async {
+                let id = client.start(&request).await?.record.id;
+                let query = WaitQuery { until: Some(moment.until.to_owned()), ..WaitQuery::default() };
+                let answer = client.wait(&id, &query).await?;
+                anyhow::Ok((answer, SystemTime::now()))
+            })?;
+            ensure!(answer.waited_ms > 0, "the wait did not block: {answer:?}");
+            let text = (moment.of)(&answer.record).context("the record lacks its moment")?;
+            let at: jiff::Timestamp = text.parse().with_context(|| format!("`{text}` is no time"))?;
+            let late = jiff::Timestamp::try_from(arrived)?.duration_since(at);
+            samples.push(late.as_secs_f64() * 1e3);
+        }
+    }
+    let rows = MOMENTS.iter().zip(&samples).map(|(moment, samples)| {
+        Row::new(moment.id, moment.what, "ms", samples.summary(Better::Less)).target(Target::AtMost(1.0))
+    });
+    Ok(rows.collect())
+}

@@ -1,0 +1,153 @@
+//! Dependencies: pinned in one place, each with its reason, each used, all from crates.io.
+
+use super::code::has_word;
+use super::{Finding, Manifest, Tree};
+
+const WORKSPACE: &str = "workspace.dependencies";
+const TABLES: [&str; 3] = ["dependencies", "dev-dependencies", "build-dependencies"];
+/// The only place that packages come from.
+const CRATES_IO: &str = "registry+https://github.com/rust-lang/crates.io-index";
+
+/// Every dependency in the root manifest says in a comment why it is worth having. Rooms need no reason.
+pub(crate) fn dependencies_have_reasons(tree: &Tree) -> Vec<Finding> {
+    let manifest = &tree.manifest;
+    let mut findings = Vec::new();
+    for (name, value) in pinned(manifest) {
+        let line = manifest.line_of(WORKSPACE, name);
+        let is_room = value.get("path").is_some();
+        if !is_room && !has_reason(manifest, line) {
+            let message = format!("`{name}` has no reason: add `# why it is worth having` at the end of its line");
+            findings.push(Finding::new(&manifest.path, line, message));
+        }
+    }
+    findings
+}
+
+/// Rooms take their dependencies from the root manifest, where versions are pinned.
+pub(crate) fn dependencies_are_pinned_in_the_root(tree: &Tree) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for manifest in &tree.rooms {
+        for table in TABLES {
+            let Some(entries) = manifest.value.get(table).and_then(toml::Value::as_table) else { continue };
+            for (name, value) in entries {
+                if value.get("workspace").and_then(toml::Value::as_bool) != Some(true) {
+                    let message = format!(
+                        "`{name}` is not pinned in the root manifest: move it to [{WORKSPACE}] and write `{name}.workspace = true`"
+                    );
+                    findings.push(Finding::new(&manifest.path, manifest.line_of(table, name), message));
+                }
+            }
+        }
+    }
+    findings
+}
+
+/// What the root pins, some room takes; what a room takes, its code names.
+pub(crate) fn dependencies_are_used(tree: &Tree) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for (name, _) in pinned(&tree.manifest) {
+        let taken = tree.rooms.iter().any(|room| TABLES.iter().any(|table| room.names_in(table).contains(&name)));
+        if !taken {
+            let line = tree.manifest.line_of(WORKSPACE, name);
+            findings.push(Finding::new(&tree.manifest.path, line, format!("no room uses `{name}`: remove it")));
+        }
+    }
+    for manifest in &tree.rooms {
+        for table in TABLES {
+            for name in manifest.names_in(table).into_iter().filter(|name| !is_named(tree, &manifest.room, name)) {
+                let message = format!("no source of `{}` names `{name}`: remove it", manifest.room);
+                findings.push(Finding::new(&manifest.path, manifest.line_of(table, name), message));
+            }
+        }
+    }
+    findings
+}
+
+/// Cargo.lock names no source but the default index of crates.io.
+pub(crate) fn packages_come_from_crates_io(tree: &Tree) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for (index, line) in tree.lock.lines().enumerate() {
+        let Some(source) = line.strip_prefix("source = ") else { continue };
+        if source.trim_matches('"') != CRATES_IO {
+            let message = format!("{source} is not crates.io: use a published version");
+            findings.push(Finding::new("Cargo.lock", index + 1, message));
+        }
+    }
+    findings
+}
+
+fn pinned(manifest: &Manifest) -> Vec<(&str, &toml::Value)> {
+    let table = manifest.value.get("workspace").and_then(|workspace| workspace.get("dependencies"));
+    let table = table.and_then(toml::Value::as_table);
+    table.map(|table| table.iter().map(|(name, value)| (name.as_str(), value)).collect()).unwrap_or_default()
+}
+
+/// A comment at the end of the line, or alone on the line above.
+fn has_reason(manifest: &Manifest, line: usize) -> bool {
+    let lines: Vec<&str> = manifest.text.lines().collect();
+    let at = |number: usize| number.checked_sub(1).and_then(|index| lines.get(index)).copied().unwrap_or_default();
+    let says_something = |comment: &str| comment.trim_matches(['#', ' ']).len() > 2;
+    let above = at(line - 1).trim();
+    comment_of(at(line)).is_some_and(says_something) || (above.starts_with('#') && says_something(above))
+}
+
+/// The comment of a line of TOML: a `#` inside a string is none.
+fn comment_of(line: &str) -> Option<&str> {
+    let mut quoted = false;
+    for (at, character) in line.char_indices() {
+        match character {
+            '"' => quoted = !quoted,
+            '#' if !quoted => return Some(&line[at..]),
+            _ => {}
+        }
+    }
+    None
+}
+
+fn is_named(tree: &Tree, room: &str, package: &str) -> bool {
+    let name = package.replace('-', "_");
+    let mut sources = tree.sources.iter().filter(|source| source.room == room);
+    sources.any(|source| source.code.contains(&name) && source.code.lines().any(|line| has_word(line, &name)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Source;
+    use super::*;
+
+    const ROOT: &str = "[workspace.dependencies]\npinfold-os = { path = \"crates/os\" }\nserde = \"1\" # the wire types\n\
+                        libc = { version = \"0.2\", features = [\"#\"] }\n# for colours\nanstyle = \"1\"\n";
+
+    #[test]
+    fn a_dependency_without_a_reason_is_found() {
+        let findings = dependencies_have_reasons(&Tree::of_manifests(ROOT, &[]));
+        assert_eq!(findings.len(), 1);
+        assert_eq!(findings[0].line, 4);
+        assert!(findings[0].message.contains("`libc`"));
+    }
+
+    #[test]
+    fn a_version_in_a_room_is_found() {
+        let room =
+            "[dependencies]\nserde.workspace = true\nlibc = \"0.2\"\n[dev-dependencies]\nx = { version = \"1\" }\n";
+        let findings = dependencies_are_pinned_in_the_root(&Tree::of_manifests(ROOT, &[("os", room)]));
+        assert_eq!(findings.iter().map(|finding| finding.line).collect::<Vec<_>>(), [3, 5]);
+    }
+
+    #[test]
+    fn what_nobody_takes_and_what_nobody_names_is_found() {
+        let room = "[dependencies]\nserde.workspace = true\nlibc.workspace = true\npinfold-os.workspace = true\n";
+        let mut tree = Tree::of_manifests(ROOT, &[("os", room)]);
+        let text = "use serde::Serialize; // libc\nfn f() { pinfold_os::x() }";
+        tree.sources.push(Source::new("crates/os/src/lib.rs", "os", text.to_owned()));
+        let found: Vec<String> = dependencies_are_used(&tree).into_iter().map(|finding| finding.message).collect();
+        assert_eq!(found, ["no room uses `anstyle`: remove it", "no source of `os` names `libc`: remove it"]);
+    }
+
+    #[test]
+    fn a_foreign_source_in_the_lock_file_is_found() {
+        let lock = format!("source = \"{CRATES_IO}\"\nsource = \"git+https://example.org/x\"\n");
+        let findings = packages_come_from_crates_io(&Tree { lock, ..Tree::default() });
+        assert_eq!(findings.iter().map(|finding| finding.line).collect::<Vec<_>>(), [2]);
+    }
+}

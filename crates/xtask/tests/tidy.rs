@@ -1,0 +1,21 @@
+//! `cargo xtask tidy` as a test: the tree keeps the rules of the house.
+
+use xtask::tidy::{Tree, check};
+use xtask::workspace_root;
+
+#[test]
+fn the_tree_is_tidy() {
+    let tree = Tree::read(&workspace_root()).expect("the workspace can be read");
+    let report = check(&tree);
+    assert!(report.is_clean(), "\n{}", report.render());
+}
+
+#[test]
+fn the_whole_tree_is_looked_at() {
+    let tree = Tree::read(&workspace_root()).expect("the workspace can be read");
+    let rooms: Vec<&str> = tree.rooms.iter().map(|manifest| manifest.room.as_str()).collect();
+    assert_eq!(rooms, ["api", "cli", "daemon", "keeper", "model", "os", "store", "testkit", "xtask"]);
+    for room in rooms {
+        assert!(tree.sources.iter().any(|source| source.room == room), "no source of {room} was read");
+    }
+}
