@@ -1,5 +1,6 @@
 //! Lists: live processes first, then the ended ones, newest first, in pages that neither skip nor repeat.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use pinfold_api::types::{ListQuery, ProcessList};
@@ -7,7 +8,7 @@ use pinfold_model::facts::Status;
 use pinfold_model::id::ProcessId;
 use pinfold_model::spec::check_name;
 use pinfold_model::units::Moment;
-use pinfold_store::queries::Filter;
+use pinfold_store::queries::{Filter, Queries};
 
 use crate::refusal::Refusal;
 use crate::registry::{Entry, State, lock};
@@ -44,8 +45,10 @@ impl Core {
                 true
             });
         }
-        let (total_ended, ended) = self.ended(&filter, &place, limit - states.len()).await?;
+        let live = self.live_that_fit(&filter);
+        let total_live = live.len() as u64;
         let room = limit - states.len();
+        let (total_ended, ended) = self.ended(&filter, &place, room, live).await?;
         if last.is_none() && ended.len() > room {
             last = Some(match ended.get(room.wrapping_sub(1)) {
                 Some(state) => Place::Ended(Some(key(state))),
@@ -53,19 +56,21 @@ impl Core {
             });
         }
         states.extend(ended.into_iter().take(room));
-        let total = total_ended + self.count_live(&filter);
+        let total = total_ended + total_live;
         let core = Arc::clone(self);
         let processes = blocking(move || states.iter().map(|state| core.show(state)).collect()).await?;
         let unreadable = lock(&self.unreadable).clone();
         Ok(ProcessList { processes, total, next: last.map(|place| render_place(&place)), unreadable })
     }
 
-    /// How many ended processes fit, and one more than `room` of them from the place on.
+    /// How many ended processes fit, and one more than `room` of them from the place on; without those that have
+    /// ended since they were counted as live.
     async fn ended(
         self: &Arc<Self>,
         filter: &Filter,
         place: &Place,
         room: usize,
+        live: Vec<Arc<Entry>>,
     ) -> Result<(u64, Vec<State>), Refusal> {
         if !filter.statuses.is_empty() && !filter.statuses.iter().any(|status| status.is_over()) {
             return Ok((0, vec![]));
@@ -75,21 +80,29 @@ impl Core {
             Place::Live(_) => None,
             Place::Ended(before) => before.clone(),
         };
-        let asked = self.query(move |queries| Ok((queries.count(&filter)?, queries.list(&filter, before, room + 1)?)));
-        let (total, histories) = asked.await?;
+        let ask = move |queries: &Queries| {
+            // What this count saw to be over is over in memory too, so that none escapes who is looked for after it.
+            let total = queries.count(&filter)?;
+            let mut twice = HashSet::new();
+            for entry in live.iter().filter(|entry| entry.status().is_over()) {
+                twice.extend(queries.get(&entry.id)?.map(|_| entry.id.clone()));
+            }
+            let mut histories = queries.list(&filter, before, room + 1 + twice.len())?;
+            histories.retain(|history| !twice.contains(&history.intent.id));
+            histories.truncate(room + 1);
+            Ok((total - twice.len() as u64, histories))
+        };
+        let (total, histories) = self.query(move |queries| queries.at_one_moment(|| ask(queries))).await?;
         Ok((total, histories.into_iter().map(|history| Entry::new(history).snapshot()).collect()))
     }
 
-    fn count_live(&self, filter: &Filter) -> u64 {
-        if *filter == Filter::default() {
-            return self.registry.live_count() as u64;
-        }
-        let mut count = 0;
+    fn live_that_fit(&self, filter: &Filter) -> Vec<Arc<Entry>> {
+        let mut live = Vec::new();
         self.registry.live_before(None, |entry| {
-            count += u64::from(fits(entry, filter));
+            live.extend(fits(entry, filter).then(|| Arc::clone(entry)));
             true
         });
-        count
+        live
     }
 
     fn show(&self, state: &State) -> pinfold_api::types::Record {

@@ -112,6 +112,11 @@ impl Core {
     async fn start_spec(self: Arc<Self>, spec: Spec) -> Result<(Found, bool), Refusal> {
         try_admit(&self.config.limits, self.registry.live_count())?;
         let link = keepers::take(&self).await.map_err(Refusal::internal)?;
+        // Others may have been admitted meanwhile; from here to the registration nobody is.
+        if let Err(refusal) = try_admit(&self.config.limits, self.registry.live_count()) {
+            keepers::give_back(&self, link).await;
+            return Err(refusal.into());
+        }
         let id = match link.take_prepared() {
             Some(id) => id,
             None => lock(&self.ids).next().map_err(|error| unwritable(&error.to_string()))?,

@@ -202,6 +202,10 @@ impl<'a> Keeper<'a> {
     fn obey(&mut self, message: ToKeeper) {
         match message {
             ToKeeper::Prepare { id } => {
+                // One made for a start that came to nothing is not needed any more.
+                if let Some((_, unused)) = self.prepared.take() {
+                    let _ = unused.discard();
+                }
                 self.prepared = self.prepare(&id).ok().map(|directory| (id, directory));
             }
             ToKeeper::Start { intent, env } => self.start(*intent, env),

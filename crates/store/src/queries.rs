@@ -62,6 +62,12 @@ impl Queries {
         &mut self.connection
     }
 
+    /// Answers several questions from one and the same state.
+    pub fn at_one_moment<T>(&self, ask: impl FnOnce() -> Result<T>) -> Result<T> {
+        let _snapshot = self.connection.unchecked_transaction()?;
+        ask()
+    }
+
     /// What is known of a process, and the bytes of its directory.
     pub fn get(&self, id: &ProcessId) -> Result<Option<(History, u64)>> {
         let sql = "SELECT history, bytes FROM processes WHERE id = ?1";

@@ -68,7 +68,8 @@ fn compare(
     mut act: impl FnMut(&Client) -> anyhow::Result<()>,
 ) -> anyhow::Result<Pair> {
     let mut pair = Pair::default();
-    (act(small)?, act(large)?);
+    act(small)?;
+    act(large)?;
     for _ in 0..count.div_ceil(BLOCK) {
         for (samples, client) in [(&mut pair.small, small), (&mut pair.large, large)] {
             settle();

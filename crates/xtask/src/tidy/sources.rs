@@ -98,7 +98,7 @@ fn macro_calls<'a>(
 ) -> impl Iterator<Item = (&'a Source, usize, &'static str)> {
     tree.sources.iter().flat_map(move |source| {
         let mut found = Vec::new();
-        for (line, code, in_test) in
+        for (line, code, _) in
             source.lines().filter(|(_, code, in_test)| code.contains('!') && counts(source, *in_test))
         {
             found.extend(names.iter().filter(|name| calls(code, name)).map(|name| (source, line, *name)));
