@@ -233,8 +233,8 @@ async fn health(State(core): Shared) -> impl IntoResponse {
         socket: core.home.socket().to_string_lossy().into_owned(),
         started_at: rfc3339(core.started_at),
         live: core.registry.live_count() as u64,
-        containment: if core.no_cgroup.is_none() { "cgroup" } else { "subreaper" }.to_owned(),
-        no_cgroup: core.no_cgroup.clone(),
+        containment: if core.cgroups.is_ok() { "cgroup" } else { "subreaper" }.to_owned(),
+        no_cgroup: core.cgroups.as_ref().err().cloned(),
         troubles: troubles.collect(),
     })
 }

@@ -14,6 +14,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use pinfold_model::link::{FromKeeper, NurserySetup, ToKeeper, VERSION, encode};
+use pinfold_os::cgroup::Cgroup;
 use pinfold_os::socket;
 
 use crate::link::{ANSWER, Incoming, Link};
@@ -204,6 +205,10 @@ pub(crate) async fn serve(core: Arc<Core>, link: Arc<Link>, mut incoming: Incomi
     }
     link.went();
     if let Some(entry) = link.release() {
-        core.keeper_went(entry).await;
+        return core.keeper_went(entry).await;
+    }
+    // One that was killed with nothing to keep leaves a cgroup of which no record tells.
+    if let Some(cgroup) = link.identity.get().and_then(|keeper| keeper.cgroup.as_deref()) {
+        let _ = Cgroup::open(cgroup).and_then(|cgroup| cgroup.remove());
     }
 }

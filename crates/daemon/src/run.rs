@@ -122,15 +122,15 @@ fn compose(options: &Options, home: Home) -> Result<Core, RunError> {
     let ledger = Ledger::start(index, config.events)?;
     let ids = IdSource::open(&home).map_err(io("cannot read the ids file"))?;
     let name = cgroup_name(home.root());
-    let no_cgroup = match config.containment {
-        Containment::Subreaper => Some("switched off by `containment = \"subreaper\"`".to_owned()),
-        Containment::Auto => cgroup::open_base(&name).err().map(|unavailable| unavailable.to_string()),
+    let cgroups = match config.containment {
+        Containment::Subreaper => Err("switched off by `containment = \"subreaper\"`".to_owned()),
+        Containment::Auto => cgroup::open_base(&name).map_err(|unavailable| unavailable.to_string()),
     };
     let setup = NurserySetup {
         version: VERSION,
         home: home.root().to_owned(),
         durable_over_power_loss: power,
-        cgroup_name: no_cgroup.is_none().then_some(name),
+        cgroup_name: cgroups.is_ok().then_some(name),
     };
     Ok(Core {
         registry: Registry::default(),
@@ -142,7 +142,7 @@ fn compose(options: &Options, home: Home) -> Result<Core, RunError> {
         boot_id: proc::boot_id().map_err(io("cannot read the boot id"))?,
         user_home: std::env::var("HOME").ok().filter(|home| home.starts_with('/')).unwrap_or_else(|| "/".to_owned()),
         started_at: now(),
-        no_cgroup,
+        cgroups,
         unreadable: Mutex::default(),
         shutdown: watch::Sender::new(false),
         config,

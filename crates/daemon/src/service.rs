@@ -15,7 +15,7 @@ use pinfold_model::outcome::Cause;
 use pinfold_model::signal::Signal;
 use pinfold_model::spec::{GRACE_MOST, StopManner};
 use pinfold_model::units::{Moment, parse_duration};
-use pinfold_os::cgroup::Cgroup;
+use pinfold_os::cgroup::{Base, Cgroup};
 use pinfold_os::sweep;
 use pinfold_store::Durability;
 use pinfold_store::ids::IdSource;
@@ -56,8 +56,8 @@ pub(crate) struct Core {
     pub(crate) boot_id: String,
     pub(crate) user_home: String,
     pub(crate) started_at: Moment,
-    /// Why there is no cgroup, where there is none.
-    pub(crate) no_cgroup: Option<String>,
+    /// Where keepers make their cgroups, or why they cannot.
+    pub(crate) cgroups: Result<Base, String>,
     /// Directories that recovery could not read.
     pub(crate) unreadable: Mutex<Vec<Unreadable>>,
     pub(crate) shutdown: watch::Sender<bool>,

@@ -123,6 +123,15 @@ impl Base {
         Cgroup::open(&path)
     }
 
+    /// Removes the empty leaves that nobody uses any more: those of makers that were killed.
+    pub fn remove_unused(&self, is_used: impl Fn(&str) -> bool) {
+        let Ok(entries) = std::fs::read_dir(&self.0) else { return };
+        let leaves = entries.flatten().filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
+        for leaf in leaves.filter(|leaf| !leaf.file_name().to_str().is_some_and(&is_used)) {
+            let _ = Cgroup::open(&leaf.path()).and_then(|unused| unused.remove());
+        }
+    }
+
     /// Removes the base once nobody has a cgroup in it.
     pub fn remove_if_empty(&self) {
         let _ = std::fs::remove_dir(&self.0);

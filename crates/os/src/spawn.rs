@@ -179,10 +179,12 @@ extern "C" fn child_main(errand: &mut Errand) -> ! {
         // SAFETY: all arrays end with a null pointer and outlive the call.
         unsafe { libc::execve(path, errand.argv, errand.env) };
         let errno = io::Error::last_os_error().raw_os_error().unwrap_or(0);
-        if refused == 0 || refused == libc::ENOENT {
+        // A path that is not there or closed to us is passed by; any other error is of the program itself.
+        let passed_by = matches!(errno, libc::ENOENT | libc::ENOTDIR | libc::EACCES);
+        if !passed_by || refused == 0 || refused == libc::ENOENT {
             refused = errno;
         }
-        if !matches!(errno, libc::ENOENT | libc::ENOTDIR | libc::EACCES) {
+        if !passed_by {
             break;
         }
         // SAFETY: the terminating null has not been reached yet.

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 use xtask::generate::Mode;
 use xtask::tidy::{self, Tree};
-use xtask::{bench, generate, workspace_root};
+use xtask::{bench, demo, generate, workspace_root};
 
 #[derive(Debug, Parser)]
 #[command(name = "cargo xtask", about = "What keeps pinfold honest")]
@@ -25,6 +25,8 @@ enum Command {
         #[arg(long)]
         check: bool,
     },
+    /// Build pinfold and show its main job: a command with a stray, kept, listed and stopped
+    Demo,
     /// Measure what pinfold costs, against bare spawns in the same run
     Bench(bench::Options),
 }
@@ -34,6 +36,7 @@ fn main() -> anyhow::Result<ExitCode> {
     match Args::parse().command {
         Command::Tidy => tidy(&root),
         Command::Generate { check } => generate(&root, if check { Mode::Check } else { Mode::Write }),
+        Command::Demo => demo::run(&root).map(|()| ExitCode::SUCCESS),
         Command::Bench(options) => bench::run(&root, &options),
     }
 }

@@ -1,1 +1,285 @@
-//! Group of behaviours.
+//! Trees are contained with and without cgroups, for root and for ordinary users; what is kept is its user's own.
+
+use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt, chown};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use pinfold_api::types::{Outcome, StartRequest, Status};
+use pinfold_testkit::{Pidfd, Pinfold, Setup, alive, until};
+
+use crate::PINFOLD;
+use crate::records::{files_in, intent};
+
+/// An ordinary user, for tests that run as root.
+const NOBODY: u32 = 65534;
+
+fn is_root() -> bool {
+    std::fs::metadata("/proc/self").is_ok_and(|own| own.uid() == 0)
+}
+
+/// Where cgroups v2 are, if there are any.
+fn cgroup_mount() -> Option<PathBuf> {
+    let mounts = std::fs::read_to_string("/proc/self/mounts").ok()?;
+    let mount = mounts.lines().find(|line| line.split(' ').nth(2) == Some("cgroup2"))?;
+    mount.split(' ').nth(1).map(PathBuf::from)
+}
+
+fn setup(containment: &str, user: Option<u32>) -> Setup {
+    // An ordinary user cannot enter root's home, which is where commands would start.
+    let env = user.map(|_| ("HOME".to_owned(), "/".to_owned()));
+    Setup { config: format!("containment = \"{containment}\"\n"), user, env: env.into_iter().collect() }
+}
+
+/// A cgroup that belongs to an ordinary user, as a service manager would delegate it. Removed when dropped.
+struct Delegated(PathBuf);
+
+impl Delegated {
+    fn make(mount: &Path) -> Self {
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let path = mount.join(format!("delegated-{}-{number}", std::process::id()));
+        std::fs::create_dir(&path).expect("a cgroup");
+        for name in ["", "cgroup.procs", "cgroup.subtree_control", "cgroup.threads"] {
+            chown(path.join(name), Some(NOBODY), Some(NOBODY)).expect("it can be given away");
+        }
+        Self(path)
+    }
+
+    /// A daemon that is started inside of it.
+    fn start(&self) -> Pinfold {
+        let pinfold = Pinfold::prepare(PINFOLD, setup("auto", Some(NOBODY)));
+        let start = pinfold.command(&["daemon", "start"]);
+        let script = format!("echo $$ > {}/cgroup.procs && exec \"$0\" \"$@\"", self.0.display());
+        let mut inside = Command::new("sh");
+        inside.args(["-c", &script]).arg(start.get_program()).args(start.get_args()).current_dir("/");
+        let env = start.get_envs().filter_map(|(name, value)| Some((name, value?)));
+        assert!(inside.envs(env).stdout(Stdio::null()).status().expect("sh").success());
+        pinfold
+    }
+}
+
+impl Drop for Delegated {
+    fn drop(&mut self) {
+        until("the delegated cgroup is empty", || std::fs::remove_dir(&self.0).is_ok());
+    }
+}
+
+/// Runs a test with every kind of containment that this machine and user can have.
+fn with_each_containment(test: impl Fn(&Pinfold)) {
+    let mut users = vec![None];
+    match is_root() {
+        true => users.push(Some(NOBODY)),
+        false => println!("skipped: only root can be several users"),
+    }
+    for user in users {
+        for containment in ["auto", "subreaper"] {
+            let pinfold = Pinfold::start_with(PINFOLD, setup(containment, user));
+            println!("{containment} as {user:?}: {}", pinfold.health().containment);
+            test(&pinfold);
+        }
+    }
+    match cgroup_mount().filter(|_| is_root()) {
+        Some(mount) => {
+            let delegated = Delegated::make(&mount);
+            let pinfold = delegated.start();
+            assert_eq!(pinfold.health().containment, "cgroup", "{:?}", pinfold.health().no_cgroup);
+            test(&pinfold);
+        }
+        None => println!("skipped: no cgroup can be delegated here"),
+    }
+}
+
+#[test]
+fn strays_are_listed_and_stop_leaves_none() {
+    with_each_containment(|pinfold| {
+        let (record, text) = pinfold.run("(setsid sleep 300 &); setsid -f sleep 300; nohup sleep 300 & echo up; exit 3");
+        assert_eq!((record.outcome, text.contains("up\n")), (Some(Outcome::Exited { code: 3 }), true));
+        let tree = pinfold.until_tree(&record.id, 3);
+        let shown = pinfold.show(&record.id);
+        assert_eq!(shown.status, Status::Lingering);
+        assert!(shown.tree.iter().all(|member| member.command == "sleep 300"), "{shown:?}");
+        let stopped = pinfold.stop(&record.id);
+        assert_eq!((stopped.record.status, stopped.survivors.len()), (Status::Finished, 0));
+        assert!(!tree.into_iter().any(alive));
+    });
+}
+
+/// What refuses TERM, and what forks faster than it can be walked.
+#[test]
+fn a_stop_ends_what_does_not_want_to_end() {
+    with_each_containment(|pinfold| {
+        let spread = "trap '' TERM; spread() { setsid sh -c \"trap '' TERM; while :; do sleep 0.01 & done\" & }";
+        let request = StartRequest {
+            command: Some(format!("{spread}; spread; spread; while :; do sleep 0.05; done")),
+            grace: Some("200ms".into()),
+            ..StartRequest::default()
+        };
+        let id = pinfold.start_request(&request).record.id;
+        until("it spreads", || pinfold.tree(&id).len() > 5);
+        let mark = format!("PINFOLD_ID={id}");
+        let stopped = pinfold.stop(&id);
+        assert_eq!((stopped.record.status, stopped.survivors.len()), (Status::Finished, 0));
+        assert_eq!(carriers_of(&mark), [0; 0], "somebody got away");
+    });
+}
+
+/// Who has this in its environment.
+fn carriers_of(mark: &str) -> Vec<u32> {
+    let pids = std::fs::read_dir("/proc").expect("/proc").flatten();
+    let pids = pids.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    let carries = |pid: &u32| {
+        let environ = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+        environ.split(|byte| *byte == 0).any(|entry| entry == mark.as_bytes()) && alive(*pid)
+    };
+    pids.filter(carries).collect()
+}
+
+#[test]
+fn a_paused_tree_stands_still_until_it_is_resumed() {
+    with_each_containment(|pinfold| {
+        let job = pinfold.sh("setsid sh -c 'while :; do echo stray; sleep 0.01; done' & while :; do echo leader; sleep 0.01; done");
+        until("both write", || ["stray", "leader"].iter().all(|word| pinfold.text(&job.id).contains(word)));
+        let paused = pinfold.block(pinfold.client().pause(&job.id)).expect("a pause");
+        assert!(paused.reached >= 2 && paused.refused.is_empty() && paused.record.paused, "{paused:?}");
+        until("it stands still", || is_still(pinfold, &job.id));
+        // Others run, and meanwhile it does nothing.
+        let others = || (0..10).for_each(|_| drop(pinfold.run("sleep 0.01")));
+        others();
+        let before = pinfold.show(&job.id);
+        others();
+        let after = pinfold.show(&job.id);
+        assert_eq!((after.output.bytes, after.paused, after.status), (before.output.bytes, true, Status::Running));
+
+        let resumed = pinfold.block(pinfold.client().resume(&job.id)).expect("a resume");
+        assert!(!resumed.record.paused && resumed.refused.is_empty(), "{resumed:?}");
+        until("it goes on", || pinfold.show(&job.id).output.bytes > after.output.bytes);
+        pinfold.block(pinfold.client().pause(&job.id)).expect("a pause");
+        pinfold.crash_and_restart();
+        assert!(pinfold.show(&job.id).paused, "a new daemon knows");
+        let stopped = pinfold.stop(&job.id);
+        assert!(stopped.survivors.is_empty() && stopped.record.status == Status::Finished, "a paused tree can be stopped");
+    });
+}
+
+/// Frozen by its cgroup, or every process stopped by a signal.
+fn is_still(pinfold: &Pinfold, id: &str) -> bool {
+    match intent(pinfold, id).keeper.cgroup {
+        Some(cgroup) => {
+            std::fs::read_to_string(cgroup.join("cgroup.events")).is_ok_and(|events| events.contains("frozen 1"))
+        }
+        // A shell that was stopped between fork and exec of a command waits in the kernel, which is as still.
+        None => pinfold.show(id).tree.iter().all(|member| ["T", "D"].contains(&member.state.as_str())),
+    }
+}
+
+#[test]
+fn no_cgroup_is_left_behind() {
+    let Some(base) = base_of_a_whole_life(Pinfold::start(PINFOLD)) else {
+        return println!("skipped: no cgroup can be made here");
+    };
+    until("its cgroups are gone", || !base.exists());
+    if let Some(mount) = cgroup_mount().filter(|_| is_root()) {
+        let delegated = Delegated::make(&mount);
+        let base = base_of_a_whole_life(delegated.start()).expect("it has cgroups");
+        assert!(base.starts_with(&delegated.0));
+        until("its cgroups are gone", || !base.exists());
+    }
+}
+
+/// Lets processes and keepers end in every way, then all of it; gives the cgroup that held them.
+fn base_of_a_whole_life(pinfold: Pinfold) -> Option<PathBuf> {
+    let ended = pinfold.wait_finished(&pinfold.sh("exit 0").id);
+    let base = intent(&pinfold, &ended.id).keeper.cgroup?.parent()?.to_owned();
+    assert!(base.exists() && base.file_name()?.to_str()?.starts_with("pinfold-"));
+    let lost = pinfold.sh("setsid sleep 300 & sleep 300; :").id;
+    Pidfd::open(pinfold.keeper_pid(&lost)).expect("a keeper").kill();
+    assert_eq!(pinfold.wait_finished(&lost).status, Status::Lost);
+    // An idle keeper is killed as well: nobody's record tells of its cgroup.
+    let idle = pinfold.keepers().into_iter().next().expect("a keeper in reserve");
+    Pidfd::open(idle).expect("it lives").kill();
+    pinfold.sh("setsid sleep 300 & sleep 300; :");
+    pinfold.crash_and_restart();
+    drop(pinfold);
+    Some(base)
+}
+
+#[test]
+fn everything_is_its_users_own() {
+    let outer = Pinfold::prepare(PINFOLD, Setup::default());
+    let home = outer.home().join("made/by/pinfold");
+    // With the loosest of all umasks.
+    let in_home = |arguments: &str| {
+        let script = format!("umask 0; exec {PINFOLD} --home {} {arguments}", home.display());
+        let mut status = Command::new("sh");
+        status.args(["-c", &script]).current_dir("/").stdout(Stdio::null()).stderr(Stdio::null());
+        assert!(status.status().expect("sh").success(), "{arguments}");
+    };
+    in_home("run 'echo out; echo err >&2; exit 0'");
+    in_home("run --streams separate 'echo out; echo err >&2; exit 0'");
+    in_home("run -d 'sleep 300'");
+    let (mut directories, mut modes) = (vec![home.clone()], vec![]);
+    while let Some(directory) = directories.pop() {
+        for entry in std::fs::read_dir(&directory).expect("a directory").flatten() {
+            let kind = entry.file_type().expect("a kind");
+            directories.extend(kind.is_dir().then(|| entry.path()));
+        }
+        modes.push((directory, 0o700));
+    }
+    modes.extend(files_in(&home).into_iter().map(|path| (path, 0o600)));
+    modes.push((home.join("socket"), 0o600));
+    assert!(std::fs::metadata(home.join("socket")).expect("a socket").file_type().is_socket());
+    let found: Vec<_> = modes.iter().map(|(path, _)| (path.clone(), mode_of(path))).collect();
+    in_home("daemon stop --all");
+    assert!(modes.len() > 15, "{modes:?}");
+    assert_eq!(found, modes);
+}
+
+fn mode_of(path: &Path) -> u32 {
+    std::fs::symlink_metadata(path).map_or(0, |metadata| metadata.permissions().mode() & 0o7777)
+}
+
+#[test]
+fn another_users_connection_is_refused() {
+    if !is_root() {
+        return println!("skipped: only root can be several users");
+    }
+    let pinfold = Pinfold::start(PINFOLD);
+    let id = pinfold.sh("sleep 300").id;
+    let home = pinfold.home().to_str().expect("text");
+    let as_nobody = |arguments: &[&str]| {
+        let mut command = Command::new("setpriv");
+        command.args([&format!("--reuid={NOBODY}"), &format!("--regid={NOBODY}"), "--clear-groups", PINFOLD]);
+        let output = command.args(["--home", home]).args(arguments).current_dir("/").output().expect("setpriv");
+        assert_ne!(output.status.code(), Some(0), "{arguments:?}");
+        assert_eq!(output.stdout, b"", "{arguments:?}");
+        String::from_utf8_lossy(&output.stderr).into_owned()
+    };
+    for arguments in [&["ps"][..], &["show", &id], &["daemon", "status"]] {
+        let said = as_nobody(arguments);
+        assert!(said.contains("Permission denied") && said.contains(home), "{arguments:?}: {said}");
+    }
+
+    // Even where the files are open to all.
+    std::fs::set_permissions(home, PermissionsExt::from_mode(0o711)).expect("an open home");
+    std::fs::set_permissions(pinfold.home().join("socket"), PermissionsExt::from_mode(0o666)).expect("an open socket");
+    for arguments in [&["ps"][..], &["stop", &id], &["daemon", "stop", "--all"]] {
+        let said = as_nobody(arguments);
+        assert!(said.contains("closed the connection"), "{arguments:?}: {said}");
+    }
+    assert_eq!(pinfold.show(&id).status, Status::Running);
+    let log = std::fs::read_to_string(pinfold.home().join("daemon.log")).expect("a log");
+    assert!(log.contains("another user's connection is refused") && log.contains(&NOBODY.to_string()), "{log}");
+}
+
+/// Signals from root reach an ordinary user's daemon, and the daemon serves root: its user's and root's own.
+#[test]
+fn root_may_use_an_ordinary_users_daemon() {
+    if !is_root() {
+        return println!("skipped: only root can be several users");
+    }
+    let pinfold = Pinfold::start_with(PINFOLD, setup("auto", Some(NOBODY)));
+    let (record, text) = pinfold.run("id -u; exit 2");
+    assert_eq!((record.outcome, text), (Some(Outcome::Exited { code: 2 }), format!("{NOBODY}\n")));
+    assert_eq!(std::fs::metadata(pinfold.directory(&record.id)).expect("a directory").uid(), NOBODY);
+}

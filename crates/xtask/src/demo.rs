@@ -1,0 +1,86 @@
+//! `cargo xtask demo`: the main job in a minute. Builds pinfold, runs a command that leaves a stray, and shows
+//! that it is kept, listed and stopped. Uses a home of its own and leaves nothing behind.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result, ensure};
+
+/// The command whose stray the demo is about.
+const COMMAND: &str = "setsid sleep 300 & echo up";
+
+/// Runs it.
+pub fn run(workspace: &Path) -> Result<()> {
+    let binary = build(workspace)?;
+    let home = std::env::temp_dir().join(format!("pinfold-demo-{}", std::process::id()));
+    let demo = Demo { binary, home };
+    let shown = demo.show();
+    let _ = demo.command(&["daemon", "stop", "--all"]).stdout(Stdio::null()).status();
+    let _ = std::fs::remove_dir_all(&demo.home);
+    shown
+}
+
+struct Demo {
+    binary: PathBuf,
+    home: PathBuf,
+}
+
+impl Demo {
+    fn show(&self) -> Result<()> {
+        println!("A command that leaves a child behind, in a session of its own:");
+        self.step(&["run", COMMAND])?;
+        println!("It answered at once, and the child is kept and listed:");
+        self.step(&["ps"])?;
+        let id = self.newest()?;
+        self.step(&["show", &id])?;
+        println!("Stop ends the whole tree, and says so when the kernel does:");
+        self.step(&["stop", &id])?;
+        self.step(&["ps"])?;
+        self.step(&["events"])
+    }
+
+    /// Prints a command as one would type it, and runs it.
+    fn step(&self, arguments: &[&str]) -> Result<()> {
+        let typed: Vec<_> = arguments.iter().map(|word| quoted(word)).collect();
+        println!("\n$ pinfold {}", typed.join(" "));
+        let status = self.command(arguments).status().context("pinfold cannot be executed")?;
+        println!();
+        ensure!(status.success(), "pinfold {} ended with {status}", typed.join(" "));
+        Ok(())
+    }
+
+    fn newest(&self) -> Result<String> {
+        let output = self.command(&["ps", "--json"]).stdout(Stdio::piped()).output()?;
+        let list: serde_json::Value = serde_json::from_slice(&output.stdout).context("ps --json is JSON")?;
+        let id = list["processes"][0]["id"].as_str().context("ps lists the process")?;
+        Ok(id.to_owned())
+    }
+
+    fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(&self.binary);
+        command.args(arguments).env("PINFOLD_HOME", &self.home).stdin(Stdio::null());
+        command
+    }
+}
+
+fn quoted(word: &str) -> String {
+    if word.contains(' ') { format!("'{word}'") } else { word.to_owned() }
+}
+
+/// Builds the binary and says where it is.
+fn build(workspace: &Path) -> Result<PathBuf> {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let output = Command::new(cargo)
+        .args(["build", "--package", "pinfold", "--message-format", "json-render-diagnostics"])
+        .current_dir(workspace)
+        .stderr(Stdio::inherit())
+        .output()
+        .context("cargo cannot be executed")?;
+    ensure!(output.status.success(), "cargo build failed");
+    let messages = String::from_utf8_lossy(&output.stdout);
+    let executables = messages.lines().filter_map(|line| {
+        let message: serde_json::Value = serde_json::from_str(line).ok()?;
+        message["executable"].as_str().map(PathBuf::from)
+    });
+    executables.last().context("cargo named no executable")
+}
