@@ -7,13 +7,16 @@
 //!   shown when the index has committed them.
 //! - D4 every wait, list, body and queue has a bound.
 //!
-//! `run` composes it; `service` is what the routes call; `registry` holds what lives, `ledger` writes the
+//! `run` composes it; `service` is the core that all share; `start`, `act`, `wait`, `output`, `list`, `events` and `gc` are what
+//! the routes call; `notes` and `loss` are what keepers tell and how they end; `registry` holds what lives, `ledger` writes the
 //! index, `keepers` has the nursery and the links, `recovery` takes up what an earlier daemon left.
 
+mod act;
 mod clock;
 pub mod config;
 pub mod doctor;
 mod events;
+mod find;
 mod gc;
 mod http;
 mod keepers;
@@ -21,7 +24,9 @@ mod ledger;
 mod link;
 mod list;
 mod log;
+mod loss;
 mod metrics;
+mod notes;
 mod output;
 mod recovery;
 mod refusal;

@@ -15,9 +15,10 @@ use pinfold_store::marks::Stream;
 use pinfold_store::reader::{OutputReader, Piece};
 
 use crate::clock::{now, rfc3339};
+use crate::find::Found;
 use crate::refusal::Refusal;
 use crate::render::{api_outcome, api_status, reader};
-use crate::service::{Core, Found, blocking};
+use crate::service::{Core, blocking};
 use crate::wait::{limit, until_closed, until_exit, until_output};
 
 /// Text when neither `budget` nor `max_bytes` is given.

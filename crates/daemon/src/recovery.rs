@@ -18,9 +18,10 @@ use pinfold_store::retention;
 
 use crate::keepers;
 use crate::link::Link;
+use crate::notes::events_of;
 use crate::registry::{Entry, lock};
 use crate::render;
-use crate::service::{Core, blocking, events_of};
+use crate::service::{Core, blocking};
 
 /// How long all keepers together may take to say hello. Those that are silent stay connected, and say it later.
 const HELLO: Duration = Duration::from_secs(2);

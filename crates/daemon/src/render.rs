@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use pinfold_api::types::{
-    Cause as ApiCause, Event, Outcome as ApiOutcome, OutputSummary, Record, Status as ApiStatus, TreeMember,
-    Usage as ApiUsage,
+    Cause as ApiCause, Event, EventKind as ApiEventKind, Outcome as ApiOutcome, OutputSummary, Record,
+    Status as ApiStatus, TreeMember, Usage as ApiUsage,
 };
 use pinfold_model::event::EventKind;
 use pinfold_model::facts::{History, Status};
@@ -16,7 +16,6 @@ use pinfold_store::reader::OutputReader;
 
 use crate::clock::rfc3339;
 use crate::registry::State;
-use crate::service::api_kind;
 
 /// A directory, its record and the remains of a block, whatever the output was.
 const DIRECTORY_BYTES: u64 = 8192;
@@ -197,5 +196,16 @@ fn api_cause(cause: &Cause) -> ApiCause {
         Cause::OnItsOwn => ApiCause::OnItsOwn,
         Cause::StopRequested { .. } => ApiCause::StopRequested,
         Cause::TimeLimit => ApiCause::TimeLimit,
+    }
+}
+
+/// The kind on the wire.
+fn api_kind(kind: EventKind) -> ApiEventKind {
+    match kind {
+        EventKind::Started => ApiEventKind::Started,
+        EventKind::Exited => ApiEventKind::Exited,
+        EventKind::Closed => ApiEventKind::Closed,
+        EventKind::Finished => ApiEventKind::Finished,
+        EventKind::Lost => ApiEventKind::Lost,
     }
 }

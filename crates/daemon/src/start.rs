@@ -18,11 +18,12 @@ use pinfold_store::ids::random_mark;
 use pinfold_store::record::RECORD_FORMAT;
 
 use crate::clock::now;
+use crate::find::Found;
 use crate::keepers;
 use crate::refusal::Refusal;
 use crate::registry::{Entry, Registered, lock};
 use crate::render::{self, Look};
-use crate::service::{Core, Found};
+use crate::service::Core;
 use crate::wait::until_exit;
 
 /// How long a keeper may take from the request to a running leader.

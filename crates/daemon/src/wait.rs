@@ -15,10 +15,11 @@ use pinfold_os::{ports, tree};
 use regex::bytes::Regex;
 use tokio::time::timeout_at;
 
+use crate::find::Found;
 use crate::refusal::Refusal;
 use crate::registry::{Entry, State};
 use crate::render;
-use crate::service::{Core, Found, blocking};
+use crate::service::{Core, blocking};
 
 /// The longest wait, and the one applied when none is given.
 const MOST: Duration = Duration::from_secs(3600);

@@ -31,14 +31,18 @@ enum Command {
     Bench(bench::Options),
 }
 
-fn main() -> anyhow::Result<ExitCode> {
+fn main() -> ExitCode {
     let root = workspace_root();
-    match Args::parse().command {
+    let done = match Args::parse().command {
         Command::Tidy => tidy(&root),
         Command::Generate { check } => generate(&root, if check { Mode::Check } else { Mode::Write }),
         Command::Demo => demo::run(&root).map(|()| ExitCode::SUCCESS),
         Command::Bench(options) => bench::run(&root, &options),
-    }
+    };
+    done.unwrap_or_else(|error| {
+        eprintln!("xtask: {error:#}");
+        ExitCode::FAILURE
+    })
 }
 
 fn tidy(root: &Path) -> anyhow::Result<ExitCode> {

@@ -180,8 +180,10 @@ fn nohup_disown_survives_return() {
         let record = pinfold.show("kept");
         assert_eq!(record.status, Status::Lingering);
         let strays = until_sleepers(pinfold, &record.id, 1);
-        // `nohup` lets it ignore this, and nobody else sends it.
+        // A hangup does nothing to it: it is still there to be stopped after that.
         assert_eq!(send(pinfold, &record.id, "HUP").reached, 1);
+        assert_eq!(send(pinfold, &record.id, "STOP").reached, 1);
+        until("it is stopped", || pinfold.show(&record.id).tree.iter().any(|member| member.state == "T"));
         stop_strays(pinfold, &record.id, &strays);
     });
 }

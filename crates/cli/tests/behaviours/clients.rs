@@ -42,6 +42,11 @@ impl Running {
         assert!(kill.expect("kill").success(), "{group}");
     }
 
+    /// Whether it has ended.
+    pub(crate) fn is_over(&mut self) -> bool {
+        self.child.try_wait().expect("a child").is_some()
+    }
+
     /// Waits for its end, within the patience of a test.
     pub(crate) fn end(mut self) -> Cli {
         let (mut stdout, mut stderr) = (String::new(), String::new());

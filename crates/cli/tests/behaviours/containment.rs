@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use pinfold_api::types::{Outcome, StartRequest, Status};
-use pinfold_testkit::{Pidfd, Pinfold, Setup, alive, until};
+use pinfold_testkit::{Pidfd, Pinfold, Setup, alive, until, until_some};
 
 use crate::PINFOLD;
 use crate::records::{files_in, intent};
@@ -95,13 +95,14 @@ fn strays_are_listed_and_stop_leaves_none() {
     with_each_containment(|pinfold| {
         let (record, text) = pinfold.run("(setsid sleep 300 &); setsid -f sleep 300; nohup sleep 300 & echo up; exit 3");
         assert_eq!((record.outcome, text.contains("up\n")), (Some(Outcome::Exited { code: 3 }), true));
-        let tree = pinfold.until_tree(&record.id, 3);
-        let shown = pinfold.show(&record.id);
-        assert_eq!(shown.status, Status::Lingering);
-        assert!(shown.tree.iter().all(|member| member.command == "sleep 300"), "{shown:?}");
+        let strays = until_some("three strays", || {
+            let tree = pinfold.show(&record.id).tree;
+            Some(tree).filter(|tree| tree.len() == 3 && tree.iter().all(|member| member.command == "sleep 300"))
+        });
+        assert_eq!(pinfold.show(&record.id).status, Status::Lingering);
         let stopped = pinfold.stop(&record.id);
         assert_eq!((stopped.record.status, stopped.survivors.len()), (Status::Finished, 0));
-        assert!(!tree.into_iter().any(alive));
+        assert!(!strays.iter().any(|stray| alive(stray.pid)));
     });
 }
 

@@ -1,1 +1,60 @@
-//! Group of behaviours.
+//! Requests as bytes on the daemon's socket, for what no well-behaved client would send.
+
+use std::io::{Read, Write};
+use std::net::Shutdown;
+use std::os::unix::net::UnixStream;
+use std::time::Duration;
+
+use pinfold_api::error::ApiError;
+use pinfold_testkit::Pinfold;
+
+/// How long an answer may take before the test gives up.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// An answer as it came.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    pub(crate) status: u16,
+    pub(crate) body: String,
+}
+
+impl Answer {
+    /// The error in it.
+    pub(crate) fn error(&self) -> ApiError {
+        serde_json::from_str(&self.body).unwrap_or_else(|error| panic!("no error of ours ({error}): {self:?}"))
+    }
+}
+
+/// A connection to the daemon.
+pub(crate) fn connect(pinfold: &Pinfold) -> UnixStream {
+    let stream = UnixStream::connect(pinfold.home().join("socket")).expect("a connection");
+    stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+    stream.set_write_timeout(Some(PATIENCE)).expect("a timeout");
+    stream
+}
+
+/// Sends these bytes and nothing more, and reads until the daemon closes.
+pub(crate) fn send_raw(pinfold: &Pinfold, bytes: &[u8]) -> Vec<u8> {
+    let mut stream = connect(pinfold);
+    // The daemon may hang up in the middle, and then has said what it had to say.
+    let _ = stream.write_all(bytes);
+    let _ = stream.shutdown(Shutdown::Write);
+    let mut answer = Vec::new();
+    let _ = stream.read_to_end(&mut answer);
+    answer
+}
+
+/// Sends a request with a body, whatever that is.
+pub(crate) fn send(pinfold: &Pinfold, method: &str, target: &str, body: &[u8]) -> Answer {
+    let length = body.len();
+    let head = format!("{method} {target} HTTP/1.1\r\nHost: p\r\nConnection: close\r\nContent-Length: {length}\r\n\r\n");
+    parse(&send_raw(pinfold, &[head.as_bytes(), body].concat()))
+}
+
+/// Takes an answer apart.
+pub(crate) fn parse(answer: &[u8]) -> Answer {
+    let text = String::from_utf8_lossy(answer);
+    let (head, body) = text.split_once("\r\n\r\n").unwrap_or_else(|| panic!("no answer: {text:?}"));
+    let status = head.split(' ').nth(1).and_then(|status| status.parse().ok());
+    Answer { status: status.unwrap_or_else(|| panic!("no status: {head}")), body: body.to_owned() }
+}

@@ -7,12 +7,12 @@
 mod bare;
 mod build;
 mod capture;
+mod full_store;
 mod machine;
 mod memory;
 mod procfs;
 mod report;
 mod restart;
-mod scale;
 mod stage;
 mod start;
 mod stats;
@@ -57,7 +57,7 @@ enum Section {
     Capture,
     Memory,
     Waiter,
-    Scale,
+    FullStore,
     Restart,
 }
 
@@ -109,7 +109,7 @@ fn measure(section: Section, stage: &Stage, scale: Scale) -> anyhow::Result<Vec<
         Section::Capture => capture::measure(stage, scale),
         Section::Memory => memory::measure(stage, scale),
         Section::Waiter => waiter::measure(stage, scale),
-        Section::Scale => scale::measure(stage, scale),
+        Section::FullStore => full_store::measure(stage, scale),
         Section::Restart => restart::measure(stage, scale),
     }
 }

@@ -1,0 +1,143 @@
+//! One process, and lists of them.
+
+use std::collections::BTreeMap;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// Where a process is in its life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Status {
+    Starting,
+    Running,
+    /// The leader exited; descendants live on.
+    Lingering,
+    Finished,
+    /// Its keeper died; nobody saw the end.
+    Lost,
+}
+
+/// How the leader ended: what the kernel reported.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+pub enum Outcome {
+    Exited { code: u8 },
+    Signaled { signal: i32, name: String, core_dumped: bool },
+    FailedToStart { step: String, error: String },
+    Lost { evidence: String },
+}
+
+/// Why it ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Cause {
+    OnItsOwn,
+    StopRequested,
+    TimeLimit,
+}
+
+/// One process: a command and its whole tree.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Record {
+    pub id: String,
+    pub name: Option<String>,
+    pub command: String,
+    /// The shell that runs `command`; null for an `argv`.
+    pub shell: Option<String>,
+    pub cwd: String,
+    pub owner: String,
+    pub labels: BTreeMap<String, String>,
+    pub status: Status,
+    /// Whether the tree is stopped by a pause or a STOP signal.
+    pub paused: bool,
+    /// The leader's pid.
+    pub pid: Option<u32>,
+    pub created_at: String,
+    pub started_at: Option<String>,
+    pub exited_at: Option<String>,
+    pub finished_at: Option<String>,
+    pub outcome: Option<Outcome>,
+    pub cause: Option<Cause>,
+    /// Who asked for the stop, where that is the cause.
+    pub stopped_by: Option<String>,
+    /// Its living processes.
+    pub tree: Vec<TreeMember>,
+    pub output: OutputSummary,
+    pub usage: Usage,
+    /// Why the record is not what one would expect.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub note: Option<String>,
+}
+
+/// One living process of a tree.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct TreeMember {
+    pub pid: u32,
+    pub ppid: u32,
+    pub command: String,
+    /// The kernel's letter: R running, S sleeping, D in the kernel, T stopped.
+    pub state: String,
+    pub cpu_ms: u64,
+    pub rss_bytes: u64,
+    /// TCP ports it listens on.
+    pub ports: Vec<u16>,
+}
+
+/// How much output there is.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct OutputSummary {
+    /// Bytes written since the start, kept or not.
+    pub bytes: u64,
+    /// The first cursor after the dropped middle; 0 when nothing was dropped.
+    pub retained_from: u64,
+    /// Bytes of the middle that were dropped to stay within the limit, or that the disk refused.
+    pub dropped: u64,
+    /// Whether all output ends are closed: nothing more can come.
+    pub closed: bool,
+}
+
+/// What the whole tree used so far.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Usage {
+    pub cpu_ms: u64,
+    pub max_rss_bytes: u64,
+    /// The most processes seen alive at once.
+    pub processes: u32,
+}
+
+/// `GET /v1/processes`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ListQuery {
+    pub owner: Option<String>,
+    /// Statuses, separated by commas; `live` means starting, running and lingering.
+    pub status: Option<String>,
+    pub name: Option<String>,
+    /// `key=value`.
+    pub label: Option<String>,
+    /// At most this many (1 to 500, default 50).
+    pub limit: Option<u32>,
+    /// The `next` of the page before.
+    pub page: Option<String>,
+}
+
+/// One page of processes: live ones first, then newest first.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ProcessList {
+    pub processes: Vec<Record>,
+    /// How many fit the filter in all.
+    pub total: u64,
+    /// Give it as `page` for the next page; null on the last one.
+    pub next: Option<String>,
+    /// Directories in the store that cannot be read, with the reason.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unreadable: Vec<Unreadable>,
+}
+
+/// A process directory that cannot be read.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Unreadable {
+    pub id: String,
+    pub reason: String,
+}

@@ -1,0 +1,124 @@
+//! Starting: what to run and how to keep it.
+
+use std::collections::BTreeMap;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::{OutputPage, Record, WaitReason};
+use crate::input::{Size, Span};
+
+/// `POST /v1/processes`: what to run and how to keep it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct StartRequest {
+    /// A command for the shell, as one text. Give this or `argv`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub command: Option<String>,
+    /// A program and its arguments, run without a shell.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub argv: Option<Vec<String>>,
+    /// The shell of `command`: a name found in PATH or a path. Default `/bin/sh`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub shell: Option<String>,
+    /// The working directory: absolute, or beginning with `~`. Default: the home directory of the daemon's user.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cwd: Option<String>,
+    /// Environment laid over the base; null unsets.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub env: BTreeMap<String, Option<String>>,
+    /// Whether the daemon's own environment is the base (default), or nothing is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub inherit_env: Option<bool>,
+    /// The chat, session or agent it belongs to. Default `default`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub owner: Option<String>,
+    /// A name to find it by.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// Labels to find it by.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub labels: BTreeMap<String, String>,
+    /// `merged` (default): one pipe, exact order. `separate`: stdout and stderr can be read apart.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub streams: Option<Streams>,
+    /// What becomes of descendants that outlive the command: `keep` (default) or `stop`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub strays: Option<Strays>,
+    /// The signal that a stop begins with. Default `TERM`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stop_signal: Option<String>,
+    /// How long a stop waits before KILL.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub grace: Option<Span>,
+    /// The whole tree is stopped after this time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub time_limit: Option<Span>,
+    /// How much output is kept on disk: the first and the latest bytes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub output_limit: Option<Size>,
+    /// Two requests with the same owner and key start one process.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub idempotency_key: Option<String>,
+    /// Wait this long for the command to exit before answering; the answer then carries its output.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wait: Option<Span>,
+    /// What to do when `wait` runs out: `keep` it running (default) or `stop` it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub on_wait_timeout: Option<OnWaitTimeout>,
+    /// The most bytes of output text in the answer to a `wait`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub budget: Option<Size>,
+}
+
+/// How the two output streams are captured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Streams {
+    Merged,
+    Separate,
+}
+
+/// What becomes of descendants that outlive the command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Strays {
+    Keep,
+    Stop,
+}
+
+/// What happens to the process when a start's `wait` runs out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum OnWaitTimeout {
+    Keep,
+    Stop,
+}
+
+/// The answer to a start.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Started {
+    #[serde(flatten)]
+    pub record: Record,
+    /// False if the idempotency key found a process that already existed.
+    pub created: bool,
+    /// How the asked-for `wait` ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub waited: Option<Waited>,
+    /// The output so far, if a `wait` was asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub output_page: Option<OutputPage>,
+    /// Things worth knowing about this start.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub hints: Vec<String>,
+}
+
+/// How a wait inside a start ended.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Waited {
+    pub reason: WaitReason,
+    /// The wait as it was applied, in milliseconds.
+    pub limit_ms: u64,
+    /// Whether the asked-for wait was outside the bounds and changed.
+    pub clamped: bool,
+}

@@ -1,0 +1,67 @@
+//! Pids that come back as other processes: played in a pid namespace, where one can be asked for.
+
+use std::process::{Child, Command, Stdio};
+
+use pinfold_api::error::ErrorCode;
+use pinfold_api::types::{ShutdownRequest, Status};
+use pinfold_testkit::{Pinfold, Setup, until};
+
+use crate::PINFOLD;
+use crate::calls::{call, is_root, said, until_sleepers};
+
+/// A daemon whose pids are its own: everything in its namespace dies with it.
+struct Apart {
+    child: Child,
+    pinfold: Pinfold,
+}
+
+impl Apart {
+    fn start() -> Self {
+        let pinfold = Pinfold::prepare(PINFOLD, Setup::default());
+        let mut unshare = Command::new("unshare");
+        unshare.args(["--pid", "--fork", "--mount-proc", "--kill-child"]);
+        // The shell is the namespace's init and reaps orphans, which a daemon need not do.
+        unshare.args(["sh", "-c", "\"$0\" daemon run & wait", PINFOLD]);
+        unshare.env("PINFOLD_HOME", pinfold.home()).stdin(Stdio::null()).stdout(Stdio::null());
+        let child = unshare.spawn().expect("a namespace");
+        until("its daemon answers", || pinfold.block(pinfold.client().health()).is_ok());
+        Self { child, pinfold }
+    }
+}
+
+impl Drop for Apart {
+    fn drop(&mut self) {
+        let shutdown = ShutdownRequest { stop_processes: true };
+        let _ = self.pinfold.block(self.pinfold.client().shutdown(&shutdown));
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Pids can be chosen only by root, or where user namespaces are allowed; this needs no more than root.
+#[test]
+fn stop_ignores_reused_pid() {
+    if !is_root() {
+        return;
+    }
+    let apart = Apart::start();
+    let pinfold = &apart.pinfold;
+    let (ended, _) = pinfold.run("exit 0");
+    let pid = ended.pid.expect("a leader");
+    pinfold.wait_finished(&ended.id);
+
+    // Somebody else gets the pid, and makes it the number of a group and a session.
+    let claim = format!("echo {} > /proc/sys/kernel/ns_last_pid; setsid sleep 300 & echo $!", pid - 1);
+    let (other, _) = (0..100)
+        .map(|_| call(pinfold, &claim, "60s"))
+        .map(|called| (called.record.id.clone(), said(&called).trim().to_owned()))
+        .find(|(_, claimed)| *claimed == pid.to_string())
+        .expect("the pid comes back");
+    assert_eq!(until_sleepers(pinfold, &other, 1), [pid]);
+
+    assert!(pinfold.stop(&ended.id).already_over);
+    assert_eq!(pinfold.signal(&ended.id, "KILL").expect_err("refused").code, ErrorCode::AlreadyOver);
+    pinfold.block(pinfold.client().health()).expect("the daemon lives");
+    assert_eq!(pinfold.show(&other).status, Status::Lingering);
+    assert_eq!(pinfold.tree(&other), [pid]);
+}

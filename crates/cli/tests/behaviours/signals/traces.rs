@@ -1,0 +1,67 @@
+//! What two hundred processes leave in the daemon and its keepers: nothing.
+
+use pinfold_api::client::Client;
+use pinfold_api::types::ListQuery;
+use pinfold_testkit::{Pinfold, alive, children_of, until};
+use tokio::task::JoinSet;
+
+use crate::PINFOLD;
+use crate::calls::request;
+
+const LANES: usize = 25;
+
+/// Starts `8 × LANES` processes, so many at a time, through connections of its own; waits until all are over.
+fn churn(pinfold: &Pinfold) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    let client = Client::new(pinfold.home().join("socket"));
+    runtime.block_on(async {
+        let mut lanes = JoinSet::new();
+        (0..LANES).for_each(|_| drop(lanes.spawn(lane(client.clone()))));
+        lanes.join_all().await
+    });
+    let live = ListQuery { status: Some("live".into()), ..ListQuery::default() };
+    until("all are over", || pinfold.list(&live).total == 0);
+}
+
+async fn lane(client: Client) {
+    let commands = ["true", "exit 3", "sleep 0.05 & true", "(setsid sleep 0.05 &)", "kill -9 $$"];
+    for command in commands.iter().cycle().take(8) {
+        let id = client.start(&request(command)).await.expect("it starts").record.id;
+        client.wait(&id, &Default::default()).await.expect("a wait");
+    }
+}
+
+/// The daemon, its nursery and its keepers.
+fn ours(pinfold: &Pinfold) -> Vec<u32> {
+    let daemon = pinfold.daemon_pid();
+    [vec![daemon], children_of(daemon), pinfold.keepers()].concat()
+}
+
+fn descriptors(pid: u32) -> usize {
+    std::fs::read_dir(format!("/proc/{pid}/fd")).expect("a living process").count()
+}
+
+#[test]
+fn no_zombies() {
+    let pinfold = Pinfold::start(PINFOLD);
+    churn(&pinfold);
+    until("no zombies", || ours(&pinfold).into_iter().flat_map(children_of).all(alive));
+    // Nor anything alive that belongs to no process.
+    let keepers = pinfold.keepers();
+    assert!(!keepers.is_empty() && keepers.into_iter().flat_map(children_of).count() == 0);
+}
+
+#[test]
+fn no_fd_leak() {
+    let pinfold = Pinfold::start(PINFOLD);
+    let daemon = pinfold.daemon_pid();
+    // One connection to each keeper comes and goes with it.
+    let own = || descriptors(daemon).saturating_sub(pinfold.keepers().len());
+    churn(&pinfold);
+    until("the daemon is at rest", || own() == own());
+    let baseline = own();
+    let idle = pinfold.keepers().into_iter().map(descriptors).min().expect("a keeper");
+    churn(&pinfold);
+    until("the daemon is back at its baseline", || own() <= baseline);
+    until("every keeper is, too", || pinfold.keepers().into_iter().all(|keeper| descriptors(keeper) <= idle));
+}

@@ -1,0 +1,180 @@
+//! Acting on a tree: stop, signal, pause, resume. The keeper does it; this asks, and waits for its answer.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use pinfold_api::error::ErrorCode;
+use pinfold_api::types::{SignalAnswer, SignalRequest, StopAnswer, StopRequest, Survivor};
+use pinfold_model::facts::Status;
+use pinfold_model::id::ProcessId;
+use pinfold_model::link::{self, FromKeeper, ToKeeper};
+use pinfold_model::outcome::Cause;
+use pinfold_model::signal::Signal;
+use pinfold_model::spec::{GRACE_MOST, StopManner};
+use pinfold_model::units::parse_duration;
+
+use crate::find::Found;
+use crate::link::{ANSWER, NoAnswer};
+use crate::refusal::Refusal;
+use crate::registry::Entry;
+use crate::service::Core;
+
+/// A stop may take this much longer than its grace: KILLs, their repetitions, the drain.
+const STOP_SLACK: Duration = Duration::from_secs(10);
+
+impl Core {
+    /// Ends a tree, and says what could not be ended.
+    pub(crate) async fn stop(self: &Arc<Self>, found: Found, request: StopRequest) -> Result<StopAnswer, Refusal> {
+        let mut manner = found.snapshot().history.intent.spec.stop;
+        if let Some(signal) = &request.signal {
+            manner.signal = Signal::parse(signal)?;
+        }
+        if let Some(grace) = &request.grace {
+            manner.grace = parse_duration(&grace.text())?.min(GRACE_MOST);
+        }
+        let by = request.by.unwrap_or_else(|| "a client".to_owned());
+        let Found::Here(entry) = &found else { return self.already_over(&found).await };
+        if entry.status().is_over() {
+            return self.already_over(&found).await;
+        }
+        let core = Arc::clone(self);
+        let target = Arc::clone(entry);
+        // The stop goes on even if its caller goes away.
+        let survivors =
+            tokio::spawn(async move { core.stop_entry(&target, Cause::StopRequested { by }, manner).await })
+                .await
+                .map_err(Refusal::internal)??;
+        Ok(StopAnswer { record: self.record(&found).await?, already_over: false, survivors })
+    }
+
+    async fn already_over(self: &Arc<Self>, found: &Found) -> Result<StopAnswer, Refusal> {
+        Ok(StopAnswer { record: self.record(found).await?, already_over: true, survivors: vec![] })
+    }
+
+    /// Stops one live process and waits until its tree is empty, or its survivors are certain.
+    pub(crate) async fn stop_entry(
+        &self,
+        entry: &Arc<Entry>,
+        cause: Cause,
+        manner: StopManner,
+    ) -> Result<Vec<Survivor>, Refusal> {
+        self.settled_start(entry).await;
+        let Some(link) = entry.link() else { return self.without_keeper(entry) };
+        let within = manner.grace + STOP_SLACK;
+        let id = entry.id.clone();
+        match link.ask(within, |request| ToKeeper::Stop { request, id, cause, manner }).await {
+            Ok(FromKeeper::Stopped { survivors, .. }) => {
+                if survivors.is_empty() {
+                    self.seen_over(entry).await;
+                }
+                Ok(survivors.into_iter().map(api_survivor).collect())
+            }
+            Ok(_) => Err(Refusal::internal("a keeper gave the wrong answer")),
+            Err(NoAnswer::Gone) => {
+                self.seen_over(entry).await;
+                Ok(vec![])
+            }
+            Err(NoAnswer::Silent) => Err(keeper_silent(&entry.id)),
+        }
+    }
+
+    /// Waits until the start of a process is decided: a stop before that would be lost.
+    async fn settled_start(&self, entry: &Entry) {
+        let mut state = entry.state.subscribe();
+        let decided = state.wait_for(|state| state.history.status() != Status::Starting || state.refused.is_some());
+        let _ = tokio::time::timeout(ANSWER, decided).await;
+    }
+
+    async fn seen_over(&self, entry: &Entry) {
+        let mut state = entry.state.subscribe();
+        let over = state.wait_for(|state| state.history.status().is_over());
+        let _ = tokio::time::timeout(STOP_SLACK, over).await;
+    }
+
+    fn without_keeper(&self, entry: &Entry) -> Result<Vec<Survivor>, Refusal> {
+        if entry.status().is_over() { Ok(vec![]) } else { Err(keeper_silent(&entry.id)) }
+    }
+
+    /// Sends a signal to a tree.
+    pub(crate) async fn signal(
+        self: &Arc<Self>,
+        found: Found,
+        request: SignalRequest,
+    ) -> Result<SignalAnswer, Refusal> {
+        let signal = Signal::parse(&request.signal)?;
+        let by = request.by.unwrap_or_else(|| "a client".to_owned());
+        let paused = match signal {
+            Signal::STOP => Some(true),
+            Signal::CONT => Some(false),
+            _ => None,
+        };
+        self.act(found, paused, |request, id| ToKeeper::Signal { request, id, signal, by }).await
+    }
+
+    /// Freezes a tree.
+    pub(crate) async fn pause(self: &Arc<Self>, found: Found) -> Result<SignalAnswer, Refusal> {
+        self.act(found, Some(true), |request, id| ToKeeper::Pause { request, id }).await
+    }
+
+    /// Thaws a tree.
+    pub(crate) async fn resume(self: &Arc<Self>, found: Found) -> Result<SignalAnswer, Refusal> {
+        self.act(found, Some(false), |request, id| ToKeeper::Resume { request, id }).await
+    }
+
+    async fn act(
+        self: &Arc<Self>,
+        found: Found,
+        paused: Option<bool>,
+        message: impl FnOnce(u64, ProcessId) -> ToKeeper,
+    ) -> Result<SignalAnswer, Refusal> {
+        let Found::Here(entry) = &found else { return Err(over(found.id())) };
+        self.settled_start(entry).await;
+        if entry.status().is_over() {
+            return Err(over(&entry.id));
+        }
+        let link = entry.link().ok_or_else(|| keeper_silent(&entry.id))?;
+        let id = entry.id.clone();
+        match link.ask(ANSWER, |request| message(request, id)).await {
+            Ok(FromKeeper::Signaled { reached: 0, refused, .. }) if refused.is_empty() => Err(over(&entry.id)),
+            Ok(FromKeeper::Signaled { reached, refused, .. }) => {
+                if let Some(paused) = paused {
+                    entry.state.send_modify(|state| state.paused = paused);
+                }
+                let refused = refused.into_iter().map(api_survivor).collect();
+                Ok(SignalAnswer { record: self.record(&found).await?, reached, refused })
+            }
+            Ok(_) => Err(Refusal::internal("a keeper gave the wrong answer")),
+            Err(NoAnswer::Gone) => Err(over(&entry.id)),
+            Err(NoAnswer::Silent) => Err(keeper_silent(&entry.id)),
+        }
+    }
+
+    /// Stops every live process, all at once. Returns how many, and who survived.
+    pub(crate) async fn stop_all(self: &Arc<Self>, by: &str) -> (u64, Vec<Survivor>) {
+        let mut stops = tokio::task::JoinSet::new();
+        for entry in self.registry.live() {
+            let (core, cause) = (Arc::clone(self), Cause::StopRequested { by: by.to_owned() });
+            let manner = entry.state.borrow().history.intent.spec.stop;
+            stops.spawn(async move { core.stop_entry(&entry, cause, manner).await });
+        }
+        let (mut count, mut survivors) = (0, Vec::new());
+        while let Some(stopped) = stops.join_next().await {
+            count += 1;
+            survivors.extend(stopped.ok().and_then(Result::ok).unwrap_or_default());
+        }
+        (count, survivors)
+    }
+}
+
+fn api_survivor(survivor: link::Survivor) -> Survivor {
+    Survivor { pid: survivor.pid, command: survivor.command, reason: survivor.reason }
+}
+
+fn over(id: &ProcessId) -> Refusal {
+    Refusal::new(ErrorCode::AlreadyOver, format!("process {id} is over: there is nothing left to act on")).about(id)
+}
+
+fn keeper_silent(id: &ProcessId) -> Refusal {
+    let message = format!("the keeper of {id} does not answer: if it is stopped, send it CONT, and try again");
+    Refusal::new(ErrorCode::KeeperSilent, message).about(id)
+}

@@ -1,0 +1,109 @@
+//! What keepers tell: facts, refusals, and the processes they kept while there was no daemon. Each fact goes into
+//! memory, where waits end on it, and through the ledger into the index.
+
+use std::sync::Arc;
+
+use pinfold_model::event::EventKind;
+use pinfold_model::facts::{Fact, History};
+use pinfold_model::id::ProcessId;
+use pinfold_model::link::Kept;
+use pinfold_model::units::Moment;
+use pinfold_store::index::Change;
+
+use crate::link::Link;
+use crate::registry::{Entry, Registered};
+use crate::render;
+use crate::service::Core;
+
+impl Core {
+    /// A keeper told a fact that it has written.
+    pub(crate) async fn note_fact(&self, entry: &Arc<Entry>, fact: Fact) {
+        let (kind, at) = (fact.event(), fact.at());
+        entry.add(fact);
+        let history = entry.state.borrow().history.clone();
+        self.note_in_log(&history, kind);
+        let mut changes = Vec::with_capacity(2);
+        changes.extend(kind.map(|kind| event_of(&history, kind, at)));
+        if history.status().is_over() {
+            self.registry.retire(entry);
+            self.metrics.note_end(&history);
+            let bytes = render::disk_bytes(&history);
+            changes.push(Change::Put(Box::new(history), bytes));
+        }
+        self.ledger.apply(changes).await;
+    }
+
+    fn note_in_log(&self, history: &History, kind: Option<EventKind>) {
+        let (id, owner) = (&history.intent.id, &history.intent.spec.owner);
+        let kind = kind.map_or("intended", EventKind::name);
+        let pid = history.start.as_ref().map(|start| start.pid);
+        let code = history.outcome().and_then(|outcome| outcome.shell_code());
+        tracing::info!(process = %id, owner = %owner, pid, code, "{kind}");
+    }
+
+    /// The store refused a start: nothing is left of it.
+    pub(crate) fn note_refused(&self, link: &Link, id: &ProcessId, error: String) {
+        tracing::error!(process = %id, %error, "the store refused a start");
+        if let Some(entry) = link.release() {
+            self.registry.remove(&entry);
+            entry.state.send_modify(|state| state.refused = Some(error));
+        }
+    }
+
+    /// A keeper that lived through the death of an earlier daemon.
+    pub(crate) async fn adopt(&self, link: &Arc<Link>, kept: Kept) {
+        let history = kept.history;
+        let entry = match self.registry.get(&history.intent.id) {
+            Some(entry) => entry,
+            None => {
+                let entry = Entry::new(history.clone());
+                if let Registered::KeyTaken(holder) = self.registry.insert(&entry) {
+                    tracing::error!(process = %entry.id, holder = %holder.id, "two processes with one key");
+                }
+                entry
+            }
+        };
+        link.keep(&entry);
+        entry.state.send_modify(|state| {
+            state.history = history.clone();
+            state.paused = kept.paused;
+            state.output_bytes = kept.output_bytes;
+            state.note = None;
+        });
+        tracing::info!(process = %entry.id, owner = %history.intent.spec.owner, "adopted");
+        self.ledger.apply(events_of(&history)).await;
+        if history.status().is_over() {
+            self.registry.retire(&entry);
+            let bytes = render::disk_bytes(&history);
+            self.ledger.apply(vec![Change::Put(Box::new(history), bytes)]).await;
+        }
+    }
+}
+
+/// The event of a fact, with what its readers want to know.
+fn event_of(history: &History, kind: EventKind, at: Moment) -> Change {
+    let event = render::event(history, kind, at);
+    Change::Event {
+        process: history.intent.id.clone(),
+        owner: history.intent.spec.owner.clone(),
+        kind,
+        at,
+        payload: serde_json::to_string(&event).unwrap_or_default(),
+    }
+}
+
+/// Every event that a history amounts to; those already in the log are ignored there (S4).
+pub(crate) fn events_of(history: &History) -> Vec<Change> {
+    let mut events = Vec::new();
+    let mut add = |kind, at: Option<Moment>| events.extend(at.map(|at| event_of(history, kind, at)));
+    add(EventKind::Started, history.start.as_ref().map(|start| start.at));
+    // Facts that coincided with the end were never told apart.
+    let end = history.finish.as_ref().map(|finish| finish.at);
+    let apart = history.closed_at.filter(|at| end.is_none_or(|end| *at < end));
+    let exited = history.exit.as_ref().map(|exit| exit.at);
+    add(EventKind::Exited, exited.filter(|_| history.lingered()));
+    add(EventKind::Closed, apart);
+    add(EventKind::Finished, end);
+    add(EventKind::Lost, history.lost.as_ref().map(|(_, at)| *at));
+    events
+}
