@@ -61,11 +61,13 @@ pub(crate) async fn ensure(client: &Client, paths: &Paths) -> Result<(), Failure
     }
 }
 
-/// Whether a new daemon would help.
+/// Whether a new daemon would help, or would at least know why not.
 pub(crate) fn nobody_listens(error: &ClientError) -> bool {
-    use std::io::ErrorKind::{ConnectionRefused, NotFound};
+    use std::io::ErrorKind::{ConnectionRefused, NotADirectory, NotFound};
     match error {
-        ClientError::Unreachable { source, .. } => matches!(source.kind(), NotFound | ConnectionRefused),
+        ClientError::Unreachable { source, .. } => {
+            matches!(source.kind(), NotFound | ConnectionRefused | NotADirectory)
+        }
         ClientError::Api { .. } | ClientError::Protocol(_) => false,
     }
 }
@@ -73,8 +75,10 @@ pub(crate) fn nobody_listens(error: &ClientError) -> bool {
 impl Newborn {
     fn spawn(paths: &Paths) -> Result<Self, Failure> {
         let program = std::env::current_exe().map_err(|error| Failure::trouble(format!("own executable: {error}")))?;
-        let (log, log_start) = open_log(paths)
-            .map_err(|error| Failure::trouble(format!("cannot write {}: {error}", paths.log().display())))?;
+        let (log, log_start) = open_log(paths).map_err(|error| {
+            let home = paths.home.display();
+            Failure::trouble(format!("cannot write to {home}: {error}: set PINFOLD_HOME to a directory of your own"))
+        })?;
         let mut command = Command::new(program);
         command.args(["daemon", "run", "--background"]).current_dir("/");
         if let Some(home) = paths::moved_to(paths) {

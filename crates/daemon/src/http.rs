@@ -117,12 +117,12 @@ async fn list(State(core): Shared, Params(query): Params<ListQuery>) -> Answer<i
     core.list(query).await.map(Json)
 }
 
-async fn show(State(core): Shared, Path(id): Path<String>) -> Answer<impl IntoResponse> {
+async fn show(State(core): Shared, Id(id): Id) -> Answer<impl IntoResponse> {
     let found = core.find(&id).await?;
     core.record(&found).await.map(Json)
 }
 
-async fn output(State(core): Shared, Path(id): Path<String>, Params(query): Params<OutputQuery>) -> Answer<Response> {
+async fn output(State(core): Shared, Id(id): Id, Params(query): Params<OutputQuery>) -> Answer<Response> {
     let found = core.find(&id).await?;
     match query.format.as_deref() {
         Some("raw") => Ok(raw_response(core.raw_output(&found, &query).await?)),
@@ -158,11 +158,7 @@ fn raw_response(RawPage { piece, state }: RawPage) -> Response {
     response
 }
 
-async fn wait(
-    State(core): Shared,
-    Path(id): Path<String>,
-    Params(query): Params<WaitQuery>,
-) -> Answer<impl IntoResponse> {
+async fn wait(State(core): Shared, Id(id): Id, Params(query): Params<WaitQuery>) -> Answer<impl IntoResponse> {
     let found = core.find(&id).await?;
     core.wait(found, query).await.map(Json)
 }
@@ -173,28 +169,24 @@ async fn wait_many(State(core): Shared, Input(request): Input<WaitManyRequest>) 
 
 async fn stop(
     State(core): Shared,
-    Path(id): Path<String>,
+    Id(id): Id,
     MaybeInput(request): MaybeInput<StopRequest>,
 ) -> Answer<impl IntoResponse> {
     let found = core.find(&id).await?;
     core.stop(found, request).await.map(Json)
 }
 
-async fn signal(
-    State(core): Shared,
-    Path(id): Path<String>,
-    Input(request): Input<SignalRequest>,
-) -> Answer<impl IntoResponse> {
+async fn signal(State(core): Shared, Id(id): Id, Input(request): Input<SignalRequest>) -> Answer<impl IntoResponse> {
     let found = core.find(&id).await?;
     core.signal(found, request).await.map(Json)
 }
 
-async fn pause(State(core): Shared, Path(id): Path<String>) -> Answer<impl IntoResponse> {
+async fn pause(State(core): Shared, Id(id): Id) -> Answer<impl IntoResponse> {
     let found = core.find(&id).await?;
     core.pause(found).await.map(Json)
 }
 
-async fn resume(State(core): Shared, Path(id): Path<String>) -> Answer<impl IntoResponse> {
+async fn resume(State(core): Shared, Id(id): Id) -> Answer<impl IntoResponse> {
     let found = core.find(&id).await?;
     core.resume(found).await.map(Json)
 }
@@ -263,6 +255,9 @@ struct Input<T>(T);
 /// A JSON body that may be left out.
 struct MaybeInput<T>(T);
 
+/// The word for a process in the path: an id, the beginning of one, or a name.
+struct Id(String);
+
 /// A query string, with errors that say what is wrong with it.
 struct Params<T>(T);
 
@@ -276,10 +271,16 @@ async fn body(request: Request, core: &Core) -> Result<axum::body::Bytes, Refusa
 }
 
 fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Refusal> {
-    serde_json::from_slice(bytes).map_err(|error| {
+    let refuse = |error: &dyn std::fmt::Display| {
         let message = format!("the body is not what this route takes: {error}: see /openapi.json");
         Refusal::new(ErrorCode::InvalidJson, message)
-    })
+    };
+    // Without this an array would be taken for an object whose fields come in their order.
+    let first = bytes.iter().find(|byte| !byte.is_ascii_whitespace());
+    if first.is_some_and(|first| *first != b'{') {
+        return Err(refuse(&"it is no JSON object"));
+    }
+    serde_json::from_slice(bytes).map_err(|error| refuse(&error))
 }
 
 impl<T: DeserializeOwned> FromRequest<Arc<Core>> for Input<T> {
@@ -296,6 +297,17 @@ impl<T: DeserializeOwned + Default> FromRequest<Arc<Core>> for MaybeInput<T> {
     async fn from_request(request: Request, core: &Arc<Core>) -> Result<Self, Refusal> {
         let bytes = body(request, core).await?;
         if bytes.iter().all(u8::is_ascii_whitespace) { Ok(Self(T::default())) } else { parse(&bytes).map(Self) }
+    }
+}
+
+impl FromRequestParts<Arc<Core>> for Id {
+    type Rejection = Refusal;
+
+    async fn from_request_parts(parts: &mut Parts, core: &Arc<Core>) -> Result<Self, Refusal> {
+        match Path::<String>::from_request_parts(parts, core).await {
+            Ok(Path(id)) => Ok(Self(id)),
+            Err(rejection) => Err(Refusal::invalid(format!("the path names no process: {}", rejection.body_text()))),
+        }
     }
 }
 

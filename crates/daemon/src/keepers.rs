@@ -17,7 +17,7 @@ use pinfold_model::link::{FromKeeper, NurserySetup, ToKeeper, VERSION, encode};
 use pinfold_os::cgroup::Cgroup;
 use pinfold_os::socket;
 
-use crate::link::{ANSWER, Incoming, Link};
+use crate::link::{ANSWER, Incoming, Link, NoAnswer};
 use crate::registry::lock;
 use crate::service::Core;
 
@@ -25,6 +25,8 @@ use crate::service::Core;
 const IDLE_MOST: usize = 16;
 /// Idle keepers that stay when nothing happens.
 const IDLE_LEAST: usize = 2;
+/// How often a keeper is asked for before a start is given up.
+const FORK_TRIES: u32 = 5;
 /// How long after the last idle keeper was taken another is forked.
 const REFILL_AFTER: Duration = Duration::from_millis(200);
 
@@ -113,12 +115,17 @@ pub(crate) async fn take(core: &Arc<Core>) -> Result<Arc<Link>, String> {
 }
 
 async fn fork_one(core: &Arc<Core>) -> Result<Arc<Link>, String> {
-    let socket = core.keepers.fork().map_err(|error| format!("cannot fork a keeper: {error}"))?;
-    let (link, incoming) = Link::new(socket).map_err(|error| error.to_string())?;
-    tokio::spawn(serve(Arc::clone(core), Arc::clone(&link), incoming));
-    match link.greeted(ANSWER).await {
-        Ok(_) => Ok(link),
-        Err(error) => Err(format!("a new keeper failed: {error}")),
+    let mut tries = 1;
+    loop {
+        let socket = core.keepers.fork().map_err(|error| format!("cannot fork a keeper: {error}"))?;
+        let (link, incoming) = Link::new(socket).map_err(|error| error.to_string())?;
+        tokio::spawn(serve(Arc::clone(core), Arc::clone(&link), incoming));
+        match link.greeted(ANSWER).await {
+            Ok(_) => return Ok(link),
+            // The nursery was killed before it could fork: the next one will.
+            Err(NoAnswer::Gone) if tries < FORK_TRIES => tries += 1,
+            Err(error) => return Err(format!("a new keeper failed: {error}")),
+        }
     }
 }
 

@@ -138,7 +138,7 @@ impl Writer {
             self.announce.send_if_modified(|known| std::mem::replace(known, seq.max(*known)) != seq);
         }
         self.commits += 1;
-        if self.commits % PRUNE_EVERY == 0
+        if self.commits.is_multiple_of(PRUNE_EVERY)
             && let Err(error) = self.index.prune_events(self.keep_events)
         {
             tracing::warn!(%error, "cannot prune the event log");

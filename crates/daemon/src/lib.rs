@@ -7,7 +7,7 @@
 //!   shown when the index has committed them.
 //! - D4 every wait, list, body and queue has a bound.
 //!
-//! `run` composes it; `service` is the core that all share; `start`, `act`, `wait`, `output`, `list`, `events` and `gc` are what
+//! `run` composes it; `service` is the core that all share; `start`, `act`, `wait`, `output`, `filter`, `list`, `events` and `gc` are what
 //! the routes call; `notes` and `loss` are what keepers tell and how they end; `registry` holds what lives, `ledger` writes the
 //! index, `keepers` has the nursery and the links, `recovery` takes up what an earlier daemon left.
 
@@ -16,6 +16,7 @@ mod clock;
 pub mod config;
 pub mod doctor;
 mod events;
+mod filter;
 mod find;
 mod gc;
 mod http;

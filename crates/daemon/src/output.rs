@@ -4,19 +4,21 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use pinfold_api::types::{Match, OutputPage, OutputQuery, Range};
+use pinfold_api::types::{OutputPage, OutputQuery, Range};
 use pinfold_model::facts::History;
 use pinfold_model::spec::Streams;
-use pinfold_model::units::{parse_duration, parse_size};
+use pinfold_model::units::{Moment, parse_duration, parse_size};
 use pinfold_model::view::{
-    Line, Options, SearchOptions, Searcher, Source, View, parse_pattern, render, strip_ansi, tokens_to_bytes,
+    LEAST_BUDGET, Options, SearchOptions, Searcher, Source, View, parse_pattern, render, tokens_to_bytes,
 };
-use pinfold_store::marks::Stream;
+use pinfold_store::marks::{Run, Stream};
 use pinfold_store::reader::{OutputReader, Piece};
 
 use crate::clock::{now, rfc3339};
+use crate::filter::{Scope, filter};
 use crate::find::Found;
 use crate::refusal::Refusal;
+use crate::registry::State;
 use crate::render::{api_outcome, api_status, reader};
 use crate::service::{Core, blocking};
 use crate::wait::{limit, until_closed, until_exit, until_output};
@@ -74,15 +76,26 @@ struct Shown {
 #[derive(Debug)]
 pub(crate) struct RawPage {
     pub(crate) piece: Piece,
-    pub(crate) state: crate::registry::State,
+    pub(crate) state: State,
 }
 
 impl Core {
     /// Output as text.
     pub(crate) async fn output(self: &Arc<Self>, found: &Found, query: &OutputQuery) -> Result<OutputPage, Refusal> {
         check(query, found)?;
+        let wait = limit(Some(query.wait.as_deref().unwrap_or("0")))?;
+        let deadline = tokio::time::Instant::now() + wait;
         self.wait_for_output(found, query).await?;
-        self.read_page(found, query).await
+        loop {
+            let page = self.read_page(found, query).await?;
+            let left = deadline.saturating_duration_since(tokio::time::Instant::now());
+            let news = page.next_cursor > query.cursor.unwrap_or(0) || query.until.is_some() || page.closed;
+            match found {
+                // The beginning of a character or of a line that may yet match is no news: its rest may be.
+                Found::Here(entry) if !news && !left.is_zero() => until_output(entry, page.end, left).await,
+                _ => return Ok(page),
+            };
+        }
     }
 
     /// Output as bytes.
@@ -95,7 +108,7 @@ impl Core {
             _ => RAW,
         };
         let piece = blocking(move || {
-            let reader = reader(&state.history, &directory);
+            let reader = reader(&state, &directory);
             let cursor = start(&reader, &wanted.start)?;
             read_piece(&reader, wanted.stream, cursor, most).map(|piece| RawPage { piece, state })
         });
@@ -126,11 +139,12 @@ impl Core {
         let wanted = check(query, found)?;
         let state = found.snapshot();
         // Whether more may come is asked before the read: what is called closed is complete.
-        let (history, directory) = (state.history, self.home.process(found.id()));
-        if history.finish.as_ref().is_some_and(|finish| finish.output_bytes == 0) {
-            return Ok(page(&history, Shown::default(), 0));
+        let directory = self.home.process(found.id());
+        if state.history.finish.as_ref().is_some_and(|finish| finish.output_bytes == 0) {
+            let matches = wanted.grep.map(|_| vec![]);
+            return Ok(OutputPage { matches, ..page(&state.history, Shown::default(), 0) });
         }
-        blocking(move || read(&history, directory, wanted)).await?.map_err(Refusal::internal)
+        blocking(move || read(&state, directory, wanted)).await?.map_err(Refusal::internal)
     }
 }
 
@@ -219,46 +233,88 @@ fn read_piece(reader: &OutputReader, stream: Option<Stream>, cursor: u64, most: 
     }
 }
 
-fn read(history: &History, directory: PathBuf, wanted: Wanted) -> std::io::Result<OutputPage> {
-    let reader = reader(history, &directory);
+fn read(state: &State, directory: PathBuf, wanted: Wanted) -> std::io::Result<OutputPage> {
+    let history = &state.history;
+    let reader = reader(state, &directory);
     let cursor = start(&reader, &wanted.start)?;
     let closed = is_closed(history);
-    if let Some(searcher) = wanted.grep {
-        return grep(history, &reader, cursor, searcher, wanted.options.budget);
+    if wanted.grep.is_some() {
+        return grep(history, &reader, cursor, wanted);
     }
     let shown = match wanted.most {
-        Most::Bytes(most) => {
-            let piece = read_piece(&reader, wanted.stream, cursor, most)?;
-            contiguous(&piece, wanted.stream, closed, &wanted.options)
+        Most::Budget(budget) if wanted.stream.is_none() && !wanted.times => {
+            budgeted(&reader, cursor, budget, closed, &wanted.options)?
         }
         // One stream, or lines with times: within the budget from the cursor on, without a hole.
-        Most::Budget(budget) if wanted.stream.is_some() || wanted.times => {
-            let piece = read_piece(&reader, wanted.stream, cursor, budget)?;
-            let options = Options { budget: usize::MAX, ..wanted.options };
-            contiguous(&piece, wanted.stream, closed, &options)
+        Most::Budget(_) | Most::Bytes(_) => {
+            let begun = history.start.as_ref().map_or(history.intent.at, |start| start.at);
+            straight(&reader, cursor, &wanted, (closed, begun))?
         }
-        Most::Budget(budget) => budgeted(&reader, cursor, budget, closed, &wanted.options)?,
     };
-    let end = reader.extent()?.end;
-    let mut page = page(history, shown, end);
-    if wanted.times {
-        page.text = with_times(&reader, history, &page)?;
-    }
-    Ok(page)
+    Ok(page(history, shown, reader.extent()?.end))
 }
 
-/// Bytes as they lie, from the cursor on.
-fn contiguous(piece: &Piece, stream: Option<Stream>, closed: bool, options: &Options) -> Shown {
-    let last = piece.next >= piece.end;
-    // Of one stream the bytes are not contiguous, and so are not held back at their end.
-    let end = if stream.is_none() { piece.next } else { piece.at + piece.bytes.len() as u64 };
-    let more_may_come = stream.is_none() && !(closed && last);
-    let source = Source { start: piece.at, head: &piece.bytes, tail: &[], end, more_may_come };
-    let mut view = render(&source, options);
-    if stream.is_some() {
-        view.next = piece.next;
+/// Bytes as they lie, from the cursor on; more than asked for only if one character or sequence does not fit.
+fn straight(
+    reader: &OutputReader,
+    cursor: u64,
+    wanted: &Wanted,
+    (closed, begun): (bool, Moment),
+) -> std::io::Result<Shown> {
+    let (mut most, room) = match wanted.most {
+        Most::Bytes(most) => (most, usize::MAX),
+        Most::Budget(budget) => (budget.max(LEAST_BUDGET), budget.max(LEAST_BUDGET)),
+    };
+    let mut grown = false;
+    loop {
+        let (mut piece, mut runs) = match wanted.stream.is_some() || wanted.times {
+            true => reader.read_runs(cursor, most)?,
+            false => (reader.read(cursor, most)?, vec![]),
+        };
+        // Short of what was asked for it ends at a gap: nothing completes what is unfinished there.
+        let last = piece.next >= piece.end;
+        let complete = if last { closed } else { piece.next - piece.at < most as u64 };
+        if let Some(stream) = wanted.stream {
+            runs.retain(|run| run.stream == stream);
+            piece.bytes = piece.bytes_of(&runs);
+        }
+        let shown = contiguous(&piece, &runs, complete, wanted, begun);
+        if shown.view.next == piece.at && !last && most < RAW {
+            (most, grown) = (most * 2, true);
+        } else if shown.view.text.len() > room && !grown {
+            most /= 2;
+        } else {
+            return Ok(shown);
+        }
+    }
+}
+
+/// A piece as text. The runs, where there are any, are those of its bytes.
+fn contiguous(piece: &Piece, runs: &[Run], complete: bool, wanted: &Wanted, begun: Moment) -> Shown {
+    let end = piece.at + piece.bytes.len() as u64;
+    let source = Source { start: piece.at, head: &piece.bytes, tail: &[], end, more_may_come: !complete };
+    let options = Options { budget: usize::MAX, ..wanted.options };
+    let mut view = render(&source, &options);
+    let taken = (view.next - piece.at) as usize;
+    if wanted.times {
+        view.text = with_times(&piece.bytes[..taken], runs, &options, begun);
+    }
+    if wanted.stream.is_some() {
+        view.next = cursor_of(taken as u64, runs).unwrap_or(piece.next);
     }
     Shown { view, start: piece.at, gap: piece.gap.as_ref().map(range) }
+}
+
+/// The cursor of the byte at this place among those of the runs.
+fn cursor_of(mut place: u64, runs: &[Run]) -> Option<u64> {
+    for run in runs {
+        let length = run.range.end - run.range.start;
+        if place < length {
+            return Some(run.range.start + place);
+        }
+        place -= length;
+    }
+    None
 }
 
 /// The whole range from the cursor on, its middle left out where it does not fit.
@@ -290,67 +346,37 @@ fn budgeted(
     Ok(Shown { view: render(&source, options), start: head.at, gap: head.gap.as_ref().map(range) })
 }
 
-fn grep(
-    history: &History,
-    reader: &OutputReader,
-    cursor: u64,
-    mut searcher: Searcher,
-    budget: usize,
-) -> std::io::Result<OutputPage> {
-    let (mut lines, mut text, mut gap, mut at) = (Vec::new(), String::new(), None, cursor);
-    let mut full = None;
-    loop {
-        let piece = reader.read(at, 256 * 1024)?;
-        let mut give = |line: Line<'_>| {
-            let (found, context) = match line {
-                Line::Matched(found) => (found, false),
-                Line::Context(found) => (found, true),
-            };
-            let shown = String::from_utf8_lossy(&strip_ansi(found.line)).into_owned();
-            if text.len() + shown.len() >= budget || full.is_some() {
-                full = full.or(Some(found.line_start));
-                return;
-            }
-            text.push_str(&shown);
-            text.push('\n');
-            lines.push(Match { cursor: found.line_start, text: shown, context });
-        };
-        gap = gap.or(piece.gap.as_ref().map(range));
-        if piece.bytes.is_empty() {
-            searcher.flush(&mut give);
-            at = piece.next;
-            break;
-        }
-        searcher.feed(piece.at, &piece.bytes, &mut give);
-        at = piece.next;
-        if full.is_some() || searcher.more().is_some() {
-            break;
-        }
-    }
-    let next = full.or(searcher.more()).unwrap_or(at);
-    let shown = text.len() as u64;
-    let view = View { text, original_bytes: next - cursor, shown_bytes: shown, next, ..View::default() };
-    let mut page = page(history, Shown { view, start: cursor, gap }, reader.extent()?.end);
-    page.hint = full.or(searcher.more()).map(|_| "more lines match: read on from next_cursor".to_owned());
-    page.matches = Some(lines);
-    Ok(page)
+fn grep(history: &History, reader: &OutputReader, cursor: u64, wanted: Wanted) -> std::io::Result<OutputPage> {
+    let Wanted { grep: Some(searcher), stream, most: Most::Bytes(budget) | Most::Budget(budget), .. } = wanted else {
+        return Ok(page(history, Shown::default(), 0));
+    };
+    let scope = Scope { cursor, stream, budget: budget.max(LEAST_BUDGET), closed: is_closed(history) };
+    let found = filter(reader, scope, searcher)?;
+    let (shown_bytes, next) = (found.text.len() as u64, found.next);
+    let view = View { text: found.text, original_bytes: next - cursor, shown_bytes, next, ..View::default() };
+    let page = page(history, Shown { view, start: cursor, gap: found.gap }, reader.extent()?.end);
+    Ok(OutputPage { hint: found.hint, matches: Some(found.lines), ..page })
 }
 
 /// Each line behind the time at which its first byte arrived.
-fn with_times(reader: &OutputReader, history: &History, page: &OutputPage) -> std::io::Result<String> {
-    let runs = reader.runs(page.cursor..page.next_cursor)?;
-    let begun = history.start.as_ref().map_or(history.intent.at, |start| start.at);
-    let mut text = String::with_capacity(page.text.len() * 2);
-    let mut at = page.cursor;
-    for line in page.text.split_inclusive('\n') {
-        let run = runs.iter().find(|run| run.range.contains(&at));
-        let time = run.and_then(|run| run.at).unwrap_or(begun);
+fn with_times(bytes: &[u8], runs: &[Run], options: &Options, begun: Moment) -> String {
+    let mut text = String::with_capacity(bytes.len() * 2);
+    let mut runs = runs.iter().map(|run| (run.range.end - run.range.start, run.at)).peekable();
+    // Bytes of the current run before the line.
+    let mut before = 0;
+    for line in bytes.split_inclusive(|byte| *byte == b'\n') {
+        while let Some((length, _)) = runs.next_if(|(length, _)| *length <= before) {
+            before -= length;
+        }
+        let time = runs.peek().and_then(|(_, at)| *at).unwrap_or(begun);
+        let end = line.len() as u64;
+        let source = Source { start: 0, head: line, tail: &[], end, more_may_come: false };
         text.push_str(&rfc3339(time));
         text.push(' ');
-        text.push_str(line);
-        at += line.len() as u64;
+        text.push_str(&render(&source, options).text);
+        before += end;
     }
-    Ok(text)
+    text
 }
 
 fn is_closed(history: &History) -> bool {

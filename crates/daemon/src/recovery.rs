@@ -10,7 +10,7 @@ use std::time::Duration;
 use pinfold_api::types::Unreadable;
 use pinfold_model::facts::History;
 use pinfold_model::id::ProcessId;
-use pinfold_model::link::ToKeeper;
+use pinfold_model::link::{KeeperIdentity, ToKeeper};
 use pinfold_os::{proc, socket};
 use pinfold_store::index::Change;
 use pinfold_store::record::{RecordError, read_record};
@@ -25,6 +25,9 @@ use crate::service::{Core, blocking};
 
 /// How long all keepers together may take to say hello. Those that are silent stay connected, and say it later.
 const HELLO: Duration = Duration::from_secs(2);
+
+/// How often a keeper that cannot be reached is looked at.
+const FROM_AFAR: Duration = Duration::from_millis(200);
 
 /// A directory, as recovery finds it.
 enum Directory {
@@ -135,17 +138,39 @@ async fn take_up_known(core: &Arc<Core>, links: &HashMap<u32, Arc<Link>>, histor
     let entry = Entry::new(history.clone());
     core.registry.insert(&entry);
     let keeper = &history.intent.keeper;
-    let alive = proc::start_time(keeper.pid).ok() == Some(keeper.start_time);
-    // Connected, but it has not said hello: stopped, perhaps. It stays bound to its process. One that said hello
-    // has told what it keeps, and it is not this.
-    let silent = links.get(&keeper.pid).filter(|link| alive && link.is_silent());
-    if let Some(link) = silent {
-        link.keep(&entry);
-        let note = format!("its keeper (pid {}) does not answer", keeper.pid);
+    let note = |what: &str| {
+        let note = format!("its keeper (pid {}) {what}", keeper.pid);
         entry.state.send_modify(|state| state.note = Some(note));
+    };
+    match links.get(&keeper.pid) {
+        // Connected, but it has not said hello: stopped, perhaps. It stays bound to its process.
+        Some(link) if link.is_silent() && lives(keeper) => {
+            link.keep(&entry);
+            note("does not answer");
+        }
+        // Its socket is gone, say; its process is none the worse for it.
+        None if lives(keeper) => {
+            note("cannot be reached");
+            tokio::spawn(watch_from_afar(Arc::clone(core), Arc::clone(&entry)));
+        }
+        // It is dead, or has told what it keeps, and it is not this.
+        _ => {
+            core.ledger.apply(events_of(&history)).await;
+            return core.keeper_went(entry).await;
+        }
     }
     core.ledger.apply(events_of(&history)).await;
-    if silent.is_none() {
-        core.keeper_went(entry).await;
+}
+
+fn lives(keeper: &KeeperIdentity) -> bool {
+    proc::stat(keeper.pid).is_ok_and(|stat| stat.start_time == keeper.start_time && stat.is_living())
+}
+
+/// Waits for the end of a keeper that cannot be asked, and takes up what its record says then.
+async fn watch_from_afar(core: Arc<Core>, entry: Arc<Entry>) {
+    let keeper = entry.snapshot().history.intent.keeper;
+    while lives(&keeper) {
+        tokio::time::sleep(FROM_AFAR).await;
     }
+    core.keeper_went(entry).await;
 }

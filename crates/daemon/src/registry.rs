@@ -123,8 +123,9 @@ impl Registry {
             inner.recent.push_back(entry.id.clone());
         }
         while inner.recent.len() > RECENT_MOST {
-            let oldest = inner.recent.pop_front();
-            oldest.map(|id| inner.forget(&id));
+            if let Some(oldest) = inner.recent.pop_front() {
+                inner.forget(&oldest);
+            }
         }
     }
 

@@ -61,8 +61,14 @@ pub(crate) fn record(state: &State, directory: &Path, look: Look) -> Record {
         output: summary(state, directory, look),
         usage: usage(history, &members),
         tree: members,
-        note: state.note.clone(),
+        note: state.note.clone().or_else(|| lost_output(history)),
     }
+}
+
+/// What a full disk cost, if it did.
+fn lost_output(history: &History) -> Option<String> {
+    let lost = history.finish.as_ref().map(|finish| finish.output_lost).filter(|lost| *lost > 0)?;
+    Some(format!("{lost} bytes of its output are lost: the disk of the state directory refused them (is it full?)"))
 }
 
 /// The living processes of a tree: everything below its keeper, which is checked to be that keeper still.
@@ -99,8 +105,9 @@ fn usage(history: &History, members: &[TreeMember]) -> ApiUsage {
 }
 
 /// The reader of a process's output, told of bytes that no file has.
-pub(crate) fn reader(history: &History, directory: &Path) -> OutputReader {
-    OutputReader::open(directory).with_known_end(history.finish.as_ref().map(|finish| finish.output_bytes))
+pub(crate) fn reader(state: &State, directory: &Path) -> OutputReader {
+    let told = state.history.finish.as_ref().map_or(0, |finish| finish.output_bytes);
+    OutputReader::open(directory).with_known_end(Some(told.max(state.output_bytes)))
 }
 
 fn summary(state: &State, directory: &Path, look: Look) -> OutputSummary {
@@ -116,7 +123,7 @@ fn summary(state: &State, directory: &Path, look: Look) -> OutputSummary {
         // So little that nothing can have been dropped: no need to look.
         return OutputSummary { bytes: finish.output_bytes, retained_from: 0, dropped: 0, closed };
     }
-    match reader(history, directory).extent() {
+    match reader(state, directory).extent() {
         Ok(extent) => OutputSummary {
             bytes: extent.end,
             retained_from: if extent.dropped == 0 { 0 } else { extent.retained.get(1).map_or(0, |range| range.start) },

@@ -192,8 +192,8 @@ impl Core {
 
     /// How much output there is now.
     async fn output_end(self: &Arc<Self>, entry: &Arc<Entry>) -> Result<u64, Refusal> {
-        let (history, directory) = (entry.snapshot().history, self.home.process(&entry.id));
-        let extent = blocking(move || render::reader(&history, &directory).extent()).await?;
+        let (state, directory) = (entry.snapshot(), self.home.process(&entry.id));
+        let extent = blocking(move || render::reader(&state, &directory).extent()).await?;
         Ok(extent.map_or(0, |extent| extent.end))
     }
 
@@ -209,9 +209,9 @@ impl Core {
         loop {
             // Whether this is all there will be is asked before the read, so that nothing is missed after it.
             let closed = has_closed(&entry.state.borrow());
-            let (history, directory) = (entry.snapshot().history, self.home.process(&entry.id));
+            let (state, directory) = (entry.snapshot(), self.home.process(&entry.id));
             let (hit, back) = blocking(move || {
-                let hit = search.run(&render::reader(&history, &directory), closed);
+                let hit = search.run(&render::reader(&state, &directory), closed);
                 (hit, search)
             })
             .await?;
@@ -241,11 +241,12 @@ impl Core {
             let over = is_over(&entry.state.borrow());
             let history = entry.snapshot().history;
             let listening = blocking(move || listening(&history, port)).await?;
+            // Whatever listens below the keeper of a process that is over is another's: keepers go on.
+            if over || is_over(&entry.state.borrow()) {
+                return Ok(End::because(WaitReason::EndedBefore));
+            }
             if let Some(port) = listening {
                 return Ok(End { reason: Some(WaitReason::Port), port: Some(port), ..End::default() });
-            }
-            if over {
-                return Ok(End::because(WaitReason::EndedBefore));
             }
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
@@ -329,7 +330,8 @@ struct Search {
 }
 
 impl Search {
-    /// The first line that matches in what has come since; at the end the unfinished line counts too.
+    /// The first line that matches in what has come since; at the end the unfinished line counts too. Looks no
+    /// further than the output went when it began: a writer without end does not keep it.
     fn run(
         &mut self,
         reader: &pinfold_store::reader::OutputReader,
@@ -338,30 +340,30 @@ impl Search {
         let Self { searcher, cursor, pattern, exclude } = self;
         let options = SearchOptions { before: 0, after: 0, most: usize::MAX };
         let searcher = searcher.get_or_insert_with(|| Searcher::new(pattern.clone(), options));
-        let mut hit = None;
-        let mut give = |line: Line<'_>| {
+        let (mut hit, mut end) = (None, None);
+        let give = |line: Line<'_>, hit: &mut Option<_>| {
             if let (Line::Matched(found), None) = (&line, &hit)
                 && !exclude.as_ref().is_some_and(|exclude| exclude.is_match(&strip_ansi(found.line)))
             {
                 let text = String::from_utf8_lossy(&strip_ansi(found.line)).into_owned();
-                hit = Some((found.line_start, text));
+                *hit = Some((found.line_start, text));
             }
         };
-        loop {
+        while hit.is_none() {
             let piece = reader.read(*cursor, SEARCH)?;
-            if piece.bytes.is_empty() {
-                *cursor = piece.next;
+            let end = *end.get_or_insert(piece.end);
+            searcher.feed(piece.at, &piece.bytes, &mut |line| give(line, &mut hit));
+            *cursor = piece.next;
+            if piece.bytes.is_empty() || piece.next >= end {
                 break;
             }
-            searcher.feed(piece.at, &piece.bytes, &mut give);
-            *cursor = piece.next;
         }
         if closed {
-            searcher.flush(&mut give);
+            searcher.flush(&mut |line| give(line, &mut hit));
         }
         // A prompt has no line end: a match in the unfinished line counts as it stands, unless one came before.
         if let Some(found) = searcher.peek() {
-            give(Line::Matched(found));
+            give(Line::Matched(found), &mut hit);
         }
         Ok(hit)
     }

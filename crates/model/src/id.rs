@@ -45,7 +45,7 @@ impl ProcessId {
 
     /// Takes a whole id from outside.
     pub fn parse(text: &str) -> Result<Self, BadId> {
-        let fits = (SHORTEST..=LONGEST).contains(&(text.len() as u32)) && text.len() % 2 == 0;
+        let fits = (SHORTEST..=LONGEST).contains(&(text.len() as u32)) && text.len().is_multiple_of(2);
         if fits && is_prefix(text) { Ok(Self(text.to_owned())) } else { Err(BadId(text.chars().take(40).collect())) }
     }
 

@@ -43,9 +43,16 @@ pub fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
     Ok(rustix::net::socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?)
 }
 
-/// The user at the other end.
+/// The user at the other end, whatever pid namespace it is in.
+///
+/// Not by rustix, which has no value for the pid 0 that stands for a peer outside our namespace.
 pub fn peer_uid(socket: BorrowedFd<'_>) -> io::Result<u32> {
-    Ok(rustix::net::sockopt::socket_peercred(socket)?.uid.as_raw())
+    let mut peer = libc::ucred { pid: 0, uid: u32::MAX, gid: u32::MAX };
+    let mut length = size_of::<libc::ucred>() as libc::socklen_t;
+    let (fd, place) = (socket.as_raw_fd(), (&raw mut peer).cast());
+    // SAFETY: the kernel writes at most `length` bytes to `peer`, and both outlive the call.
+    let answer = unsafe { libc::getsockopt(fd, libc::SOL_SOCKET, libc::SO_PEERCRED, place, &mut length) };
+    if answer == 0 { Ok(peer.uid) } else { Err(io::Error::last_os_error()) }
 }
 
 /// Our own user.

@@ -76,7 +76,7 @@ fn observing_leaves_the_child_to_be_reaped() {
 #[test]
 fn a_failed_start_names_its_step_and_leaves_no_child() {
     let failed = |cwd, programs: &[&str]| {
-        let failure = run("true", cwd, programs).err().expect("refused");
+        let failure = run("true", cwd, programs).expect_err("refused");
         (failure.step, failure.error.raw_os_error())
     };
     assert_eq!(failed(c"/does/not/exist", &["/bin/sh"]), (Step::Cwd, Some(libc::ENOENT)));

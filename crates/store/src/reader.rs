@@ -54,6 +54,14 @@ pub struct Piece {
     pub end: u64,
 }
 
+impl Piece {
+    /// The bytes of these runs, which lie in it.
+    pub fn bytes_of(&self, runs: &[Run]) -> Vec<u8> {
+        let place = |run: &Run| (run.range.start - self.at) as usize..(run.range.end - self.at) as usize;
+        runs.iter().flat_map(|run| &self.bytes[place(run)]).copied().collect()
+    }
+}
+
 /// A segment as found in the directory.
 #[derive(Clone, Debug)]
 struct Found {
@@ -100,21 +108,24 @@ impl OutputReader {
 
     /// As [`Self::read`], but of the piece only the bytes of one stream; `next` is after the whole piece.
     pub fn read_stream(&self, stream: Stream, cursor: u64, most: usize) -> io::Result<Piece> {
+        let (mut piece, mut runs) = self.read_runs(cursor, most)?;
+        runs.retain(|run| run.stream == stream);
+        piece.bytes = piece.bytes_of(&runs);
+        Ok(piece)
+    }
+
+    /// As [`Self::read`], with the stream and time of every stretch of the piece.
+    pub fn read_runs(&self, cursor: u64, most: usize) -> io::Result<(Piece, Vec<Run>)> {
         let mut piece = self.read(cursor, most)?;
         for _ in 0..TRIES {
             let runs = self.runs(piece.at..piece.next)?;
             let known: u64 = runs.iter().map(|run| run.range.end - run.range.start).sum();
             if known == piece.bytes.len() as u64 {
-                let (at, all) = (piece.at, std::mem::take(&mut piece.bytes));
-                for run in runs.iter().filter(|run| run.stream == stream) {
-                    let place = (run.range.start - at) as usize..(run.range.end - at) as usize;
-                    piece.bytes.extend_from_slice(&all[place]);
-                }
-                return Ok(piece);
+                return Ok((piece, runs));
             }
             piece = self.read(cursor, most)?;
         }
-        Ok(Piece { at: cursor, bytes: vec![], gap: None, next: cursor, end: piece.end })
+        Ok((Piece { at: cursor, bytes: vec![], gap: None, next: cursor, end: piece.end }, vec![]))
     }
 
     /// Stream and time of each stretch of the range, as far as it is retained.

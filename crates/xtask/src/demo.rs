@@ -6,12 +6,14 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, ensure};
 
+use crate::build::{Profile, build};
+
 /// The command whose stray the demo is about.
 const COMMAND: &str = "setsid sleep 300 & echo up";
 
 /// Runs it.
 pub fn run(workspace: &Path) -> Result<()> {
-    let binary = build(workspace)?;
+    let [binary] = build(workspace, Profile::Dev, ["pinfold"])?;
     let home = std::env::temp_dir().join(format!("pinfold-demo-{}", std::process::id()));
     let demo = Demo { binary, home };
     let shown = demo.show();
@@ -65,22 +67,4 @@ impl Demo {
 
 fn quoted(word: &str) -> String {
     if word.contains(' ') { format!("'{word}'") } else { word.to_owned() }
-}
-
-/// Builds the binary and says where it is.
-fn build(workspace: &Path) -> Result<PathBuf> {
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let output = Command::new(cargo)
-        .args(["build", "--package", "pinfold", "--message-format", "json-render-diagnostics"])
-        .current_dir(workspace)
-        .stderr(Stdio::inherit())
-        .output()
-        .context("cargo cannot be executed")?;
-    ensure!(output.status.success(), "cargo build failed");
-    let messages = String::from_utf8_lossy(&output.stdout);
-    let executables = messages.lines().filter_map(|line| {
-        let message: serde_json::Value = serde_json::from_str(line).ok()?;
-        message["executable"].as_str().map(PathBuf::from)
-    });
-    executables.last().context("cargo named no executable")
 }

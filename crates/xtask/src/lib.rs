@@ -4,6 +4,7 @@
 //! Owns no product code, and nothing of the product may use it. A library, so that `cargo test` runs the same checks.
 
 pub mod bench;
+pub mod build;
 pub mod demo;
 pub mod generate;
 pub mod tidy;

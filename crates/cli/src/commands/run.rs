@@ -26,7 +26,8 @@ use crate::session::Session;
                         pinfold run --time-limit 5m cargo test\n\n\
                         Exits with the command's code, 128+N for signal N, 124 when --timeout passed, 127 when there\n\
                         is no such command, 126 when it cannot be executed, 125 when pinfold itself failed.\n\
-                        Ctrl-C is passed on; a second one stops the whole tree.")]
+                        Ctrl-C is passed on; a second one stops the whole tree, and so does TERM or HUP. If this\n\
+                        command is killed, the process lives on: see `pinfold ps`.")]
 pub(crate) struct RunArgs {
     /// Print the id and return at once
     #[arg(short, long)]

@@ -93,7 +93,8 @@ fn with_each_containment(test: impl Fn(&Pinfold)) {
 #[test]
 fn strays_are_listed_and_stop_leaves_none() {
     with_each_containment(|pinfold| {
-        let (record, text) = pinfold.run("(setsid sleep 300 &); setsid -f sleep 300; nohup sleep 300 & echo up; exit 3");
+        let (record, text) =
+            pinfold.run("(setsid sleep 300 &); setsid -f sleep 300; nohup sleep 300 & echo up; exit 3");
         assert_eq!((record.outcome, text.contains("up\n")), (Some(Outcome::Exited { code: 3 }), true));
         let strays = until_some("three strays", || {
             let tree = pinfold.show(&record.id).tree;
@@ -125,6 +126,20 @@ fn a_stop_ends_what_does_not_want_to_end() {
     });
 }
 
+/// A cgroup holds even what cannot be told from others by its environment or its parents.
+#[test]
+fn a_killed_keeper_leaves_nobody_in_its_cgroup() {
+    let pinfold = Pinfold::start(PINFOLD);
+    if pinfold.health().containment != "cgroup" {
+        return println!("skipped: no cgroup can be made here");
+    }
+    let (record, _) = pinfold.run("env -i setsid -f /bin/sleep 300; exit 0");
+    let stray = pinfold.until_tree(&record.id, 1)[0];
+    Pidfd::open(pinfold.keeper_pid(&record.id)).expect("a keeper").kill();
+    assert_eq!(pinfold.wait_finished(&record.id).status, Status::Lost);
+    assert!(!alive(stray));
+}
+
 /// Who has this in its environment.
 fn carriers_of(mark: &str) -> Vec<u32> {
     let pids = std::fs::read_dir("/proc").expect("/proc").flatten();
@@ -139,7 +154,8 @@ fn carriers_of(mark: &str) -> Vec<u32> {
 #[test]
 fn a_paused_tree_stands_still_until_it_is_resumed() {
     with_each_containment(|pinfold| {
-        let job = pinfold.sh("setsid sh -c 'while :; do echo stray; sleep 0.01; done' & while :; do echo leader; sleep 0.01; done");
+        let job = pinfold
+            .sh("setsid sh -c 'while :; do echo stray; sleep 0.01; done' & while :; do echo leader; sleep 0.01; done");
         until("both write", || ["stray", "leader"].iter().all(|word| pinfold.text(&job.id).contains(word)));
         let paused = pinfold.block(pinfold.client().pause(&job.id)).expect("a pause");
         assert!(paused.reached >= 2 && paused.refused.is_empty() && paused.record.paused, "{paused:?}");
@@ -159,7 +175,10 @@ fn a_paused_tree_stands_still_until_it_is_resumed() {
         pinfold.crash_and_restart();
         assert!(pinfold.show(&job.id).paused, "a new daemon knows");
         let stopped = pinfold.stop(&job.id);
-        assert!(stopped.survivors.is_empty() && stopped.record.status == Status::Finished, "a paused tree can be stopped");
+        assert!(
+            stopped.survivors.is_empty() && stopped.record.status == Status::Finished,
+            "a paused tree can be stopped"
+        );
     });
 }
 

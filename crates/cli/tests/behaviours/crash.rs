@@ -96,6 +96,11 @@ fn daemon_graceful_equals_crash() {
         assert_eq!(stop.code, Some(0), "{}", stop.stderr);
         assert!(stop.stdout.contains("1 process lives on"), "{}", stop.stdout);
     });
+    end_without_daemon(|pinfold| {
+        let daemon = pinfold.daemon_pid();
+        Pidfd::open(daemon).expect("it lives").signal(15);
+        until("it ends when asked to", || !alive(daemon));
+    });
 }
 
 #[test]
@@ -136,6 +141,10 @@ fn flags_survive_crash() {
 #[test]
 fn client_death_policy() {
     let pinfold = Pinfold::start(PINFOLD);
+    let help = pinfold.cli(&["run", "--help"]).stdout;
+    for part in ["Ctrl-C is passed on", "so does TERM or HUP", "the process lives on"] {
+        assert!(help.contains(part), "{help}");
+    }
     for (signal, code) in [(15, 143), (1, 143), (2, 9)] {
         let mut client =
             Running::start(&pinfold, &["run", "trap 'exit 9' INT; echo $PINFOLD_ID; setsid sleep 300 & sleep 300; :"]);
@@ -192,6 +201,19 @@ fn keeper_kill9() {
         assert_eq!(pinfold.text(&id), "up\n");
         assert!(pinfold.stop(&id).already_over);
     }
+}
+
+/// An end that was seen stands, even if the keeper dies after it.
+#[test]
+fn a_known_exit_survives_its_keeper() {
+    let pinfold = Pinfold::start(PINFOLD);
+    let (record, _) = pinfold.run("setsid sleep 300 & exit 3");
+    let stray = pinfold.until_tree(&record.id, 1)[0];
+    Pidfd::open(pinfold.keeper_pid(&record.id)).expect("the keeper lives").kill();
+    let record = pinfold.wait_finished(&record.id);
+    assert_eq!((record.status, record.outcome), (Status::Lost, Some(Outcome::Exited { code: 3 })));
+    assert!(!alive(stray));
+    assert_eq!(events_of(&pinfold, &record.id), [EventKind::Started, EventKind::Exited, EventKind::Lost]);
 }
 
 #[test]

@@ -142,7 +142,8 @@ fn env_merge_and_unset() {
     let asked = StartRequest {
         argv: Some(vec!["/usr/bin/env".into()]),
         owner: Some("chat-7".into()),
-        env: [("OVER".into(), Some("asked".into())), ("GONE".into(), None), ("EMPTY".into(), Some(String::new()))].into(),
+        env: [("OVER".into(), Some("asked".into())), ("GONE".into(), None), ("EMPTY".into(), Some(String::new()))]
+            .into(),
         ..StartRequest::default()
     };
     let environment = |request: &StartRequest| {
@@ -173,7 +174,9 @@ fn usage_whole_tree() {
     let gate = pinfold.home().join("gate");
     let wait = format!("while [ ! -e {} ]; do sleep 0.01; done", gate.display());
     // The leader itself does next to nothing: what is counted is its children's, even of another session.
-    let id = pinfold.sh(&format!("({burn}) & setsid sh -c '{burn}; {wait}' & dd if=/dev/zero of=/dev/null bs=60M count=1 & exit 0")).id;
+    let id = pinfold
+        .sh(&format!("({burn}) & setsid sh -c '{burn}; {wait}' & dd if=/dev/zero of=/dev/null bs=60M count=1 & exit 0"))
+        .id;
     until("a stray has burnt some time", || pinfold.show(&id).usage.cpu_ms >= 50);
     let live = pinfold.show(&id);
     assert_eq!((live.status, live.usage.processes as usize), (Status::Lingering, live.tree.len()));

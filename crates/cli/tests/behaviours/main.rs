@@ -3,6 +3,8 @@
 mod ampersand;
 mod bad_input;
 mod background;
+mod calls;
+mod cli;
 mod clients;
 mod containment;
 mod crash;
@@ -11,6 +13,7 @@ mod isolation;
 mod output;
 mod records;
 mod signals;
+mod wire;
 
 /// The binary under test.
 const PINFOLD: &str = env!("CARGO_BIN_EXE_pinfold");

@@ -8,6 +8,8 @@ pub(crate) mod gate;
 mod streams;
 mod views;
 
+use std::time::Duration;
+
 use pinfold_api::client::RawOutput;
 use pinfold_api::types::{OutputPage, OutputQuery, Range, Record, StartRequest};
 use pinfold_testkit::Pinfold;
@@ -45,6 +47,12 @@ fn read_next(pinfold: &Pinfold, id: &str, cursor: u64) -> OutputPage {
     pinfold.output(id, &OutputQuery { cursor: Some(cursor), wait, ..OutputQuery::default() })
 }
 
+/// The answer to a request that must come although the output has no end.
+pub(crate) fn answer_of<T>(pinfold: &Pinfold, request: impl Future<Output = T>) -> T {
+    let answer = pinfold.block(async { tokio::time::timeout(Duration::from_secs(60), request).await });
+    answer.expect("no answer within a minute")
+}
+
 /// Checks a page against all that was printed: it shows its range byte for byte, but for a hole that it names
 /// and counts, and its accounts add up.
 #[track_caller]
@@ -61,8 +69,10 @@ fn assert_shows(page: &OutputPage, all: &str) {
     let accounts = (page.cursor, page.next_cursor, page.omitted, page.original_bytes, page.shown_bytes);
     assert!(page.text == expected, "{accounts:?} does not show that range: {:.300}", page.text);
     assert_eq!(page.omitted_bytes, hole);
-    assert_eq!(page.original_bytes, page.next_cursor - page.cursor);
-    assert_eq!(page.original_bytes, page.shown_bytes + page.omitted_bytes + page.collapsed_bytes);
+    let counted = page.shown_bytes + page.omitted_bytes + page.collapsed_bytes;
+    assert_eq!(page.next_cursor - page.cursor, counted);
+    let held_back = page.original_bytes - counted;
+    assert!(held_back < 4, "{held_back} bytes are in no account and are no unfinished character");
 }
 
 /// Bytes of endless lines of eight, as `yes 0123456` prints them, from this cursor on.

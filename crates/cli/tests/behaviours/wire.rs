@@ -36,9 +36,12 @@ pub(crate) fn connect(pinfold: &Pinfold) -> UnixStream {
 /// Sends these bytes and nothing more, and reads until the daemon closes.
 pub(crate) fn send_raw(pinfold: &Pinfold, bytes: &[u8]) -> Vec<u8> {
     let mut stream = connect(pinfold);
-    // The daemon may hang up in the middle, and then has said what it had to say.
     let _ = stream.write_all(bytes);
     let _ = stream.shutdown(Shutdown::Write);
+    read_all(stream)
+}
+
+fn read_all(mut stream: UnixStream) -> Vec<u8> {
     let mut answer = Vec::new();
     let _ = stream.read_to_end(&mut answer);
     answer
@@ -47,8 +50,12 @@ pub(crate) fn send_raw(pinfold: &Pinfold, bytes: &[u8]) -> Vec<u8> {
 /// Sends a request with a body, whatever that is.
 pub(crate) fn send(pinfold: &Pinfold, method: &str, target: &str, body: &[u8]) -> Answer {
     let length = body.len();
-    let head = format!("{method} {target} HTTP/1.1\r\nHost: p\r\nConnection: close\r\nContent-Length: {length}\r\n\r\n");
-    parse(&send_raw(pinfold, &[head.as_bytes(), body].concat()))
+    let head =
+        format!("{method} {target} HTTP/1.1\r\nHost: p\r\nConnection: close\r\nContent-Length: {length}\r\n\r\n");
+    let mut stream = connect(pinfold);
+    // The daemon may answer and hang up before it has read all of it.
+    let _ = stream.write_all(&[head.as_bytes(), body].concat());
+    parse(&read_all(stream))
 }
 
 /// Takes an answer apart.

@@ -92,6 +92,8 @@ pub struct Searcher {
     /// The line whose end has not come, and the cursor of its first byte.
     partial: Vec<u8>,
     partial_start: u64,
+    /// Bytes inside that line which are not searched.
+    skipped: u64,
     /// Lines not given that may stand before the next match.
     before: VecDeque<(u64, Vec<u8>)>,
     /// Lines still to be given after the last match.
@@ -110,6 +112,7 @@ impl Searcher {
             options,
             partial: vec![],
             partial_start: 0,
+            skipped: 0,
             before: VecDeque::new(),
             after: 0,
             found: 0,
@@ -129,6 +132,12 @@ impl Searcher {
         self.extend(rest, give);
     }
 
+    /// The bytes up to this cursor are not to be searched, and the line goes on behind them.
+    pub fn skip(&mut self, cursor: u64) {
+        let skipped = cursor.saturating_sub(self.next_cursor());
+        if self.partial.is_empty() { self.partial_start += skipped } else { self.skipped += skipped }
+    }
+
     /// Ends the last line, although no newline came: nothing follows.
     pub fn flush(&mut self, give: &mut dyn FnMut(Line<'_>)) {
         if !self.partial.is_empty() {
@@ -140,6 +149,11 @@ impl Searcher {
     pub fn peek(&self) -> Option<Match<'_>> {
         let matches = !self.partial.is_empty() && self.more.is_none() && is_match(&self.pattern, &self.partial);
         matches.then_some(Match { line_start: self.partial_start, line: &self.partial })
+    }
+
+    /// Cursor of the line whose end has not come, if there is one.
+    pub fn unfinished(&self) -> Option<u64> {
+        (!self.partial.is_empty()).then_some(self.partial_start)
     }
 
     /// How many matching lines were given.
@@ -154,7 +168,7 @@ impl Searcher {
 
     /// Cursor of the next byte to feed.
     pub fn next_cursor(&self) -> u64 {
-        self.partial_start + self.partial.len() as u64
+        self.partial_start + self.partial.len() as u64 + self.skipped
     }
 
     /// Lays a chunk to what was fed before; `None` if it holds nothing new.
@@ -202,7 +216,7 @@ impl Searcher {
             &partial
         };
         self.search(Match { line_start: self.partial_start, line }, give);
-        self.partial_start += line.len() as u64;
+        self.partial_start += line.len() as u64 + std::mem::take(&mut self.skipped);
         partial.clear();
         self.partial = partial;
     }

@@ -82,6 +82,20 @@ fn a_gap_ends_the_line_before_it_and_bytes_fed_twice_are_skipped() {
 }
 
 #[test]
+fn a_line_goes_on_behind_bytes_that_are_skipped() {
+    let mut searcher = Searcher::new(parse_pattern("hello|bye").expect("a pattern"), ALL);
+    let mut given = vec![];
+    searcher.feed(0, b"x\nhel", &mut |line| given.push(describe(line)));
+    searcher.skip(25);
+    assert_eq!((searcher.unfinished(), searcher.next_cursor()), (Some(2), 25));
+    searcher.feed(25, b"lo\n", &mut |line| given.push(describe(line)));
+    searcher.skip(40);
+    assert_eq!(searcher.unfinished(), None);
+    searcher.feed(40, b"bye\n", &mut |line| given.push(describe(line)));
+    assert_eq!(given, ["=2 hello", "=40 bye"]);
+}
+
+#[test]
 fn a_line_of_ten_mebibytes_is_searched_in_pieces_of_bounded_size() {
     let chunk = vec![b'x'; 1 << 20];
     let mut searcher = Searcher::new(parse_pattern("needle").expect("a pattern"), ALL);

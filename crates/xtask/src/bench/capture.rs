@@ -3,11 +3,12 @@
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
 use std::path::Path;
+use std::process::Command;
 use std::time::Instant;
 
-use anyhow::ensure;
-use pinfold_api::input::Size;
-use pinfold_api::types::{OutputQuery, StartRequest, WaitQuery, WaitReason};
+use anyhow::{Context, ensure};
+use pinfold_api::input::{Size, Span};
+use pinfold_api::types::{GcRequest, OutputQuery, StartRequest, WaitQuery, WaitReason};
 
 use super::report::{Row, Target};
 use super::stage::{self, Daemon, Stage, settle};
@@ -19,57 +20,74 @@ const ROUNDS: usize = 7;
 const TAIL: usize = 4096;
 const MIB: f64 = (1 << 20) as f64;
 
-/// A command that only writes, and how its row is called.
-struct Writer {
+/// A command that only writes, how much of it is kept, and how its row is called.
+struct Case {
     id: &'static str,
-    id_whole: &'static str,
-    what: &'static str,
+    what: String,
     command: String,
+    output_limit: Option<Size>,
+    target: Option<Target>,
 }
 
 pub(super) fn measure(stage: &Stage, scale: Scale) -> anyhow::Result<Vec<Row>> {
     let bytes = scale.of(BYTES);
     let daemon = stage.daemon("capture")?;
+    let file = stage.directory().join("output");
     let mut rows = Vec::new();
-    for writer in writers(bytes) {
-        let [mut cat, mut kept, mut whole] = [const { Samples::new() }; 3];
-        for _ in 0..ROUNDS {
-            settle();
-            cat.push(to_file(&writer.command, &stage.directory().join("output"), bytes)?);
-            settle();
-            kept.push(to_pinfold(&daemon, &writer.command, None, bytes)?);
-            settle();
-            whole.push(to_pinfold(&daemon, &writer.command, Some(Size::Bytes(2 * bytes as u64)), bytes)?);
+    for case in cases(bytes) {
+        let [mut cat, mut kept] = [const { Samples::new() }; 2];
+        for round in 0..ROUNDS {
+            // By turns first, since who comes first finds the colder memory.
+            for turn in 0..2 {
+                written_back(stage.directory())?;
+                if (round + turn) % 2 == 0 {
+                    cat.push(to_file(&case.command, &file, bytes)?);
+                } else {
+                    kept.push(to_pinfold(&daemon, &case, bytes)?);
+                }
+            }
         }
-        let cat = cat.summary(Better::More);
-        let (what, baseline) = (writer.what, "the same command `| cat > file`");
-        rows.push(
-            Row::new(writer.id, format!("capture: {what}"), "MiB/s", kept.summary(Better::More))
-                .against(baseline, cat)
-                .target(Target::RatioAtLeast(0.8)),
-        );
-        let label = format!("capture with every byte kept: {what}");
-        rows.push(Row::new(writer.id_whole, label, "MiB/s", whole.summary(Better::More)).against(baseline, cat));
+        let row = Row::new(case.id, case.what, "MiB/s", kept.summary(Better::More));
+        let row = row.against("the same command `| cat > file`", cat.summary(Better::More));
+        rows.push(Row { target: case.target, ..row });
     }
     Ok(rows)
 }
 
-fn writers(bytes: usize) -> [Writer; 2] {
-    let line = "0123456789".repeat(10);
+fn cases(bytes: usize) -> [Case; 4] {
+    // With its newline a hundred bytes.
+    let line = &"0123456789".repeat(10)[1..];
+    let mib = bytes >> 20;
+    let zeros = (format!("`head -c {mib}M /dev/zero`"), format!("head -c {bytes} /dev/zero"));
+    let lines = (format!("`yes (100-byte line) | head -c {mib}M`"), format!("yes {line} | head -c {bytes}"));
+    let bounded = |id, (what, command): &(String, String)| Case {
+        id,
+        what: format!("capture: {what}"),
+        command: command.clone(),
+        output_limit: None,
+        target: Some(Target::RatioAtLeast(0.8)),
+    };
+    let whole = |id, (what, command): &(String, String)| Case {
+        id,
+        what: format!("capture with every byte kept: {what}"),
+        command: command.clone(),
+        output_limit: Some(Size::Bytes(4 * bytes as u64)),
+        target: None,
+    };
     [
-        Writer {
-            id: "capture_zeros",
-            id_whole: "capture_zeros_whole",
-            what: "`head -c 1G /dev/zero`",
-            command: format!("head -c {bytes} /dev/zero"),
-        },
-        Writer {
-            id: "capture_lines",
-            id_whole: "capture_lines_whole",
-            what: "`yes (100-byte line) | head -c 1G`",
-            command: format!("yes {} | head -c {bytes}", &line[1..]),
-        },
+        bounded("capture_zeros", &zeros),
+        bounded("capture_lines", &lines),
+        whole("capture_zeros_whole", &zeros),
+        whole("capture_lines_whole", &lines),
     ]
+}
+
+/// Waits until the filesystem has nothing left to write, so that nobody pays for what another wrote.
+fn written_back(directory: &Path) -> anyhow::Result<()> {
+    settle();
+    let status = Command::new("sync").arg("--file-system").arg(directory).status().context("cannot run sync")?;
+    ensure!(status.success(), "sync ended with {status}");
+    Ok(())
 }
 
 /// MiB/s into a file, until its tail is read.
@@ -86,12 +104,13 @@ fn to_file(command: &str, file: &Path, bytes: usize) -> anyhow::Result<f64> {
 }
 
 /// MiB/s into pinfold, until it is finished and its tail is read.
-fn to_pinfold(daemon: &Daemon, command: &str, output_limit: Option<Size>, bytes: usize) -> anyhow::Result<f64> {
+fn to_pinfold(daemon: &Daemon, case: &Case, bytes: usize) -> anyhow::Result<f64> {
     let (runtime, client) = (stage::runtime()?, daemon.client());
     runtime.block_on(async {
         client.connect().await?;
+        let (command, output_limit) = (Some(case.command.clone()), case.output_limit.clone());
+        let request = StartRequest { command, output_limit, ..StartRequest::default() };
         let begun = Instant::now();
-        let request = StartRequest { command: Some(command.to_owned()), output_limit, ..StartRequest::default() };
         let id = client.start(&request).await?.record.id;
         let until_finished =
             WaitQuery { until: Some("finished".into()), timeout: Some("10m".into()), ..WaitQuery::default() };
@@ -100,6 +119,7 @@ fn to_pinfold(daemon: &Daemon, command: &str, output_limit: Option<Size>, bytes:
         let elapsed = begun.elapsed();
         ensure!(waited.reason == WaitReason::Finished, "not finished: {:?}", waited.reason);
         ensure!(page.end == bytes as u64 && page.shown_bytes == TAIL as u64, "captured {} of {bytes} bytes", page.end);
+        client.gc(&GcRequest { older_than: Some(Span::Seconds(0.0)), dry_run: false }).await?;
         Ok(bytes as f64 / MIB / elapsed.as_secs_f64())
     })
 }

@@ -5,7 +5,6 @@
 //! missed target is printed, and the exit code is still 0.
 
 mod bare;
-mod build;
 mod capture;
 mod full_store;
 mod machine;
@@ -19,8 +18,9 @@ mod stats;
 mod throughput;
 mod waiter;
 
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
+use std::process::{Command, ExitCode};
 
 use anyhow::Context;
 use clap::{Args, ValueEnum};
@@ -28,6 +28,8 @@ use clap::{Args, ValueEnum};
 use machine::Machine;
 use report::{Report, Row};
 use stage::Stage;
+
+use crate::build::{Profile, build};
 
 /// How to measure.
 #[derive(Clone, Debug, Args)]
@@ -81,7 +83,7 @@ impl Scale {
 /// Measures and prints. The first call builds in release and goes on there: a client in a debug build would be most of
 /// what is measured.
 pub fn run(root: &Path, options: &Options) -> anyhow::Result<ExitCode> {
-    let Some(pinfold) = &options.pinfold else { return Err(build::continue_in_release(root)?) };
+    let Some(pinfold) = &options.pinfold else { return Err(continue_in_release(root)?) };
     let directory = options.dir.clone().unwrap_or_else(std::env::temp_dir);
     let stage = Stage::set_up(pinfold, &directory)?;
     let scale = if options.quick { Scale::Quick } else { Scale::Full };
@@ -100,6 +102,21 @@ pub fn run(root: &Path, options: &Options) -> anyhow::Result<ExitCode> {
         std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))?;
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Builds pinfold and this program in release and becomes that program. Returns only with the reason why not.
+fn continue_in_release(root: &Path) -> anyhow::Result<anyhow::Error> {
+    let [xtask, pinfold] = build(root, Profile::Release, ["xtask", "pinfold"])?;
+    let mut command = Command::new(&xtask);
+    command.args(std::env::args_os().skip(1)).arg("--pinfold").arg(pinfold);
+    // What cargo sets for the programs it runs would slow every exec below, bare and kept alike.
+    for (name, _) in std::env::vars_os() {
+        let text = name.to_string_lossy();
+        if text.starts_with("CARGO") || text.starts_with("RUST") || text == "LD_LIBRARY_PATH" {
+            command.env_remove(&name);
+        }
+    }
+    Ok(anyhow::Error::new(command.exec()).context(format!("cannot run {}", xtask.display())))
 }
 
 fn measure(section: Section, stage: &Stage, scale: Scale) -> anyhow::Result<Vec<Row>> {

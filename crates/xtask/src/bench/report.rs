@@ -90,7 +90,9 @@ impl Row {
         });
         let met = self.is_met().map_or("", |met| if met { "yes" } else { "**no**" });
         let measured = format!("{} / {}", number(self.measured.p50), spread(&self.measured));
-        format!("| {} | {} | {measured} | {baseline} | {ratio} | {target} | {met} |", self.what, self.unit)
+        // A bar would end the cell.
+        let what = self.what.replace('|', "\\|");
+        format!("| {what} | {} | {measured} | {baseline} | {ratio} | {target} | {met} |", self.unit)
     }
 
     fn to_json(&self) -> Value {

@@ -1,7 +1,7 @@
 //! Parts of pinfold that are stopped, not dead: everything else goes on, and nothing is lost.
 
 use pinfold_api::error::ErrorCode;
-use pinfold_api::types::{ListQuery, Outcome, Status};
+use pinfold_api::types::{ListQuery, Outcome, StartRequest, Status};
 use pinfold_model::facts::Fact;
 use pinfold_testkit::{Pidfd, Pinfold, alive, children_of, command_line, until, until_some};
 
@@ -66,6 +66,22 @@ fn a_stopped_keeper_is_taken_up_when_it_goes_on() {
     assert_counted_to_the_end(&pinfold, &job.id);
 }
 
+/// A keeper whose socket was removed cannot be asked for anything; its process is none the worse for it.
+#[test]
+fn a_keeper_that_cannot_be_reached_keeps_its_process() {
+    let pinfold = Pinfold::start(PINFOLD);
+    let job = pinfold.sh(&counting(&gate(&pinfold)));
+    let keeper = pinfold.keeper_pid(&job.id);
+    pinfold.kill_daemon();
+    std::fs::remove_file(pinfold.home().join("keepers").join(keeper.to_string())).expect("a socket");
+    pinfold.start_daemon();
+    let record = pinfold.show(&job.id);
+    assert_eq!((record.status, record.pid), (Status::Running, job.pid));
+    assert!(record.note.as_deref().is_some_and(|note| note.contains("cannot be reached")), "{record:?}");
+    until_more_output(&pinfold, &record);
+    assert_counted_to_the_end(&pinfold, &job.id);
+}
+
 /// K3: nothing the daemon does or fails to do reaches the process.
 #[test]
 fn k3_a_stopped_daemon_holds_up_no_process() {
@@ -82,22 +98,45 @@ fn k3_a_stopped_daemon_holds_up_no_process() {
     assert_counted_to_the_end(&pinfold, &job.id);
 }
 
+fn kill_nursery(daemon: u32) {
+    let nursery = until_some("a nursery", || {
+        children_of(daemon).into_iter().find(|pid| alive(*pid) && command_line(*pid).ends_with(" nursery"))
+    });
+    if let Some(nursery) = Pidfd::open(nursery) {
+        nursery.kill();
+    }
+}
+
 #[test]
 fn a_killed_nursery_keeps_nobody_from_starting() {
     let pinfold = Pinfold::start(PINFOLD);
     let daemon = pinfold.daemon_pid();
     let mut ids = vec![];
     for round in 0..3 {
-        let nursery = until_some("a nursery", || {
-            children_of(daemon).into_iter().find(|pid| alive(*pid) && command_line(*pid).ends_with(" nursery"))
-        });
-        Pidfd::open(nursery).expect("it lives").kill();
+        kill_nursery(daemon);
+        let command = format!("while [ ! -e {} ]; do sleep 0.05; done; exit {round}", gate(&pinfold).display());
         // More than wait in reserve, so that new keepers are forked.
-        ids.extend((0..5).map(|_| pinfold.sh(&format!("while [ ! -e {} ]; do sleep 0.05; done; exit {round}", gate(&pinfold).display())).id));
+        ids.extend((0..5).map(|_| pinfold.sh(&command).id));
     }
     assert!(ids.iter().all(|id| pinfold.show(id).status == Status::Running));
     open(&gate(&pinfold));
     for (place, id) in ids.iter().enumerate() {
         assert_eq!(pinfold.wait_finished(id).outcome, Some(Outcome::Exited { code: place as u8 / 5 }));
+    }
+}
+
+/// It dies in the very moment at which it is asked for a keeper.
+#[test]
+fn a_nursery_that_dies_under_a_start_does_not_fail_it() {
+    let pinfold = Pinfold::start(PINFOLD);
+    let daemon = pinfold.daemon_pid();
+    let request = StartRequest { command: Some("sleep 300".into()), ..StartRequest::default() };
+    for round in 0..20 {
+        std::thread::scope(|scope| {
+            scope.spawn(|| kill_nursery(daemon));
+            // More than wait in reserve, so that the nursery is asked.
+            let refused = (0..4).find_map(|_| pinfold.try_start(&request).err());
+            assert_eq!(refused, None, "round {round}");
+        });
     }
 }

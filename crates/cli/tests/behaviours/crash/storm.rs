@@ -18,8 +18,9 @@ fn lines_of(number: u32) -> u32 {
 
 /// Every fifth leaves a stray that writes a last line after it.
 fn request(number: u32) -> StartRequest {
-    let stray = if number % 5 == 0 { "(sleep 0.2; echo stray) & " } else { "" };
-    let lines = format!("i=0; while [ $i -lt {} ]; do echo {number} $i; i=$((i+1)); sleep 0.01; done", lines_of(number));
+    let stray = if number.is_multiple_of(5) { "(sleep 0.2; echo stray) & " } else { "" };
+    let lines =
+        format!("i=0; while [ $i -lt {} ]; do echo {number} $i; i=$((i+1)); sleep 0.01; done", lines_of(number));
     StartRequest {
         command: Some(format!("{stray}{lines}; exit {number}")),
         idempotency_key: Some(format!("storm-{number}")),
@@ -29,7 +30,7 @@ fn request(number: u32) -> StartRequest {
 
 fn expected_output(number: u32) -> Vec<String> {
     let mut lines: Vec<_> = (0..lines_of(number)).map(|line| format!("{number} {line}")).collect();
-    lines.extend((number % 5 == 0).then(|| "stray".to_owned()));
+    lines.extend((number.is_multiple_of(5)).then(|| "stray".to_owned()));
     lines
 }
 

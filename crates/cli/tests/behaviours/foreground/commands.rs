@@ -163,7 +163,7 @@ fn spawn_failure_leaves_nothing() {
     let home = pinfold.home().display().to_string();
     write_with_mode(&pinfold.home().join("garbage"), "\x7fELF, or is it", 0o755);
     std::fs::create_dir(pinfold.home().join("locked")).expect("a directory");
-    std::fs::set_permissions(pinfold.home().join("locked"), PermissionsExt::from_mode(0)).expect("its mode");
+    std::fs::set_permissions(pinfold.home().join("locked"), PermissionsExt::from_mode(0o000)).expect("its mode");
 
     let (garbage, locked, long) = (format!("{home}/garbage"), format!("{home}/locked"), "x".repeat(200_000));
     // A directory of PATH that is closed to us must not hide what is wrong with the program itself.

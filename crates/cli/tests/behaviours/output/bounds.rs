@@ -7,10 +7,10 @@ use super::gate::Gate;
 use super::{lines_of_eight, read_raw, start_limited};
 use crate::PINFOLD;
 
-/// The memory that a process has to itself or shares, in proportion.
+/// The memory of a process without its program text, which it shares with all others.
 fn memory(pid: u32) -> u64 {
     let rollup = std::fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).expect("a living process");
-    let line = rollup.lines().find_map(|line| line.strip_prefix("Pss:")).expect("its share");
+    let line = rollup.lines().find_map(|line| line.strip_prefix("Anonymous:")).expect("its memory");
     line.trim().trim_end_matches(" kB").parse::<u64>().expect("a number") * 1024
 }
 

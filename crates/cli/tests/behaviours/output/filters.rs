@@ -5,7 +5,7 @@ use pinfold_api::types::{OutputPage, OutputQuery};
 use pinfold_testkit::Pinfold;
 
 use super::gate::Gate;
-use super::{read_next, start_limited};
+use super::{answer_of, read_next, start_limited};
 use crate::PINFOLD;
 
 fn grep(pinfold: &Pinfold, id: &str, cursor: u64, pattern: &str) -> OutputPage {
@@ -77,9 +77,10 @@ fn filter_ends_on_endless_output() {
     let pinfold = Pinfold::start(PINFOLD);
     let id = start_limited(&pinfold, "echo needle; exec yes 0123456", "64M").id;
     read_next(&pinfold, &id, 0);
-    let page = grep(&pinfold, &id, 0, "needle");
+    let query = OutputQuery { grep: Some("needle".into()), ..OutputQuery::default() };
+    let page = answer_of(&pinfold, pinfold.client().output(&id, &query)).expect("a page");
     assert_eq!(lines(&page), found(&[(0, "needle")]));
-    assert!(page.next_cursor > 7);
+    assert!(page.next_cursor > 7 && !page.exited);
 }
 
 /// A line whose end has not come is not torn by a reader that follows.
@@ -94,4 +95,28 @@ fn filter_finds_a_line_that_is_completed_later() {
     gate.open();
     pinfold.wait_exit(&id);
     assert_eq!(lines(&grep(&pinfold, &id, page.next_cursor, "hello world")), found(&[(0, "hello world")]));
+}
+
+/// A prompt that matches as it stands is given at once; one that may yet match is waited for.
+#[test]
+fn filter_waits_for_the_rest_of_a_line() {
+    let pinfold = Pinfold::start(PINFOLD);
+    let gate = Gate::new(&pinfold, "world");
+    let id = pinfold.sh(&format!("printf 'hello '; {}; echo world", gate.wait())).id;
+    read_next(&pinfold, &id, 0);
+    assert_eq!(lines(&grep(&pinfold, &id, 0, "hello")), found(&[(0, "hello ")]));
+    let wait = Some("60s".into());
+    let query = OutputQuery { grep: Some("hello world".into()), wait, ..OutputQuery::default() };
+    let page = pinfold.block(async {
+        let read = tokio::spawn({
+            let client = pinfold.client().clone();
+            async move { client.output(&id, &query).await }
+        });
+        // The request is on its way before the gate opens.
+        tokio::task::yield_now().await;
+        let gate = tokio::task::spawn_blocking(move || gate.open());
+        gate.await.expect("an open gate");
+        read.await.expect("a read")
+    });
+    assert_eq!(lines(&page.expect("a page")), found(&[(0, "hello world")]));
 }

@@ -71,9 +71,28 @@ fn times_are_the_same_in_every_read() {
     assert_eq!(all[2].1, "out 2");
     assert_eq!(timed(&pinfold, &id, Some("stdout")), [all[0].clone(), all[2].clone()]);
     assert_eq!(timed(&pinfold, &id, Some("stderr")), [all[1].clone()]);
-    let from = OutputQuery { cursor: Some(12), times: Some(true), ..OutputQuery::default() };
+    let from = OutputQuery { cursor: Some(11), times: Some(true), ..OutputQuery::default() };
     let later = pinfold.output(&id, &from).text;
     assert_eq!(later, all[1..].iter().map(|(time, text)| format!("{time} {text}\n")).collect::<String>());
+}
+
+/// Times are text too: they count against the budget.
+#[test]
+fn times_fit_into_the_budget() {
+    let pinfold = Pinfold::start(PINFOLD);
+    let (record, _) = pinfold.run("seq 1 2000");
+    let (mut cursor, mut lines) = (0, Vec::new());
+    while cursor < record.output.bytes {
+        let (budget, times) = (Some("1k".into()), Some(true));
+        let query = OutputQuery { cursor: Some(cursor), budget, times, ..OutputQuery::default() };
+        let page = pinfold.output(&record.id, &query);
+        assert!(page.next_cursor > cursor && page.text.len() <= 1024, "{} bytes", page.text.len());
+        assert_eq!((page.cursor, page.shown_bytes), (cursor, page.next_cursor - cursor));
+        // A page may end inside a line, which the next one goes on with, behind a time of its own.
+        lines.extend(page.text.split_inclusive('\n').map(|line| line.split_once(' ').expect("a time").1.to_owned()));
+        cursor = page.next_cursor;
+    }
+    assert_eq!(lines.concat(), (1..=2000).map(|line| format!("{line}\n")).collect::<String>());
 }
 
 /// Which lines a filter finds in one stream is not the other's business.

@@ -4,7 +4,7 @@ use pinfold_api::types::{Outcome, OutputQuery};
 use pinfold_testkit::Pinfold;
 
 use super::gate::Gate;
-use super::{assert_shows, read, read_next, read_raw, view};
+use super::{assert_shows, read, read_next, read_raw, start_limited, view};
 use crate::PINFOLD;
 
 /// The output of `seq 1 20000`.
@@ -129,6 +129,23 @@ fn utf8_whole_over_two_writes() {
     // Only what nothing can complete any more is replaced.
     let page = read(&pinfold, &started.id, 1, "1k");
     assert_eq!((page.text.as_str(), page.next_cursor), ("é\u{FFFD}", 4));
+}
+
+/// Where bytes were dropped a character may be cut: what is left of it does not stop the reader.
+#[test]
+fn utf8_cut_by_a_gap_is_passed() {
+    let pinfold = Pinfold::start(PINFOLD);
+    let id = start_limited(&pinfold, "yes 漢漢 | head -c 700000", "64k").id;
+    let record = pinfold.wait_finished(&id);
+    let (mut cursor, mut shown, mut missing) = (0, 0, 0);
+    while cursor < 700_000 {
+        let page = read(&pinfold, &id, cursor, "1000");
+        assert!(page.next_cursor > cursor, "a read at {cursor} does not advance");
+        missing += page.gap.map_or(0, |gap| gap.to - gap.from);
+        shown += page.shown_bytes;
+        cursor = page.next_cursor;
+    }
+    assert_eq!((shown + missing, missing), (700_000, record.output.dropped));
 }
 
 #[test]

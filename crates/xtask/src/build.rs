@@ -1,0 +1,53 @@
+//! Programs of this workspace, built by cargo and found by what cargo says.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, ensure};
+use serde_json::Value;
+
+/// How to build.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Profile {
+    Dev,
+    Release,
+}
+
+/// Builds these packages, each with a program of its own name, and says where the programs are.
+pub fn build<const N: usize>(root: &Path, profile: Profile, packages: [&str; N]) -> anyhow::Result<[PathBuf; N]> {
+    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    command.args(["build", "--message-format=json-render-diagnostics"]).current_dir(root).stderr(Stdio::inherit());
+    if profile == Profile::Release {
+        command.arg("--release");
+    }
+    command.args(packages.iter().flat_map(|package| ["--package", package]));
+    let output = command.output().context("cannot run cargo")?;
+    ensure!(output.status.success(), "the build failed");
+    let messages = String::from_utf8_lossy(&output.stdout);
+    let mut programs = [const { PathBuf::new() }; N];
+    for (program, package) in programs.iter_mut().zip(packages) {
+        *program = executable(&messages, package).with_context(|| format!("cargo built no program `{package}`"))?;
+    }
+    Ok(programs)
+}
+
+/// The executable of this name in cargo's messages.
+fn executable(messages: &str, name: &str) -> Option<PathBuf> {
+    let messages = messages.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    let mut of_this_name = messages.filter(|message| message["target"]["name"] == name);
+    of_this_name.find_map(|message| message["executable"].as_str().map(PathBuf::from))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_executable_is_found_among_cargos_messages() {
+        let messages = r#"{"reason":"compiler-artifact","target":{"name":"xtask"},"executable":null}
+            {"reason":"compiler-artifact","target":{"name":"xtask"},"executable":"/t/release/xtask"}
+            {"reason":"build-finished","success":true}"#;
+        assert_eq!(executable(messages, "xtask"), Some(PathBuf::from("/t/release/xtask")));
+        assert_eq!(executable(messages, "pinfold"), None);
+    }
+}
