@@ -140,6 +140,11 @@ impl Driver {
         matches!(self.phase, Phase::Finished { .. }) && self.unwritten.is_empty()
     }
 
+    /// Whether the tree had to be killed.
+    pub(crate) fn has_killed(&self) -> bool {
+        self.kills > 0
+    }
+
     pub(crate) fn kept(&self) -> Kept {
         Kept { history: self.history.clone(), paused: self.paused, output_bytes: self.pump.total() }
     }
@@ -282,7 +287,7 @@ impl Driver {
 
     pub(crate) fn signal(&mut self, request: u64, signal: Signal, by: String, means: &mut Means<'_>) {
         self.feed(Input::SignalSent { signal, by }, means);
-        let reach = tree::signal_descendants(daemonize::own_pid(), signal.number());
+        let reach = tree::signal_descendants(daemonize::own_pid(), &[signal.number()]);
         if signal == Signal::STOP {
             self.paused = true;
         } else if signal == Signal::CONT {
@@ -295,7 +300,7 @@ impl Driver {
         let own = daemonize::own_pid();
         let reach = match means.cgroup.filter(|cgroup| cgroup.freeze(true).is_ok()) {
             Some(_) => tree::Reach { signalled: pids_below(own), refused: vec![] },
-            None => tree::signal_descendants(own, Signal::STOP.number()),
+            None => tree::halt_descendants(own),
         };
         self.paused = true;
         answer_signal(request, &reach, means);
@@ -303,7 +308,7 @@ impl Driver {
 
     pub(crate) fn resume(&mut self, request: u64, means: &mut Means<'_>) {
         self.thaw(means);
-        let reach = tree::signal_descendants(daemonize::own_pid(), Signal::CONT.number());
+        let reach = tree::signal_descendants(daemonize::own_pid(), &[Signal::CONT.number()]);
         answer_signal(request, &reach, means);
     }
 
@@ -349,8 +354,7 @@ impl Driver {
                 }
             }
             Effect::SignalTree(signal) => {
-                tree::signal_descendants(own, signal.number());
-                tree::signal_descendants(own, Signal::CONT.number());
+                tree::signal_descendants(own, &[signal.number(), Signal::CONT.number()]);
             }
             Effect::KillTree => {
                 let by_cgroup = means.cgroup.is_some_and(|cgroup| cgroup.kill().is_ok());

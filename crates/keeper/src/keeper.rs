@@ -147,10 +147,11 @@ impl<'a> Keeper<'a> {
 
     /// A finished process leaves room for the next; a closed link is forgotten.
     fn after_turn(&mut self) {
-        if self.kept.as_ref().is_some_and(Driver::is_over) {
-            self.kept = None;
-            // A tree that is empty leaves an empty cgroup; anything else is not to be mixed with the next.
-            let clean = self.cgroup.as_ref().is_none_or(|cgroup| !cgroup.is_populated().unwrap_or(true));
+        if let Some(over) = self.kept.take_if(|driver| driver.is_over()) {
+            // A tree that is empty leaves an empty cgroup; anything else is not to be mixed with the next. And
+            // Linux kills whoever is cloned into a cgroup that `cgroup.kill` was ever used on (seen on 6.18).
+            let reusable = |cgroup: &Cgroup| !over.has_killed() && !cgroup.is_populated().unwrap_or(true);
+            let clean = self.cgroup.as_ref().is_none_or(reusable);
             self.retired |= !clean;
             if clean {
                 self.say(&FromKeeper::Idle);

@@ -191,10 +191,22 @@ pub fn signal(target: &Target, signo: i32) -> io::Result<()> {
     if answer == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Signals every living descendant of `root` once, those who appear meanwhile too.
-pub fn signal_descendants(root: u32, signo: i32) -> Reach {
+/// Sends these signals, in this order, to every descendant of `root` that lives now. Whom a handler starts in
+/// answer is spared: a program may clean up with programs of its own.
+pub fn signal_descendants(root: u32, signals: &[i32]) -> Reach {
+    let mut crowd = Crowd::default();
+    crowd.gather(&mut || descendants(root), |_| {});
     let mut reach = Reach::default();
-    Crowd::default().gather(&mut || descendants(root), |member| reach.send(member, signo));
+    for member in &crowd.members {
+        reach.send(member, signals);
+    }
+    reach
+}
+
+/// Stops every living descendant of `root`, those who appear meanwhile too.
+pub fn halt_descendants(root: u32) -> Reach {
+    let mut reach = Reach::default();
+    Crowd::default().gather(&mut || descendants(root), |member| reach.send(member, &[libc::SIGSTOP]));
     reach
 }
 
@@ -211,12 +223,12 @@ pub(crate) fn stop_then_kill(mut find: impl FnMut() -> Vec<Member>) -> (Vec<Memb
     let mut crowd = Crowd::default();
     let mut reach = Reach::default();
     let mut ignored = Reach::default(); // who refuses SIGSTOP refuses SIGKILL too, and is reported then
-    let settled = crowd.gather(&mut find, |member| ignored.send(member, libc::SIGSTOP));
+    let settled = crowd.gather(&mut find, |member| ignored.send(member, &[libc::SIGSTOP]));
     for member in crowd.members.iter().rev() {
-        reach.send(member, libc::SIGKILL);
+        reach.send(member, &[libc::SIGKILL]);
     }
     if !settled {
-        crowd.gather(&mut find, |member| reach.send(member, libc::SIGKILL));
+        crowd.gather(&mut find, |member| reach.send(member, &[libc::SIGKILL]));
     }
     (crowd.members, reach)
 }
@@ -251,9 +263,9 @@ impl Crowd {
 
 impl Reach {
     /// One pidfd at a time: a tree larger than the limit on descriptors is still reached.
-    fn send(&mut self, member: &Member, signo: i32) {
+    fn send(&mut self, member: &Member, signals: &[i32]) {
         let sent = try_target(member).and_then(|held| match held {
-            Some(held) => signal(&held, signo).map(|()| true),
+            Some(held) => signals.iter().try_for_each(|signo| signal(&held, *signo)).map(|()| true),
             None => Ok(false),
         });
         match sent {

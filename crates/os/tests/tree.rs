@@ -113,9 +113,9 @@ fn a_signal_reaches_the_whole_tree_and_each_once() {
     let family = Family::begin();
     let script = "trap '' HUP; (setsid sh -c 'echo $$; exec sleep 600' &); sleep 600 & echo $!; wait";
     let (mut leader, numbers) = family.start(script, 2);
-    let reach = signal_descendants(leader.id(), libc::SIGTERM);
+    let reach = signal_descendants(leader.id(), &[libc::SIGTERM]);
     assert!(reach.signalled.contains(&numbers[1]) || reach.signalled.contains(&numbers[0]), "{reach:?}");
-    let reach = signal_descendants(std::process::id(), libc::SIGTERM);
+    let reach = signal_descendants(std::process::id(), &[libc::SIGTERM]);
     assert_eq!(reach.refused, []);
     assert_eq!(reach.signalled.len(), reach.signalled.iter().collect::<HashSet<_>>().len());
     leader.wait().expect("the leader ended");

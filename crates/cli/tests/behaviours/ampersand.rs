@@ -219,7 +219,11 @@ fn exec_and_own_trap() {
         ("definitely-not-a-command 2>/dev/null", 127, ""),
     ] {
         let called = call(&pinfold, command, "60s");
-        assert_eq!((called.record.outcome.clone(), said(&called)), (Some(Outcome::Exited { code }), output), "{command}");
+        assert_eq!(
+            (called.record.outcome.clone(), said(&called)),
+            (Some(Outcome::Exited { code }), output),
+            "{command}"
+        );
     }
     let called = call(&pinfold, "trap 'echo bye' EXIT; kill -KILL $$", "60s");
     let killed = Outcome::Signaled { signal: 9, name: "KILL".into(), core_dumped: false };

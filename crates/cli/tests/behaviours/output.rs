@@ -16,11 +16,8 @@ use pinfold_testkit::Pinfold;
 
 /// A process of which so much output is kept.
 fn start_limited(pinfold: &Pinfold, command: &str, limit: &str) -> Record {
-    let request = StartRequest {
-        command: Some(command.into()),
-        output_limit: Some(limit.into()),
-        ..StartRequest::default()
-    };
+    let request =
+        StartRequest { command: Some(command.into()), output_limit: Some(limit.into()), ..StartRequest::default() };
     pinfold.start_request(&request).record
 }
 

@@ -24,9 +24,12 @@ fn terminated() -> Option<Outcome> {
     Some(Outcome::Signaled { signal: 15, name: "TERM".into(), core_dumped: false })
 }
 
-/// A command that handles TERM like this, and otherwise sleeps; both are set up when it says `ready`.
+/// A command that handles TERM like this, and otherwise sleeps.
+///
+/// The sleeper says `ready`: a child that has not executed its program yet has the shell's handlers, and loses
+/// a signal with them.
 fn on_term(handler: &str) -> StartRequest {
-    request(&format!("trap '{handler}' TERM; sleep 300 & echo ready; wait"))
+    request(&format!("trap '{handler}' TERM; sh -c 'echo ready; exec sleep 300' & wait"))
 }
 
 /// A stop that gives this much grace.
@@ -109,16 +112,28 @@ fn stop_names_survivors_and_keeps_the_entry() {
     assert_eq!(pinfold.wait_finished(id).outcome, Some(Outcome::Exited { code: 0 }));
 }
 
+/// Linux kills whoever is born into a cgroup that was killed before: no keeper may start a process in one.
+#[test]
+fn a_kill_does_not_reach_the_next_process() {
+    both_ways(|pinfold| {
+        for _ in 0..10 {
+            let record = pinfold.sh("sleep 300");
+            assert_eq!(pinfold.stop_request(&record.id, &with_grace("0")).record.outcome, killed());
+            let (next, output) = pinfold.run("echo alive");
+            assert_eq!((next.outcome, output.as_str()), (Some(Outcome::Exited { code: 0 }), "alive\n"));
+        }
+    });
+}
+
 #[test]
 fn stop_grace_honoured() {
     both_ways(|pinfold| {
         // A cleanup that takes programs of its own, and an exit trap after it.
         let cleanup = "sleep 0.3 && echo cleaned || echo cut short";
-        let asked = request(&format!(
-            "trap 'echo bye' EXIT; trap '{cleanup}; exit 0' TERM; sleep 300 & echo ready; wait"
-        ));
+        let asked = on_term(&format!("{cleanup}; exit 0"));
+        let command = format!("trap 'echo bye' EXIT; {}", asked.command.expect("a command"));
         for _ in 0..10 {
-            let record = ready(pinfold, &asked);
+            let record = ready(pinfold, &request(&command));
             let answer = pinfold.stop_request(&record.id, &with_grace("60s"));
             assert_eq!(pinfold.text(&record.id), "ready\ncleaned\nbye\n");
             assert_eq!(answer.record.outcome, Some(Outcome::Exited { code: 0 }));
@@ -173,7 +188,10 @@ fn stop_bounded() {
             ("echo ready; exec sleep 300".to_owned(), &long_grace),
             (format!("{deaf}; echo ready; while :; do sleep 0.01; done"), &short_grace),
             // It forks all the time, in sessions of its own, and stops itself.
-            (format!("{deaf}; echo ready; while :; do setsid sh -c 'sleep 0.01 & sleep 0.02' & sleep 0.01; done"), &short_grace),
+            (
+                format!("{deaf}; echo ready; while :; do setsid sh -c 'sleep 0.01 & sleep 0.02' & sleep 0.01; done"),
+                &short_grace,
+            ),
             (format!("{deaf}; for i in $(seq 100); do setsid sleep 300 & done; echo ready; wait"), &short_grace),
             ("sleep 300 & echo ready; kill -STOP $$".to_owned(), &long_grace),
         ] {
@@ -191,8 +209,11 @@ fn stop_all_parallel() {
     let (asked, all_asked) = (pinfold.home().join("asked"), pinfold.home().join("all-asked"));
     std::fs::create_dir(&asked).expect("a directory");
     // Each ends only when all have been asked to: one after the other, the first would be killed after its grace.
-    let handler =
-        format!(": > {}/$PINFOLD_ID; until [ -e {} ]; do sleep 0.2; done; exit 0", asked.display(), all_asked.display());
+    let handler = format!(
+        ": > {}/$PINFOLD_ID; until [ -e {} ]; do sleep 0.2; done; exit 0",
+        asked.display(),
+        all_asked.display()
+    );
     let request = StartRequest { grace: Some("60s".into()), ..on_term(&handler) };
     let ids: Vec<_> = (0..COUNT).map(|_| pinfold.start_request(&request).record.id).collect();
     ids.iter().for_each(|id| drop(until_said(&pinfold, id, "^ready$")));
@@ -228,11 +249,7 @@ fn cancelled_stop_keeps_entry() {
     let gate = Gate::new(&pinfold, "gate");
     let record = ready(&pinfold, &on_term(&format!("echo asked; {}; exit 6", gate.wait())));
     let by = Some("who left".into());
-    let open = post(
-        &pinfold,
-        &format!("/v1/processes/{}/stop", record.id),
-        &StopRequest { by, ..with_grace("1h") },
-    );
+    let open = post(&pinfold, &format!("/v1/processes/{}/stop", record.id), &StopRequest { by, ..with_grace("1h") });
     until_said(&pinfold, &record.id, "^asked$");
     leave(open);
 

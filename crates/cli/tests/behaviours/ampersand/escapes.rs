@@ -82,9 +82,6 @@ fn signal_after_root_exit() {
         let record = pinfold.wait_finished(id);
         assert_eq!(record.outcome, Some(Outcome::Exited { code: 4 }));
         assert_eq!(strays.iter().filter(|pid| alive(**pid)).count(), 0);
-        assert_eq!(
-            pinfold.signal(id, "TERM").expect_err("refused").code,
-            pinfold_api::error::ErrorCode::AlreadyOver
-        );
+        assert_eq!(pinfold.signal(id, "TERM").expect_err("refused").code, pinfold_api::error::ErrorCode::AlreadyOver);
     });
 }

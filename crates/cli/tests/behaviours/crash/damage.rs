@@ -12,7 +12,7 @@ use pinfold_store::Durability;
 use pinfold_store::index::Index;
 use pinfold_store::layout::Home;
 use pinfold_store::record::RECORD_FORMAT;
-use pinfold_testkit::{Pidfd, Pinfold, until, until_some};
+use pinfold_testkit::{Pidfd, Pinfold, alive, until, until_some};
 
 use super::{counting, events_of, gate, until_more_output, until_output};
 use crate::PINFOLD;
@@ -79,9 +79,11 @@ fn a_keeper_that_has_the_pid_of_a_dead_one_is_left_alone() {
 fn reboot_marks_lost() {
     let pinfold = Pinfold::start(PINFOLD);
     let mut bystander = Bystander::start();
-    let job = pinfold.sh("echo before the reboot; sleep 300");
+    // One process, which goes with its keeper: after a reboot, none of it is looked for.
+    let job = pinfold.sh("echo before the reboot; exec sleep 300");
     until_output(&pinfold, &job.id);
     kill_with_keepers(&pinfold, &[&job.id]);
+    until("the leader goes with its keeper", || !job.pid.is_some_and(alive));
     set_pids(&pinfold, &job.id, bystander.pid(), 1);
     rewrite(&pinfold, &job.id, |facts| intent_of(facts).boot_id = "of an earlier boot".into());
     pinfold.start_daemon();

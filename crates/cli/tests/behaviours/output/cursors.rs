@@ -103,7 +103,9 @@ fn partial_lines() {
     pinfold.wait_exit(&id);
     assert_eq!(read(&pinfold, &id, 3, "1k").text, "tial\n\n\nlast");
     assert_eq!(pinfold.text(&id), "partial\n\n\nlast");
-    for (tail, text) in [("1 line", "last"), ("2 lines", "\nlast"), ("3 lines", "\n\nlast"), ("9 lines", "partial\n\n\nlast")] {
+    for (tail, text) in
+        [("1 line", "last"), ("2 lines", "\nlast"), ("3 lines", "\n\nlast"), ("9 lines", "partial\n\n\nlast")]
+    {
         let page = pinfold.output(&id, &OutputQuery { tail: Some(tail.into()), ..OutputQuery::default() });
         assert_eq!(page.text, text, "{tail}");
     }
@@ -120,12 +122,17 @@ fn late_subscriber() {
     assert_eq!(pinfold.wait_finished(&id), finished);
     let followed = pinfold.cli(&["logs", "-f", &id]);
     assert_eq!((followed.stdout.as_str(), followed.code), ("here\n", Some(0)));
-    let kinds = pinfold.block(async {
+    let end = pinfold.block(async {
         let query = EventsQuery { after: Some("0".into()), ..EventsQuery::default() };
         let mut stream = pinfold.client().events_stream(&query).await.expect("a stream");
-        [stream.next().await, stream.next().await].map(|event| event.expect("an event").expect("an event").kind)
+        let mut event = stream.next().await.expect("no end").expect("an event");
+        assert_eq!((event.kind, event.process.as_str()), (EventKind::Started, id.as_str()));
+        while event.kind != EventKind::Finished {
+            event = stream.next().await.expect("no end").expect("an event");
+        }
+        event
     });
-    assert_eq!(kinds, [EventKind::Started, EventKind::Finished]);
+    assert_eq!((end.process, end.outcome), (id, Some(Outcome::Exited { code: 3 })));
 }
 
 #[test]

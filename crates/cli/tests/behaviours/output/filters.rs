@@ -7,6 +7,7 @@ use pinfold_testkit::Pinfold;
 use super::gate::Gate;
 use super::{answer_of, read_next, start_limited};
 use crate::PINFOLD;
+use crate::background::meanwhile;
 
 fn grep(pinfold: &Pinfold, id: &str, cursor: u64, pattern: &str) -> OutputPage {
     let query = OutputQuery { cursor: Some(cursor), grep: Some(pattern.into()), ..OutputQuery::default() };
@@ -107,16 +108,8 @@ fn filter_waits_for_the_rest_of_a_line() {
     assert_eq!(lines(&grep(&pinfold, &id, 0, "hello")), found(&[(0, "hello ")]));
     let wait = Some("60s".into());
     let query = OutputQuery { grep: Some("hello world".into()), wait, ..OutputQuery::default() };
-    let page = pinfold.block(async {
-        let read = tokio::spawn({
-            let client = pinfold.client().clone();
-            async move { client.output(&id, &query).await }
-        });
-        // The request is on its way before the gate opens.
-        tokio::task::yield_now().await;
-        let gate = tokio::task::spawn_blocking(move || gate.open());
-        gate.await.expect("an open gate");
-        read.await.expect("a read")
-    });
-    assert_eq!(lines(&page.expect("a page")), found(&[(0, "hello world")]));
+    let client = pinfold.client().clone();
+    let read = async move { client.output(&id, &query).await.expect("a page") };
+    let [page] = &meanwhile(&pinfold, [read], async || gate.open())[..] else { panic!("one answer") };
+    assert_eq!(lines(page), found(&[(0, "hello world")]));
 }

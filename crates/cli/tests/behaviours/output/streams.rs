@@ -9,11 +9,8 @@ use super::read_next;
 use crate::PINFOLD;
 
 fn start_separate(pinfold: &Pinfold, command: &str) -> String {
-    let request = StartRequest {
-        command: Some(command.into()),
-        streams: Some(Streams::Separate),
-        ..StartRequest::default()
-    };
+    let request =
+        StartRequest { command: Some(command.into()), streams: Some(Streams::Separate), ..StartRequest::default() };
     pinfold.start_request(&request).record.id
 }
 
@@ -34,7 +31,10 @@ fn streams_separable() {
     let pinfold = Pinfold::start(PINFOLD);
     let gates = ["one", "two", "three"].map(|name| Gate::new(&pinfold, name));
     let [one, two, three] = gates.each_ref().map(Gate::wait);
-    let id = start_separate(&pinfold, &format!("echo out 1; {one}; echo err 1 >&2; {two}; echo out 2; {three}; echo err 2 >&2"));
+    let id = start_separate(
+        &pinfold,
+        &format!("echo out 1; {one}; echo err 1 >&2; {two}; echo out 2; {three}; echo err 2 >&2"),
+    );
     let mut cursor = 0;
     for gate in &gates {
         cursor = read_next(&pinfold, &id, cursor).next_cursor;

@@ -6,6 +6,7 @@ use pinfold_testkit::Pinfold;
 use super::gate::Gate;
 use super::{assert_shows, read, read_next, read_raw, start_limited, view};
 use crate::PINFOLD;
+use crate::background::meanwhile;
 
 /// The output of `seq 1 20000`.
 fn twenty_thousand() -> String {
@@ -124,7 +125,12 @@ fn utf8_whole_over_two_writes() {
     let started = pinfold.sh(&format!(r"printf 'a\303'; {}; printf '\251\303'", gate.wait()));
     let page = read_next(&pinfold, &started.id, 0);
     assert_eq!((page.text.as_str(), page.next_cursor, page.end), ("a", 1, 2));
-    gate.open();
+    // Half a character is not what a read waits for.
+    let (client, id) = (pinfold.client().clone(), started.id.clone());
+    let query = OutputQuery { cursor: Some(1), wait: Some("60s".into()), ..OutputQuery::default() };
+    let waiting = async move { client.output(&id, &query).await.expect("a page") };
+    let [page] = &meanwhile(&pinfold, [waiting], async || gate.open())[..] else { panic!("one answer") };
+    assert!(page.text.starts_with('é'), "{page:?}");
     pinfold.wait_finished(&started.id);
     // Only what nothing can complete any more is replaced.
     let page = read(&pinfold, &started.id, 1, "1k");

@@ -1,0 +1,60 @@
+//! Waits for a listening port.
+
+use std::net::TcpListener;
+
+use pinfold_api::types::{WaitQuery, WaitReason};
+use pinfold_testkit::{Pinfold, until_some};
+
+use super::{meanwhile, now, until, waiting};
+use crate::PINFOLD;
+use crate::output::gate::Gate;
+
+/// Listens on a port that the kernel chooses, and prints it.
+const SERVER: &str = "exec perl -MIO::Socket::INET -e '$| = 1; \
+    my $socket = IO::Socket::INET->new(Listen => 1, LocalAddr => \"127.0.0.1\") or die; \
+    print $socket->sockport, \"\\n\"; sleep 300'";
+
+/// The port that a server has printed.
+fn printed(pinfold: &Pinfold, id: &str) -> u16 {
+    until_some("a port in the output", || pinfold.text(id).trim().parse().ok())
+}
+
+#[test]
+fn wait_port() {
+    let pinfold = Pinfold::start(PINFOLD);
+    let gate = Gate::new(&pinfold, "listen");
+    let id = pinfold.sh(&format!("{}; {SERVER}", gate.wait())).id;
+    assert_eq!(pinfold.wait(&id, &now(until("port"))).reason, WaitReason::Timeout);
+    let wait = waiting(&pinfold, &id, until("port"));
+    let [answer] = &meanwhile(&pinfold, [wait], async || gate.open())[..] else { panic!("one answer") };
+    let port = printed(&pinfold, &id);
+    assert_eq!((answer.reason, answer.port), (WaitReason::Port, Some(port)));
+    let of_port = |port| now(WaitQuery { port: Some(port), ..until("port") });
+    let answer = pinfold.wait(&id, &of_port(port));
+    assert_eq!((answer.reason, answer.port), (WaitReason::Port, Some(port)));
+    assert_eq!(pinfold.show(&id).tree[0].ports, [port]);
+    // A port of somebody else does not count.
+    let other = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let other = other.local_addr().expect("its number").port();
+    assert_eq!(pinfold.wait(&id, &of_port(other)).reason, WaitReason::Timeout);
+}
+
+#[test]
+fn wait_port_ends_with_the_process() {
+    let pinfold = Pinfold::start(PINFOLD);
+    let gate = Gate::new(&pinfold, "end");
+    let id = pinfold.sh(&format!("{}; exit 3", gate.wait())).id;
+    let keeper = pinfold.keeper_pid(&id);
+    let wait = waiting(&pinfold, &id, until("port"));
+    let [answer] = &meanwhile(&pinfold, [wait], async || gate.open())[..] else { panic!("one answer") };
+    assert_eq!((answer.reason, answer.port), (WaitReason::EndedBefore, None));
+    pinfold.wait_finished(&id);
+    // The keeper goes on to keep a server. The port is that one's, not of the process that ended.
+    let server = until_some("a server under the same keeper", || {
+        let server = pinfold.sh(SERVER).id;
+        (pinfold.keeper_pid(&server) == keeper).then_some(server)
+    });
+    assert_eq!(pinfold.wait(&server, &until("port")).reason, WaitReason::Port);
+    let answer = pinfold.wait(&id, &until("port"));
+    assert_eq!((answer.reason, answer.port), (WaitReason::EndedBefore, None));
+}
