@@ -38,7 +38,12 @@ pub(crate) async fn ensure(client: &Client, paths: &Paths) -> Result<(), Failure
     let mut newborn: Option<Newborn> = None;
     loop {
         let error = match client.connect().await {
-            Ok(()) => return Ok(()),
+            Ok(()) => {
+                if let Some(newborn) = newborn {
+                    newborn.settle(client, deadline).await;
+                }
+                return Ok(());
+            }
             Err(error) => error,
         };
         if !nobody_listens(&error) {
@@ -88,6 +93,17 @@ impl Newborn {
         let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(stderr).spawn();
         let child = child.map_err(|error| Failure::trouble(format!("cannot start the daemon: {error}")))?;
         Ok(Newborn { child, log, log_start })
+    }
+
+    /// Waits for the end of one that was not first. It must not come to life later, in the place of a daemon that
+    /// somebody has stopped meanwhile.
+    async fn settle(mut self, client: &Client, deadline: Instant) {
+        if client.health().await.is_ok_and(|health| health.pid == self.child.id()) {
+            return;
+        }
+        while matches!(self.child.try_wait(), Ok(None)) && Instant::now() < deadline {
+            tokio::time::sleep(FIRST_PAUSE).await;
+        }
     }
 
     /// Itself while it lives; nothing if another daemon was first; else the reason why it failed.

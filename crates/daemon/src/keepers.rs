@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use pinfold_model::link::{FromKeeper, NurserySetup, ToKeeper, VERSION, encode};
 use pinfold_os::cgroup::Cgroup;
-use pinfold_os::socket;
+use pinfold_os::{proc, socket};
 
 use crate::link::{ANSWER, Incoming, Link, NoAnswer};
 use crate::registry::lock;
@@ -175,6 +175,14 @@ pub(crate) async fn give_back(core: &Arc<Core>, link: Arc<Link>) {
         link.set_prepared(id);
     }
     lock(&core.keepers.idle).push_back(link);
+}
+
+/// Removes the cgroups of keepers and nurseries that were killed; the living ones remove their own.
+pub(crate) fn remove_dead_cgroups(core: &Core) {
+    let Ok(base) = &core.cgroups else { return };
+    let maker = |leaf: &str| leaf.rsplit_once('-').and_then(|(_, pid)| pid.parse().ok());
+    base.remove_unused(|leaf| maker(leaf).is_some_and(|pid| proc::stat(pid).is_ok_and(|stat| stat.is_living())));
+    base.remove_if_empty();
 }
 
 /// A link's task: every message in order, then the keeper's end.

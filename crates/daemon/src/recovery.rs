@@ -50,10 +50,7 @@ pub(crate) async fn recover(core: &Arc<Core>) -> Result<(), String> {
     for (id, directory) in directories.map_err(|error| format!("cannot read the process directories: {error}"))? {
         take_up(core, &links, id, directory).await;
     }
-    if let Ok(base) = &core.cgroups {
-        let pid = |leaf: &str| leaf.strip_prefix("keeper-").and_then(|pid| pid.parse::<u32>().ok());
-        base.remove_unused(|leaf| pid(leaf).is_some_and(|pid| links.contains_key(&pid)));
-    }
+    keepers::remove_dead_cgroups(core);
     core.ledger.flush().await;
     Ok(())
 }

@@ -103,6 +103,7 @@ async fn serve(options: Options, home: Home, _lock: &HomeLock) -> Result<(), Run
     stopping.abort();
     let _ = tokio::join!(tending, filling);
     core.ledger.flush().await;
+    keepers::remove_dead_cgroups(&core);
     tracing::info!("stopped");
     Ok(())
 }

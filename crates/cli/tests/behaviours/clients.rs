@@ -1,10 +1,10 @@
-//! Programs that a test starts beside the daemon: the command line in the foreground, and bystanders.
+//! Programs beside the daemon: the command line in the foreground, bystanders, and who carries a mark.
 
 use std::io::{BufRead, BufReader, Read};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, ChildStdout, Command, Stdio};
 
-use pinfold_testkit::{Cli, Pidfd, Pinfold, until_some};
+use pinfold_testkit::{Cli, Pidfd, Pinfold, alive, until_some};
 
 /// A command of ours that runs beside the test, in a process group of its own. Killed when dropped.
 #[derive(Debug)]
@@ -88,4 +88,15 @@ impl Drop for Bystander {
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
+}
+
+/// Who has this in its environment.
+pub(crate) fn carriers_of(mark: &str) -> Vec<u32> {
+    let pids = std::fs::read_dir("/proc").expect("/proc").flatten();
+    let pids = pids.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    let carries = |pid: &u32| {
+        let environ = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+        environ.split(|byte| *byte == 0).any(|entry| entry == mark.as_bytes()) && alive(*pid)
+    };
+    pids.filter(carries).collect()
 }

@@ -9,6 +9,7 @@ use pinfold_api::types::{Outcome, StartRequest, Status};
 use pinfold_testkit::{Pidfd, Pinfold, Setup, alive, until, until_some};
 
 use crate::PINFOLD;
+use crate::clients::carriers_of;
 use crate::records::{files_in, intent};
 
 /// An ordinary user, for tests that run as root.
@@ -138,17 +139,6 @@ fn a_killed_keeper_leaves_nobody_in_its_cgroup() {
     Pidfd::open(pinfold.keeper_pid(&record.id)).expect("a keeper").kill();
     assert_eq!(pinfold.wait_finished(&record.id).status, Status::Lost);
     assert!(!alive(stray));
-}
-
-/// Who has this in its environment.
-fn carriers_of(mark: &str) -> Vec<u32> {
-    let pids = std::fs::read_dir("/proc").expect("/proc").flatten();
-    let pids = pids.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
-    let carries = |pid: &u32| {
-        let environ = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
-        environ.split(|byte| *byte == 0).any(|entry| entry == mark.as_bytes()) && alive(*pid)
-    };
-    pids.filter(carries).collect()
 }
 
 #[test]

@@ -9,10 +9,10 @@ mod storm;
 use std::path::{Path, PathBuf};
 
 use pinfold_api::types::{Cause, EventKind, ListQuery, Outcome, OutputQuery, Record, StartRequest, Status, Streams};
-use pinfold_testkit::{Cli, Pidfd, Pinfold, Setup, alive, until};
+use pinfold_testkit::{Cli, Pidfd, Pinfold, Setup, alive, command_line, until};
 
 use crate::PINFOLD;
-use crate::clients::Running;
+use crate::clients::{Running, carriers_of};
 
 /// A way that a command waits at until the test opens it.
 fn gate(pinfold: &Pinfold) -> PathBuf {
@@ -223,6 +223,9 @@ fn two_daemons_one_wins() {
         let racing: Vec<_> = (0..8).map(|_| Running::start(&pinfold, &["daemon", "start", "--json"])).collect();
         let pids: Vec<_> = racing.into_iter().map(|client| json(&client.end())["pid"].clone()).collect();
         assert!(pids.iter().all(|pid| *pid == pids[0] && pid.is_u64()), "{pids:?}");
+        let mut here = carriers_of(&format!("PINFOLD_HOME={}", pinfold.home().display()));
+        here.retain(|pid| command_line(*pid).contains("daemon run"));
+        assert_eq!(here, [pinfold.daemon_pid()], "one that lost is still on its way");
         pinfold
     });
     let pinfold = fresh_homes.last().expect("a home");

@@ -11,7 +11,7 @@ mod views;
 use std::time::Duration;
 
 use pinfold_api::client::RawOutput;
-use pinfold_api::types::{OutputPage, OutputQuery, Range, Record, StartRequest};
+use pinfold_api::types::{OutputPage, OutputQuery, Range, Record, StartRequest, WaitQuery, WaitReason};
 use pinfold_testkit::Pinfold;
 
 /// A process of which so much output is kept.
@@ -42,6 +42,13 @@ fn view(pinfold: &Pinfold, id: &str, budget: &str) -> OutputPage {
 fn read_next(pinfold: &Pinfold, id: &str, cursor: u64) -> OutputPage {
     let wait = Some("60s".into());
     pinfold.output(id, &OutputQuery { cursor: Some(cursor), wait, ..OutputQuery::default() })
+}
+
+/// Waits until the keeper knows of a byte beyond this one.
+fn wait_beyond(pinfold: &Pinfold, id: &str, cursor: u64) {
+    let (until, timeout) = (Some("output".into()), Some("60s".into()));
+    let answer = pinfold.wait(id, &WaitQuery { until, timeout, cursor: Some(cursor), ..WaitQuery::default() });
+    assert_eq!(answer.reason, WaitReason::Output);
 }
 
 /// The answer to a request that must come although the output has no end.

@@ -6,13 +6,11 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use pinfold_api::error::ErrorCode;
-use pinfold_api::types::{
-    Cause, GcRequest, ListQuery, Outcome, OutputQuery, Range, StartRequest, Status, WaitQuery, WaitReason,
-};
+use pinfold_api::types::{Cause, GcRequest, ListQuery, Outcome, OutputQuery, Range, StartRequest, Status};
 use pinfold_testkit::{Pinfold, Setup, alive, until, until_some};
 
 use super::gate::Gate;
-use super::{assert_shows, lines_of_eight, read, start_limited, view};
+use super::{assert_shows, lines_of_eight, read, start_limited, view, wait_beyond};
 use crate::PINFOLD;
 
 /// The files of a directory and their sizes, at one moment: no file came or went while they were measured.
@@ -142,13 +140,6 @@ fn disk_full() {
     let last = read(&pinfold, &id, 80_800, "1k");
     assert_eq!((last.cursor, last.text), (80_800, lines_of_eight(0, 800)));
     assert!(record.note.expect("a note").contains(&format!("{} bytes", output.dropped)), "the trouble is said");
-}
-
-/// Waits until the keeper knows of a byte beyond this one.
-fn wait_beyond(pinfold: &Pinfold, id: &str, cursor: u64) {
-    let (until, timeout) = (Some("output".into()), Some("60s".into()));
-    let answer = pinfold.wait(id, &WaitQuery { until, timeout, cursor: Some(cursor), ..WaitQuery::default() });
-    assert_eq!(answer.reason, WaitReason::Output);
 }
 
 #[test]
