@@ -29,14 +29,8 @@ pub struct Options {
     pub config: Config,
     /// The executable that knows `nursery`.
     pub program: PathBuf,
-    pub ready: Ready,
-}
-
-/// Whether the daemon says on standard output that it is ready.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ready {
-    Silent,
-    Print,
+    /// Called with the socket's path once the daemon answers.
+    pub on_ready: fn(&Path),
 }
 
 /// Why a daemon does not run.
@@ -94,9 +88,7 @@ async fn serve(options: Options, home: Home, _lock: &HomeLock) -> Result<(), Run
         tokio::spawn(async move { keepers::refill(&core).await })
     };
     let stopping = tokio::spawn(stop_on_signal(Arc::clone(&core)));
-    if options.ready == Ready::Print {
-        println!("pinfold daemon {} on {}", std::process::id(), socket_path.display());
-    }
+    (options.on_ready)(&socket_path);
     tracing::info!(socket = %socket_path.display(), live = core.registry.live_count(), "ready");
     http::serve(Arc::clone(&core), listener).await;
     let _ = std::fs::remove_file(&socket_path);

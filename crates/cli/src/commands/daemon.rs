@@ -1,5 +1,6 @@
 //! `daemon`: run it, start it, stop it, ask how it is.
 
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use clap::{Args, Subcommand};
@@ -7,7 +8,7 @@ use pinfold_api::client::Client;
 use pinfold_api::error::ErrorCode;
 use pinfold_api::types::{Health, ShutdownAnswer, ShutdownRequest};
 use pinfold_daemon::config::Paths;
-use pinfold_daemon::{Options, Ready, RunError};
+use pinfold_daemon::{Options, RunError};
 
 use super::block_on;
 use crate::args::Global;
@@ -67,13 +68,17 @@ pub(crate) fn run(args: &DaemonArgs, global: &Global, screen: &mut Screen) -> Re
 fn serve(paths: Paths, background: bool) -> Result<u8, Failure> {
     let config = paths::load_config(&paths)?;
     let program = std::env::current_exe().map_err(|error| Failure::trouble(format!("own executable: {error}")))?;
-    let ready = if background { Ready::Silent } else { Ready::Print };
-    match pinfold_daemon::run(Options { paths, config, program, ready }) {
+    let on_ready: fn(&Path) = if background { |_| {} } else { say_ready };
+    match pinfold_daemon::run(Options { paths, config, program, on_ready }) {
         Ok(()) => Ok(0),
         // The client that started this one connects to the other.
         Err(RunError::AlreadyRunning { .. }) if background => Ok(exit::OTHER_DAEMON),
         Err(error) => Err(Failure::trouble(error.to_string())),
     }
+}
+
+fn say_ready(socket: &Path) {
+    println!("pinfold daemon {} on {}", std::process::id(), socket.display());
 }
 
 async fn start(paths: &Paths, screen: &mut Screen) -> Result<u8, Failure> {

@@ -72,7 +72,8 @@ fn bg_start_fast() {
 #[test]
 fn bg_early_failure_reported() {
     let pinfold = Pinfold::start(PINFOLD);
-    let id = pinfold.sh("definitely-not-a-command").id;
+    // Directories in PATH that may not be entered would give another code.
+    let id = pinfold.sh("PATH=/usr/bin:/bin; definitely-not-a-command").id;
     let end = until_some("the end of the command", || {
         let events = pinfold.events(0).events;
         events.into_iter().find(|event| event.kind == EventKind::Finished)

@@ -16,7 +16,11 @@ pub(crate) struct Running {
 impl Running {
     /// Starts `pinfold` with these arguments.
     pub(crate) fn start(pinfold: &Pinfold, arguments: &[&str]) -> Self {
-        let mut command = pinfold.command(arguments);
+        Self::spawn(pinfold.command(arguments))
+    }
+
+    /// Starts a command beside the test.
+    pub(crate) fn spawn(mut command: Command) -> Self {
         let mut child =
             command.stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0).spawn().expect("a client");
         let stdout = BufReader::new(child.stdout.take().expect("its output"));

@@ -218,7 +218,7 @@ fn a_known_exit_survives_its_keeper() {
 
 #[test]
 fn two_daemons_one_wins() {
-    let fresh_homes = (0..3).map(|_| {
+    let one_in_a_fresh_home = |_| {
         let pinfold = Pinfold::prepare(PINFOLD, Setup::default());
         let racing: Vec<_> = (0..8).map(|_| Running::start(&pinfold, &["daemon", "start", "--json"])).collect();
         let pids: Vec<_> = racing.into_iter().map(|client| json(&client.end())["pid"].clone()).collect();
@@ -227,8 +227,8 @@ fn two_daemons_one_wins() {
         here.retain(|pid| command_line(*pid).contains("daemon run"));
         assert_eq!(here, [pinfold.daemon_pid()], "one that lost is still on its way");
         pinfold
-    });
-    let pinfold = fresh_homes.last().expect("a home");
+    };
+    let pinfold = (0..3).map(one_in_a_fresh_home).collect::<Vec<_>>().pop().expect("a home");
 
     let job = pinfold.sh(&counting(&gate(&pinfold)));
     pinfold.kill_daemon();

@@ -1,8 +1,8 @@
 //! The acceptance list: each behaviour is a test of its name, against the real binary and a real daemon.
 
 mod ampersand;
-mod bad_input;
 mod background;
+mod bad_input;
 mod calls;
 mod cli;
 mod clients;

@@ -1,5 +1,7 @@
 //! Single signals: which there are, whom they reach, what they show.
 
+use std::process::Command;
+
 use pinfold_api::error::ErrorCode;
 use pinfold_api::types::{Cause, ListQuery, Outcome, Status, StopRequest, WaitQuery, WaitReason};
 use pinfold_testkit::{Pinfold, alive, until};
@@ -123,9 +125,11 @@ fn interrupt_ladder() {
     assert_eq!(answer.record.outcome, killed());
     assert_eq!(pinfold.text(&id), "ready\ngot INT\n");
 
-    // … and by a person at the keyboard.
-    let command = telling("INT TERM");
-    let mut client = Running::start(&pinfold, &["run", "--grace", "300ms", "--name", "ladder", &command]);
+    // … and by a person at the keyboard; tests that run in the background of a script ignore INT, a person does not.
+    let mut keyboard = Command::new("env");
+    keyboard.args(["--default-signal=INT", PINFOLD, "run", "--grace", "300ms", "--name", "ladder"]);
+    keyboard.arg(telling("INT TERM")).env("PINFOLD_HOME", pinfold.home());
+    let mut client = Running::spawn(keyboard);
     assert_eq!(client.line(), "ready");
     client.signal(2);
     assert_eq!(client.line(), "got INT");
