@@ -182,23 +182,31 @@ impl Core {
             return Ok(Started { record, created, waited: None, output_page: None, hints });
         };
         let limit = asked.clamp(WAIT_LEAST, WAIT_MOST);
-        let mut reason = match &found {
-            Found::Here(entry) => until_exit(entry, limit).await,
-            Found::Ended(_) => WaitReason::Exited,
+        let reason = match (&found, on_timeout) {
+            (Found::Here(entry), OnWaitTimeout::Keep) => until_exit(entry, limit).await,
+            (Found::Here(entry), OnWaitTimeout::Stop) => {
+                let (core, entry) = (Arc::clone(self), Arc::clone(entry));
+                // Goes on even if the client goes away: it asked for an end, not for its own attention.
+                let wait = tokio::spawn(async move { core.exit_or_stop(&entry, limit).await });
+                wait.await.map_err(Refusal::internal)??
+            }
+            (Found::Ended(_), _) => WaitReason::Exited,
         };
-        if reason == WaitReason::Timeout
-            && on_timeout == OnWaitTimeout::Stop
-            && let Found::Here(entry) = &found
-        {
-            let manner = entry.state.borrow().history.intent.spec.stop;
-            self.stop_entry(entry, Cause::TimeLimit, manner).await?;
-            reason = WaitReason::Timeout;
-        }
         let query = OutputQuery { budget: Some(budget.unwrap_or_else(|| BUDGET.to_owned())), ..OutputQuery::default() };
         let page = self.read_page(&found, &query).await?;
         let record = self.record(&found).await?;
         let waited = Waited { reason, limit_ms: limit.as_millis() as u64, clamped: limit != asked };
         Ok(Started { record, created, waited: Some(waited), output_page: Some(page), hints })
+    }
+
+    /// Waits for the leader's end, and stops the tree if it does not come in time.
+    async fn exit_or_stop(&self, entry: &Arc<Entry>, limit: Duration) -> Result<WaitReason, Refusal> {
+        let reason = until_exit(entry, limit).await;
+        if reason == WaitReason::Timeout {
+            let manner = entry.state.borrow().history.intent.spec.stop;
+            self.stop_entry(entry, Cause::TimeLimit, manner).await?;
+        }
+        Ok(reason)
     }
 
     /// What the caller may want to know before it wonders.

@@ -65,13 +65,15 @@ impl<'a> Keeper<'a> {
         let _ = std::fs::remove_file(&socket_path);
         let listener = socket::listen(&socket_path)?;
         listener.set_nonblocking(true)?;
-        let leaf = format!("keeper-{pid}");
+        let start_time = proc::start_time(pid)?;
+        // A name that no keeper had before: a cgroup in which was killed kills whatever is born into it.
+        let leaf = format!("keeper-{start_time}-{pid}");
         let cgroup = birthright.cgroups.as_ref().and_then(|base| base.make(&leaf).ok());
         let mut keeper = Self {
             birthright,
             identity: KeeperIdentity {
                 pid,
-                start_time: proc::start_time(pid)?,
+                start_time,
                 cgroup: cgroup.as_ref().map(|cgroup| cgroup.path().to_owned()),
             },
             link: Some(Link::new(link)?),
