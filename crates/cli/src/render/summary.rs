@@ -75,8 +75,12 @@ pub(crate) fn render_stop(answer: &StopAnswer, now: Timestamp, paint: Paint) -> 
     let outcome = record.outcome.as_ref().map(|outcome| render_outcome(outcome, record.cause));
     let outcome = outcome.unwrap_or_else(|| render_status(record));
     let ran = ran(record, now).map(|ran| format!(" after {}", render_duration(ran))).unwrap_or_default();
-    let already = if answer.already_over { "was over already: " } else { "" };
-    let mut text = format!("{id}  {already}{outcome}{ran}\n");
+    let stopped = match (answer.already_over, answer.survivors.is_empty()) {
+        (true, _) => "was over already",
+        (false, true) => "stopped, tree empty",
+        (false, false) => "not all of it could be stopped",
+    };
+    let mut text = format!("{id}  {stopped}: {outcome}{ran}\n");
     text.push_str(&render_survivors(&answer.survivors, "lives on", paint));
     text
 }
@@ -139,6 +143,9 @@ k3v9x2  exit 0 after 3.2s  npm run dev
         let survivor = Survivor { pid: 9, command: "dd".into(), reason: "stuck in the kernel".into() };
         let answer = StopAnswer { record: ended(), already_over: false, survivors: vec![survivor] };
         let text = render_stop(&answer, sample::now(), Paint::Plain);
-        assert_eq!(text, "k3v9x2  exit 0 after 3.2s\n  pid 9 dd lives on: stuck in the kernel\n");
+        assert_eq!(
+            text,
+            "k3v9x2  not all of it could be stopped: exit 0 after 3.2s\n  pid 9 dd lives on: stuck in the kernel\n"
+        );
     }
 }
