@@ -8,12 +8,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use pinfold_store::index::{Change, Index, IndexError};
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{Notify, mpsc, oneshot, watch};
 
 /// Changes that may wait. A full queue slows the links' tasks, and nobody else.
 const QUEUE: usize = 4096;
-/// How long the first change of a burst waits for others.
-const BURST: Duration = Duration::from_millis(3);
+/// How long the first change of a burst waits for others, unless somebody waits for it. Meanwhile the writer
+/// sleeps: it would compete with the commands for the cores.
+const BURST: Duration = Duration::from_millis(10);
 /// Changes committed together at most.
 const TOGETHER: usize = 1024;
 /// How often a refused commit is tried again before its changes are left to the next recovery.
@@ -31,6 +32,8 @@ enum Message {
 #[derive(Clone, Debug)]
 pub(crate) struct Ledger {
     queue: mpsc::Sender<Message>,
+    /// Ends a burst early.
+    hurry: Arc<Notify>,
     /// Batches handed over and not yet committed: with none, a flush has nothing to wait for.
     pending: Arc<AtomicU64>,
     /// The number of the latest committed event.
@@ -42,13 +45,14 @@ impl Ledger {
     pub(crate) fn start(index: Index, keep_events: u64) -> Result<Self, IndexError> {
         let (queue, messages) = mpsc::channel(QUEUE);
         let (announce, last_event) = watch::channel(index.last_seq()?);
-        let pending = Arc::new(AtomicU64::new(0));
-        let writer = Writer { index, announce, keep_events, commits: 0, pending: Arc::clone(&pending) };
+        let (pending, hurry) = (Arc::new(AtomicU64::new(0)), Arc::new(Notify::new()));
+        let shared = (Arc::clone(&pending), Arc::clone(&hurry));
+        let writer = Writer { index, announce, keep_events, commits: 0, pending: shared.0, hurry: shared.1 };
         let failed = |source| IndexError::Io { path: "ledger".into(), source };
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().map_err(failed)?;
         let work = move || runtime.block_on(writer.run(messages));
         std::thread::Builder::new().name("ledger".into()).spawn(work).map_err(failed)?;
-        Ok(Self { queue, pending, last_event })
+        Ok(Self { queue, hurry, pending, last_event })
     }
 
     /// Hands over changes; they are committed soon.
@@ -64,6 +68,7 @@ impl Ledger {
         }
         let (done, wait) = oneshot::channel();
         if self.queue.send(Message::Flush(done)).await.is_ok() {
+            self.hurry.notify_one();
             let _ = wait.await;
         }
     }
@@ -75,13 +80,16 @@ struct Writer {
     keep_events: u64,
     commits: u32,
     pending: Arc<AtomicU64>,
+    hurry: Arc<Notify>,
 }
 
 impl Writer {
     async fn run(mut self, mut messages: mpsc::Receiver<Message>) {
         while let Some(first) = messages.recv().await {
+            if matches!(first, Message::Apply(_)) {
+                let _ = tokio::time::timeout(BURST, self.hurry.notified()).await;
+            }
             let (mut changes, mut flushes, mut batches) = (Vec::new(), Vec::new(), 0);
-            let burst = tokio::time::Instant::now() + BURST;
             let mut next = Some(first);
             while let Some(message) = next {
                 match message {
@@ -91,12 +99,7 @@ impl Writer {
                     }
                     Message::Flush(done) => flushes.push(done),
                 }
-                next = match changes.len() < TOGETHER {
-                    true if flushes.is_empty() => tokio::time::timeout_at(burst, messages.recv()).await.ok().flatten(),
-                    // Somebody waits: only what is already here joins.
-                    true => messages.try_recv().ok(),
-                    false => None,
-                };
+                next = if changes.len() < TOGETHER { messages.try_recv().ok() } else { None };
             }
             self.commit(&changes);
             self.pending.fetch_sub(batches, Ordering::AcqRel);
