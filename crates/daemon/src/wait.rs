@@ -29,6 +29,8 @@ const QUIET: Duration = Duration::from_secs(2);
 const PORT_LOOK: Duration = Duration::from_millis(50);
 /// How soon a keeper that is not connected is asked again.
 const AGAIN: Duration = Duration::from_millis(100);
+/// How long after the end of output the end of the leader is waited for.
+const A_MOMENT: Duration = Duration::from_millis(200);
 /// Bytes read at a time when output is searched.
 const SEARCH: usize = 256 * 1024;
 /// Processes in one wait at most.
@@ -116,6 +118,12 @@ pub(crate) async fn until_output(entry: &Entry, cursor: u64, limit: Duration) ->
     }
 }
 
+/// No more output can come. A program that ends closes its output a moment before: its outcome is worth that moment.
+async fn ended_before(entry: &Entry) -> End {
+    watch(entry, A_MOMENT, has_exited).await;
+    End::because(WaitReason::EndedBefore)
+}
+
 /// Watches the state until it fits or the time is over.
 async fn watch(entry: &Entry, limit: Duration, fits: impl FnMut(&State) -> bool) -> bool {
     let mut state = entry.state.subscribe();
@@ -184,7 +192,9 @@ impl Core {
         let reached = here || until_output(entry, cursor, limit).await;
         let reason = match reached {
             true => WaitReason::Output,
-            false if Instant::now() < deadline || has_closed(&entry.state.borrow()) => WaitReason::EndedBefore,
+            false if Instant::now() < deadline || has_closed(&entry.state.borrow()) => {
+                return Ok(ended_before(entry).await);
+            }
             false => WaitReason::Timeout,
         };
         Ok(End::because(reason))
@@ -220,7 +230,7 @@ impl Core {
                 return Ok(End { reason: Some(WaitReason::Matched), cursor, matched: Some(line), port: None });
             }
             if closed {
-                return Ok(End::because(WaitReason::EndedBefore));
+                return Ok(ended_before(entry).await);
             }
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
@@ -261,7 +271,7 @@ impl Core {
         let mut cursor = self.output_end(entry).await.unwrap_or(0);
         loop {
             if has_closed(&entry.state.borrow()) {
-                return End::because(WaitReason::EndedBefore);
+                return ended_before(entry).await;
             }
             let left = deadline.saturating_duration_since(Instant::now());
             let begun = Instant::now();

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 
 use pinfold_api::client::{Client, ClientError};
 use pinfold_api::error::{ApiError, ErrorCode};
@@ -290,7 +291,9 @@ impl Drop for Pinfold {
         if self.home.join("lock").exists() {
             self.stop_everything();
         }
-        let _ = std::fs::remove_dir_all(&self.home);
+        // A keeper on its way out may still take its own files away under us.
+        let removed = |_: &u32| std::fs::remove_dir_all(&self.home).is_ok() || !self.home.exists();
+        let _ = (0..100).inspect(|_| std::thread::sleep(Duration::from_millis(5))).find(removed);
     }
 }
 

@@ -46,8 +46,7 @@ fn borne_in(source: &Source) -> BTreeSet<String> {
             above.push(line);
             continue;
         }
-        let is_test =
-            above.iter().any(|line| line.starts_with("#[") && line.contains("test]") || line.contains("::test("));
+        let is_test = above.iter().any(|line| is_test_attribute(line));
         if is_test && let Some(name) = function_name(line) {
             codes.extend(leading_code(&name.to_uppercase()));
             codes.extend(above.iter().filter(|line| line.starts_with("//")).flat_map(|line| codes_in(line)));
@@ -55,6 +54,11 @@ fn borne_in(source: &Source) -> BTreeSet<String> {
         above.clear();
     }
     codes
+}
+
+/// `#[test]`, `#[tokio::test]`, `#[tokio::test(…)]`.
+fn is_test_attribute(line: &str) -> bool {
+    line.starts_with("#[") && (line.contains("test]") || line.contains("::test("))
 }
 
 fn function_name(line: &str) -> Option<&str> {

@@ -162,8 +162,12 @@ fn spawn_failure_leaves_nothing() {
     let pinfold = ordinary_user();
     let home = pinfold.home().display().to_string();
     write_with_mode(&pinfold.home().join("garbage"), "\x7fELF, or is it", 0o755);
+    let set_mode = |mode| {
+        let locked = pinfold.home().join("locked");
+        std::fs::set_permissions(locked, PermissionsExt::from_mode(mode)).expect("its mode");
+    };
     std::fs::create_dir(pinfold.home().join("locked")).expect("a directory");
-    std::fs::set_permissions(pinfold.home().join("locked"), PermissionsExt::from_mode(0o000)).expect("its mode");
+    set_mode(0o000);
 
     let (garbage, locked, long) = (format!("{home}/garbage"), format!("{home}/locked"), "x".repeat(200_000));
     // A directory of PATH that is closed to us must not hide what is wrong with the program itself.
@@ -185,4 +189,6 @@ fn spawn_failure_leaves_nothing() {
         assert_nothing_left(&pinfold);
     }
     assert_eq!(said(&run(&pinfold, request("echo fine"))), "fine\n");
+    // So that whoever we are can remove it.
+    set_mode(0o700);
 }

@@ -17,7 +17,9 @@ struct Apart {
 
 impl Apart {
     fn start() -> Self {
-        let pinfold = Pinfold::prepare(PINFOLD, Setup::default());
+        // Without cgroups: those of keepers that die with the namespace would be nobody's to remove.
+        let config = "containment = \"subreaper\"\n".into();
+        let pinfold = Pinfold::prepare(PINFOLD, Setup { config, ..Setup::default() });
         let mut unshare = Command::new("unshare");
         unshare.args(["--pid", "--fork", "--mount-proc", "--kill-child"]);
         // The shell is the namespace's init and reaps orphans, which a daemon need not do.
