@@ -1,7 +1,7 @@
 //! The small parent of keepers: a program of one thread that forks a keeper for each socket it is sent.
 //!
-//! A keeper forked from here shares its pages with all others and starts in a tenth of the time of an
-//! exec'd one (docs/design/keeper.md). The nursery ends with its daemon; keepers do not.
+//! A keeper forked from here shares its pages with all others and needs no exec (docs/design/keeper.md).
+//! The nursery ends with its daemon; keepers do not.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
