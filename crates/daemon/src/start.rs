@@ -12,7 +12,7 @@ use pinfold_model::facts::{History, Intent, Status};
 use pinfold_model::link::ToKeeper;
 use pinfold_model::outcome::{Cause, Outcome};
 use pinfold_model::signal::Signal;
-use pinfold_model::spec::{Defaults, Draft, Program, Spec, Strays, Streams};
+use pinfold_model::spec::{DEFAULT_PATH, Defaults, Draft, Program, Spec, Strays, Streams};
 use pinfold_model::units::{parse_duration, parse_size};
 use pinfold_store::ids::random_mark;
 use pinfold_store::record::RECORD_FORMAT;
@@ -263,7 +263,7 @@ fn check_program(spec: &Spec) -> Result<(), Refusal> {
         None if spec.inherit_env => std::env::var_os("PATH"),
         None => None,
     };
-    let path = path.unwrap_or_else(|| "/usr/local/bin:/bin:/usr/bin".into());
+    let path = path.unwrap_or_else(|| DEFAULT_PATH.into());
     let found = std::env::split_paths(&path).any(|directory| is_executable(&spec.cwd.join(directory).join(name)));
     if found { Ok(()) } else { Err(no_program(what, name, "it is in no directory of PATH")) }
 }

@@ -11,7 +11,7 @@ use std::path::Path;
 
 use pinfold_model::facts::Intent;
 use pinfold_model::outcome::StartStep;
-use pinfold_model::spec::{Program, RESERVED_ENV, Spec, Streams};
+use pinfold_model::spec::{DEFAULT_PATH, Program, RESERVED_ENV, Spec, Streams};
 use pinfold_os::fsio;
 use pinfold_os::spawn::{Child, Launch, Spawner, Step};
 
@@ -19,8 +19,6 @@ use crate::pump::Source;
 
 /// The kernel takes no single argument longer than this; a longer script goes through a file.
 const ARGUMENT_MOST: usize = 128 * 1024 - 1;
-/// Where programs are looked for when the environment has no PATH, as the C library has it.
-const DEFAULT_PATH: &str = "/usr/local/bin:/bin:/usr/bin";
 
 /// A leader that runs, and the read ends of its output.
 #[derive(Debug)]

@@ -12,6 +12,8 @@ use crate::signal::Signal;
 pub const RESERVED_ENV: [&str; 3] = ["PINFOLD_ID", "PINFOLD_OWNER", "PINFOLD_MARK"];
 /// The shell of a `command`, unless the request names another.
 pub const DEFAULT_SHELL: &str = "/bin/sh";
+/// Where programs are looked for when the environment has no PATH, as the C library has it.
+pub const DEFAULT_PATH: &str = "/usr/local/bin:/bin:/usr/bin";
 /// The owner of what nobody claims.
 pub const DEFAULT_OWNER: &str = "default";
 

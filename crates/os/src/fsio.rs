@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
 use rustix::fs::{Access, Mode, OFlags};
-use rustix::io::{Errno, FdFlags};
+use rustix::io::Errno;
 use rustix::pipe::{PipeFlags, SpliceFlags};
 
 /// The largest pipe an ordinary user may ask for.
@@ -46,11 +46,6 @@ pub fn dev_null() -> io::Result<OwnedFd> {
 pub fn set_nonblocking(fd: BorrowedFd<'_>) -> io::Result<()> {
     let flags = rustix::fs::fcntl_getfl(fd)?;
     Ok(rustix::fs::fcntl_setfl(fd, flags | OFlags::NONBLOCK)?)
-}
-
-/// Keeps a descriptor over exec.
-pub fn keep_over_exec(fd: BorrowedFd<'_>) -> io::Result<()> {
-    Ok(rustix::io::fcntl_setfd(fd, FdFlags::empty())?)
 }
 
 /// What came of moving or reading output.
