@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use clap::{Parser, Subcommand};
 
 use crate::commands::{
-    completions, config, daemon, doctor, events, gc, logs, man, pause, ps, run, show, signal, stop, wait,
+    completions, config, connect, daemon, doctor, events, gc, logs, man, pause, ps, run, show, signal, stop, wait,
 };
 
 /// The process manager for AI agents: nothing strays, nothing is lost, nothing is invented.
@@ -49,6 +49,7 @@ pub(crate) enum Command {
     Events(events::EventsArgs),
     Gc(gc::GcArgs),
     Daemon(daemon::DaemonArgs),
+    Connect(connect::ConnectArgs),
     Doctor(doctor::DoctorArgs),
     Config(config::ConfigArgs),
     Completions(completions::CompletionsArgs),

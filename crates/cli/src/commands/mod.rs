@@ -2,6 +2,7 @@
 
 pub(crate) mod completions;
 pub(crate) mod config;
+pub(crate) mod connect;
 pub(crate) mod daemon;
 pub(crate) mod doctor;
 pub(crate) mod events;
@@ -47,6 +48,7 @@ pub(crate) fn dispatch(args: Args, screen: &mut Screen) -> Result<u8, Failure> {
         Command::Events(args) => talk(global, async |session| events::run(session, &args, screen).await),
         Command::Gc(args) => talk(global, async |session| gc::run(session, &args, screen).await),
         Command::Daemon(args) => daemon::run(&args, global, screen),
+        Command::Connect(args) => connect::run(&args, global, screen),
         Command::Doctor(_) => doctor::run(global, screen),
         Command::Config(args) => config::run(&args, global, screen),
         Command::Completions(args) => completions::run(&args, screen),
