@@ -170,8 +170,10 @@ impl Reader<'_> {
 
     fn member(&mut self, depth: usize) -> Result<Member, Flaw> {
         let start = self.at;
-        if self.peek() != Some('"') {
-            return Err(self.flaw("a key in double quotes expected"));
+        match self.peek() {
+            Some('"') => {}
+            Some(_) => return Err(self.flaw("a key in double quotes expected")),
+            None => return Err(self.flaw("a key or `}` expected, and the file ends")),
         }
         let key = self.string()?;
         self.skip()?;
