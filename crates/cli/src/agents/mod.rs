@@ -6,6 +6,7 @@ pub(crate) mod entry;
 pub(crate) mod file;
 pub(crate) mod hooks;
 pub(crate) mod jsonc;
+pub(crate) mod notice;
 pub(crate) mod place;
 pub(crate) mod server;
 pub(crate) mod toml;

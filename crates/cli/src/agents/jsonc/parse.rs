@@ -102,8 +102,8 @@ pub(super) fn after_trivia(text: &str, mut at: usize) -> usize {
         at += rest.len() - solid.len();
         let length = if solid.starts_with("//") {
             solid.find('\n').unwrap_or(solid.len())
-        } else if solid.starts_with("/*") {
-            solid[2..].find("*/").map_or(solid.len(), |end| end + 4)
+        } else if let Some(comment) = solid.strip_prefix("/*") {
+            comment.find("*/").map_or(solid.len(), |end| end + 4)
         } else {
             return at;
         };
