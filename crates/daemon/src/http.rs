@@ -65,8 +65,11 @@ pub(crate) fn routes(core: Arc<Core>) -> Router {
 }
 
 /// Accepts connections until shutdown.
-pub(crate) async fn serve(core: Arc<Core>, listener: UnixListener) {
-    let router = routes(Arc::clone(&core));
+pub(crate) async fn serve(core: Arc<Core>, listener: UnixListener, mounted: Option<Router>) {
+    let mut router = routes(Arc::clone(&core));
+    if let Some(mounted) = mounted {
+        router = router.nest("/mcp", mounted);
+    }
     let mut shutdown = core.shutdown.subscribe();
     loop {
         tokio::select! {

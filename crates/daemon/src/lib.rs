@@ -38,4 +38,4 @@ mod service;
 mod start;
 mod wait;
 
-pub use run::{Options, RunError, run};
+pub use run::{Mount, Options, RunError, run};

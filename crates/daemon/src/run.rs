@@ -22,8 +22,10 @@ use crate::registry::Registry;
 use crate::service::Core;
 use crate::{gc, http, log, recovery};
 
+/// Routes that the daemon serves without knowing them, for a client of its own socket.
+pub type Mount = Box<dyn FnOnce(PathBuf) -> axum::Router + Send>;
+
 /// What a daemon is made of.
-#[derive(Debug)]
 pub struct Options {
     pub paths: Paths,
     pub config: Config,
@@ -31,6 +33,8 @@ pub struct Options {
     pub program: PathBuf,
     /// Called with the socket's path once the daemon answers.
     pub on_ready: fn(&Path),
+    /// What is served at `/mcp`; given the socket's path.
+    pub mount: Option<Mount>,
 }
 
 /// Why a daemon does not run.
@@ -76,7 +80,7 @@ pub fn run(options: Options) -> Result<(), RunError> {
     result
 }
 
-async fn serve(options: Options, home: Home, _lock: &HomeLock) -> Result<(), RunError> {
+async fn serve(mut options: Options, home: Home, _lock: &HomeLock) -> Result<(), RunError> {
     let socket_path = home.socket();
     let core = Arc::new(compose(&options, home)?);
     tracing::info!(home = %options.paths.home.display(), version = env!("CARGO_PKG_VERSION"), "starting");
@@ -90,7 +94,8 @@ async fn serve(options: Options, home: Home, _lock: &HomeLock) -> Result<(), Run
     let stopping = tokio::spawn(stop_on_signal(Arc::clone(&core)));
     (options.on_ready)(&socket_path);
     tracing::info!(socket = %socket_path.display(), live = core.registry.live_count(), "ready");
-    http::serve(Arc::clone(&core), listener).await;
+    let mounted = options.mount.take().map(|mount| mount(socket_path.clone()));
+    http::serve(Arc::clone(&core), listener, mounted).await;
     let _ = std::fs::remove_file(&socket_path);
     stopping.abort();
     let _ = tokio::join!(tending, filling);

@@ -1,0 +1,31 @@
+//! pinfold's MCP server: what a model sees of its processes, over stdio and streamable HTTP.
+//!
+//! Owns the tools, how their arguments are read and how results are told. Holds no process and no state that
+//! must survive: it is a client of the daemon like any other (one path to state, one set of rules), and what it
+//! remembers (how far an owner has read, what it was told) only saves a model from reading twice.
+//!
+//! Invariants: M1 *the text of a result and its structured content say the same*; M2 *what a process wrote
+//! stands inside the fence, what pinfold says outside*; M3 *no result is larger than its bound*; M4 *an end is told
+//! to its owner, and acknowledged only after it was handed over*; M5 *a cancelled call ends no process*.
+
+mod arguments;
+mod duplicates;
+mod facts;
+mod http;
+mod identity;
+mod memory;
+mod options;
+mod random;
+mod reach;
+mod refusal;
+mod render;
+mod server;
+mod stdio;
+mod tools;
+mod view;
+
+pub use http::http_service;
+pub use options::{Base, Options};
+pub use reach::{Ensure, Ensuring};
+pub use stdio::serve_stdio;
+pub use tools::{Shape, definitions, names};
