@@ -11,6 +11,7 @@
 mod arguments;
 mod duplicates;
 mod facts;
+mod handler;
 mod http;
 mod identity;
 mod memory;
@@ -19,8 +20,10 @@ mod random;
 mod reach;
 mod refusal;
 mod render;
+mod resources;
 mod server;
 mod stdio;
+mod tasks;
 mod tools;
 mod view;
 

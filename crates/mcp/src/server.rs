@@ -1,35 +1,29 @@
-//! The handler that every transport and every revision of the protocol speaks to.
+//! One call, from the request to its result: who calls, which tool, what came of it.
 
 use std::sync::Arc;
 
 use axum::http::request::Parts;
 use pinfold_api::client::Client;
-use rmcp::model::{
-    CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock, Implementation, ListToolsResult,
-    PaginatedRequestParams, ServerCapabilities, ServerConfig, Tool,
-};
+use pinfold_api::types::Record;
+use rmcp::model::{CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock, Tool};
 use rmcp::service::RequestContext;
-use rmcp::{ErrorData, RoleServer, ServerHandler};
+use rmcp::{ErrorData, RoleServer};
 use serde_json::{Map, Value};
 
-use crate::identity::Seat;
+use crate::identity::{Caller, Seat};
 use crate::memory::Memory;
 use crate::options::{Base, Options};
 use crate::reach::{Ensure, Reach};
 use crate::refusal::Refusal;
+use crate::resources::Followed;
 use crate::tools::{self, Answer, Call, Desk, Shape};
-use crate::{duplicates, random, render};
+use crate::{duplicates, random, render, tasks};
 
-/// What a model is told of the server as a whole.
-const INSTRUCTIONS: &str = "pinfold runs shell commands and keeps them: output, exit code and every child process, also \
-when this connection or the chat ends. Run everything with execute; it never hangs on `&`, which is never needed but \
-harmless. What takes longer than its timeout runs on under an id that stays valid; ids survive restarts, process_list \
-finds them again. Do not poll: how a process ended is told in `news` with your next result, and process_wait waits.";
-
-/// One server, shared by all its connections.
-#[derive(Clone, Debug)]
+/// One server. Clones are further connections, which share everything but what they follow.
+#[derive(Debug)]
 pub(crate) struct Server {
     inner: Arc<Inner>,
+    pub(crate) followed: Followed,
 }
 
 #[derive(Debug)]
@@ -41,6 +35,12 @@ struct Inner {
     shape: Shape,
     /// What is offered, after restriction.
     offered: Vec<Tool>,
+}
+
+impl Clone for Server {
+    fn clone(&self) -> Self {
+        Server { inner: Arc::clone(&self.inner), followed: Followed::default() }
+    }
 }
 
 impl Server {
@@ -58,46 +58,74 @@ impl Server {
             shape: options.shape,
             offered,
         };
-        Server { inner: Arc::new(inner) }
+        Server { inner: Arc::new(inner), followed: Followed::default() }
     }
 
     pub(crate) fn reach(&self) -> &Reach {
         &self.inner.reach
     }
 
-    async fn answer(&self, request: CallToolRequestParams, context: &RequestContext<RoleServer>) -> CallToolResult {
-        match self.call(request, context).await {
-            Ok(answer) => result(answer.facts, false),
-            Err(refusal) => match refusal.facts() {
-                Value::Object(facts) => result(facts, true),
-                _ => CallToolResult::default(),
-            },
-        }
+    pub(crate) fn offered(&self) -> &[Tool] {
+        &self.inner.offered
     }
 
-    async fn call(
+    /// Whose request it is, and the way to the daemon in that name.
+    pub(crate) fn caller(&self, context: &RequestContext<RoleServer>) -> Result<(Caller, Reach), Refusal> {
+        let headers = context.extensions.get::<Parts>().map(|parts| &parts.headers);
+        let caller = self.inner.seat.caller(&context.meta.0.0, headers)?;
+        let reach = self.inner.reach.acting_as(&caller);
+        Ok((caller, reach))
+    }
+
+    /// Calls a tool. Bad arguments are a result that says so; only an unknown tool is an error of the protocol.
+    pub(crate) async fn answer(
         &self,
         request: CallToolRequestParams,
         context: &RequestContext<RoleServer>,
-    ) -> Result<Answer, Refusal> {
-        let inner = &self.inner;
-        if !inner.offered.iter().any(|tool| tool.name == request.name) {
-            let names: Vec<&str> = inner.offered.iter().map(|tool| &*tool.name).collect();
-            return Err(Refusal::invalid(format!("there is no tool `{}`: there are {}", request.name, names.join(", "))));
+    ) -> Result<CallToolResponse, ErrorData> {
+        let offered = self.offered();
+        if !offered.iter().any(|tool| tool.name == request.name) {
+            let names: Vec<&str> = offered.iter().map(|tool| &*tool.name).collect();
+            let message = format!("there is no tool `{}`: there are {}", request.name, names.join(", "));
+            return Err(ErrorData::invalid_params(message, None));
         }
-        let meta = &context.meta.0.0;
-        let headers = context.extensions.get::<Parts>().map(|parts| &parts.headers);
-        let caller = inner.seat.caller(meta, headers)?;
-        let doubled = match meta.get(duplicates::META_KEY) {
-            Some(Value::Array(keys)) => keys.iter().filter_map(|key| key.as_str().map(str::to_owned)).collect(),
-            _ => Vec::new(),
+        let answer = match self.caller(context) {
+            Ok((caller, reach)) => {
+                let desk = self.desk(caller, reach, context);
+                tools::call(self.inner.shape, &desk, call(request, context)).await
+            }
+            Err(refusal) => Err(refusal),
         };
-        let call =
-            Call { tool: request.name.into_owned(), values: request.arguments.unwrap_or_default(), doubled };
-        let desk =
-            Desk { reach: inner.reach.acting_as(&caller), caller, memory: &inner.memory, base: &inner.base, context };
-        tools::call(inner.shape, &desk, call).await
+        Ok(match answer {
+            Ok(Answer { task: Some((id, record)), .. }) => CallToolResponse::Task(tasks::created(&id, &record)),
+            Ok(answer) => result(answer.facts, false).into(),
+            Err(refusal) => refused(&refusal).into(),
+        })
     }
+
+    /// The result that an `execute` would have had, for a task that is over.
+    pub(crate) async fn outcome(&self, record: &Record, context: &RequestContext<RoleServer>) -> CallToolResult {
+        let answer = match self.caller(context) {
+            Ok((caller, reach)) => tools::outcome(&self.desk(caller, reach, context), record).await,
+            Err(refusal) => Err(refusal),
+        };
+        match answer {
+            Ok(answer) => result(answer.facts, false),
+            Err(refusal) => refused(&refusal),
+        }
+    }
+
+    fn desk<'a>(&'a self, caller: Caller, reach: Reach, context: &'a RequestContext<RoleServer>) -> Desk<'a> {
+        Desk { reach, caller, memory: &self.inner.memory, base: &self.inner.base, context }
+    }
+}
+
+fn call(request: CallToolRequestParams, context: &RequestContext<RoleServer>) -> Call {
+    let doubled = match context.meta.0.0.get(duplicates::META_KEY) {
+        Some(Value::Array(keys)) => keys.iter().filter_map(|key| key.as_str().map(str::to_owned)).collect(),
+        _ => Vec::new(),
+    };
+    Call { tool: request.name.into_owned(), values: request.arguments.unwrap_or_default(), doubled }
 }
 
 /// A result: the facts, and the same facts as text.
@@ -109,31 +137,9 @@ fn result(facts: Map<String, Value>, is_error: bool) -> CallToolResult {
     result
 }
 
-impl ServerHandler for Server {
-    fn get_info(&self) -> ServerConfig {
-        let capabilities = ServerCapabilities::builder().enable_tools().build();
-        ServerConfig::new(capabilities)
-            .with_server_info(Implementation::new("pinfold", env!("CARGO_PKG_VERSION")))
-            .with_instructions(INSTRUCTIONS)
-    }
-
-    async fn list_tools(
-        &self,
-        _request: Option<PaginatedRequestParams>,
-        _context: RequestContext<RoleServer>,
-    ) -> Result<ListToolsResult, ErrorData> {
-        Ok(ListToolsResult { tools: self.inner.offered.clone(), ..ListToolsResult::default() })
-    }
-
-    fn get_tool(&self, name: &str) -> Option<Tool> {
-        self.inner.offered.iter().find(|tool| tool.name == name).cloned()
-    }
-
-    async fn call_tool(
-        &self,
-        request: CallToolRequestParams,
-        context: RequestContext<RoleServer>,
-    ) -> Result<CallToolResponse, ErrorData> {
-        Ok(self.answer(request, &context).await.into())
+fn refused(refusal: &Refusal) -> CallToolResult {
+    match refusal.facts() {
+        Value::Object(facts) => result(facts, true),
+        _ => CallToolResult::default(),
     }
 }

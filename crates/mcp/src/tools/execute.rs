@@ -11,9 +11,9 @@ use super::wait::{self, Wait};
 use super::{Answer, Desk, PATIENCE};
 use crate::arguments::Arguments;
 use crate::facts::{self, Facts};
-use crate::random;
 use crate::refusal::Refusal;
 use crate::view::{self, Look};
+use crate::{random, tasks};
 
 /// A right call.
 pub(super) const RIGHT: &str = r#"execute {"command":"npm test","workdir":"app","timeout":"2m"}"#;
@@ -47,12 +47,17 @@ pub(super) async fn call(desk: &Desk<'_>, arguments: &Arguments) -> Result<Answe
         false => desk.patience(asked.unwrap_or(PATIENCE)),
     };
     let (budget, budget_note) = view::budget(arguments)?;
-    let request = request(desk, arguments, limit.min(FIRST))?;
+    let mut request = request(desk, arguments, limit.min(FIRST))?;
+    let task = (!background && desk.takes_tasks()).then(|| random::hex(16));
+    request.labels.extend(task.iter().map(|task| (tasks::LABEL.to_owned(), task.clone())));
     let begun = Instant::now();
     let started = desk.hold("the start", start(desk, &request)).await?;
     let hints = started.hints.clone();
     let mut record = started.record;
     let mut reason = started.waited.as_ref().map(|waited| waited.reason);
+    if let Some(task) = task.filter(|_| !facts::is_over(&record)) {
+        return Ok(Answer { task: Some((task, record)), ..Answer::default() });
+    }
     let left = limit.saturating_sub(begun.elapsed());
     if !facts::is_over(&record) && !background && !left.is_zero() {
         let wait = Wait { limit: left, query: WaitQuery { until: Some("exit".into()), ..WaitQuery::default() } };
@@ -68,6 +73,14 @@ pub(super) async fn call(desk: &Desk<'_>, arguments: &Arguments) -> Result<Answe
     facts.notes.extend(cut.filter(|_| !facts::is_over(&record)));
     facts.notes.extend(how_it_goes_on(&record));
     Ok(Answer::of(facts, &record))
+}
+
+/// What the call would have given, had it waited for the end.
+pub(super) async fn outcome(desk: &Desk<'_>, record: &Record) -> Result<Answer, Refusal> {
+    let mut facts = describe(desk, record, Look { cursor: Some(0), ..Look::default() }).await?;
+    facts.reason = Some(WaitReason::Exited);
+    facts.notes.extend(how_it_goes_on(record));
+    Ok(Answer::of(facts, record))
 }
 
 /// Starts it; asked again of the next daemon, the key keeps it from running twice.

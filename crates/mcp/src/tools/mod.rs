@@ -74,6 +74,8 @@ pub(crate) struct Answer {
     pub(crate) facts: Map<String, Value>,
     /// The processes that it shows.
     pub(crate) shown: Vec<Shown>,
+    /// The task that it became, for a client that has tasks.
+    pub(crate) task: Option<(String, Record)>,
 }
 
 /// A process that a result shows.
@@ -91,6 +93,11 @@ pub(crate) async fn call(shape: Shape, desk: &Desk<'_>, call: Call) -> Result<An
     match shape {
         Shape::Native => native(desk, call).await,
     }
+}
+
+/// What an `execute` says of a process that is over, for a client that got a task for it.
+pub(crate) async fn outcome(desk: &Desk<'_>, record: &Record) -> Result<Answer, Refusal> {
+    execute::outcome(desk, record).await
 }
 
 async fn native(desk: &Desk<'_>, call: Call) -> Result<Answer, Refusal> {
@@ -112,7 +119,7 @@ impl Answer {
     /// The answer about one process.
     fn of(facts: Facts, record: &Record) -> Self {
         let shown = Shown { id: record.id.clone(), ended: facts::is_over(record), cursor: facts.cursor };
-        Answer { facts: object(&facts), shown: vec![shown] }
+        Answer { facts: object(&facts), shown: vec![shown], task: None }
     }
 }
 
@@ -125,6 +132,11 @@ fn object(facts: &impl serde::Serialize) -> Map<String, Value> {
 }
 
 impl Desk<'_> {
+    /// Whether the request says that a task would be understood.
+    pub(crate) fn takes_tasks(&self) -> bool {
+        self.context.client_capabilities().is_some_and(|capabilities| capabilities.supports_tasks())
+    }
+
     /// How long a call may wait, and the note if that is less than it asked for.
     pub(crate) fn patience(&self, asked: Duration) -> (Duration, Option<String>) {
         let codex = self.context.client_info().is_some_and(|client| client.name.to_lowercase().contains("codex"));
