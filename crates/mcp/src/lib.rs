@@ -15,6 +15,7 @@ mod handler;
 mod http;
 mod identity;
 mod memory;
+mod news;
 mod options;
 mod random;
 mod reach;

@@ -3,11 +3,15 @@
 //! Lost with the server, at no harm: a first read begins at 0. Bounds: [`OWNERS_MOST`] owners and [`READINGS_MOST`]
 //! processes each; beyond, whatever was used longest ago is forgotten and read from 0 again.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use pinfold_api::types::Range;
 
 const OWNERS_MOST: usize = 1_000;
 const READINGS_MOST: usize = 10_000;
+/// Of so many reads it is known what they left out.
+const OMITTED_MOST: usize = 8;
 
 /// What every owner has seen.
 #[derive(Debug, Default)]
@@ -29,24 +33,58 @@ struct Seen {
 }
 
 /// How far one process was read.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Reading {
     used: u64,
     /// Where the next read begins.
     pub(crate) cursor: u64,
     /// Reads in a row that brought nothing.
     pub(crate) empty: u32,
+    /// What was left out of the latest reads.
+    omitted: VecDeque<Range>,
 }
 
 impl Memory {
     /// How far this owner has read.
-    pub(crate) fn reading(&self, owner: &str, process: &str) -> Reading {
-        let owners = self.lock();
-        owners.seats.get(owner).and_then(|seen| seen.readings.get(process)).copied().unwrap_or_default()
+    pub(crate) fn cursor(&self, owner: &str, process: &str) -> u64 {
+        self.look(owner, process, |reading| reading.cursor)
     }
 
-    /// Notes a read up to here, and gives what is known then.
-    pub(crate) fn read(&self, owner: &str, process: &str, cursor: u64) -> Reading {
+    /// Whether the byte at this cursor was shown to the owner.
+    pub(crate) fn has_seen(&self, owner: &str, process: &str, cursor: u64) -> bool {
+        self.look(owner, process, |reading| {
+            cursor < reading.cursor && !reading.omitted.iter().any(|left_out| (left_out.from..left_out.to).contains(&cursor))
+        })
+    }
+
+    /// Notes a read up to here, with what it left out.
+    pub(crate) fn read(&self, owner: &str, process: &str, cursor: u64, omitted: Option<Range>) {
+        self.change(owner, process, |reading| {
+            if cursor > reading.cursor {
+                reading.empty = 0;
+                reading.cursor = cursor;
+            }
+            if let Some(omitted) = omitted {
+                reading.omitted.truncate(OMITTED_MOST - 1);
+                reading.omitted.push_front(omitted);
+            }
+        });
+    }
+
+    /// Notes a read that brought nothing; gives how many there were in a row.
+    pub(crate) fn read_nothing(&self, owner: &str, process: &str) -> u32 {
+        self.change(owner, process, |reading| {
+            reading.empty += 1;
+            reading.empty
+        })
+    }
+
+    fn look<T: Default>(&self, owner: &str, process: &str, look: impl FnOnce(&Reading) -> T) -> T {
+        let owners = self.lock();
+        owners.seats.get(owner).and_then(|seen| seen.readings.get(process)).map(look).unwrap_or_default()
+    }
+
+    fn change<T>(&self, owner: &str, process: &str, change: impl FnOnce(&mut Reading) -> T) -> T {
         let mut owners = self.lock();
         owners.clock += 1;
         let clock = owners.clock;
@@ -56,13 +94,7 @@ impl Memory {
         make_room(&mut seen.readings, process, READINGS_MOST, |reading| reading.used);
         let reading = seen.readings.entry(process.to_owned()).or_default();
         reading.used = clock;
-        if cursor > reading.cursor {
-            reading.empty = 0;
-            reading.cursor = cursor;
-        } else {
-            reading.empty += 1;
-        }
-        *reading
+        change(reading)
     }
 
     fn lock(&self) -> MutexGuard<'_, Owners> {
@@ -87,26 +119,35 @@ mod tests {
     #[test]
     fn owners_read_apart_and_only_what_is_new() {
         let memory = Memory::default();
-        memory.read("a", "p", 10);
-        assert_eq!((memory.reading("a", "p").cursor, memory.reading("b", "p").cursor), (10, 0));
-        assert_eq!(memory.read("a", "p", 5).cursor, 10);
+        memory.read("a", "p", 10, None);
+        assert_eq!((memory.cursor("a", "p"), memory.cursor("b", "p")), (10, 0));
+        memory.read("a", "p", 5, None);
+        assert_eq!(memory.cursor("a", "p"), 10);
     }
 
     #[test]
     fn reads_that_bring_nothing_are_counted_until_one_does() {
         let memory = Memory::default();
-        memory.read("a", "p", 10);
-        assert_eq!((1..=3).map(|_| memory.read("a", "p", 10).empty).collect::<Vec<_>>(), [1, 2, 3]);
-        assert_eq!(memory.read("a", "p", 11).empty, 0);
+        memory.read("a", "p", 10, None);
+        assert_eq!([(); 3].map(|()| memory.read_nothing("a", "p")), [1, 2, 3]);
+        memory.read("a", "p", 11, None);
+        assert_eq!(memory.read_nothing("a", "p"), 1);
+    }
+
+    #[test]
+    fn what_was_left_out_was_not_seen() {
+        let memory = Memory::default();
+        memory.read("a", "p", 100, Some(Range { from: 40, to: 60 }));
+        let seen = |cursor| memory.has_seen("a", "p", cursor);
+        assert_eq!([seen(0), seen(39), seen(40), seen(59), seen(60), seen(100)], [true, true, false, false, true, false]);
     }
 
     #[test]
     fn the_oldest_is_forgotten_at_the_bound() {
         let memory = Memory::default();
         for process in 0..=READINGS_MOST {
-            memory.read("a", &process.to_string(), 1);
+            memory.read("a", &process.to_string(), 1, None);
         }
-        assert_eq!(memory.reading("a", "0").cursor, 0);
-        assert_eq!(memory.reading("a", "1").cursor, 1);
+        assert_eq!((memory.cursor("a", "0"), memory.cursor("a", "1")), (0, 1));
     }
 }

@@ -1,6 +1,7 @@
 //! How a server is set up.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use crate::tools::Shape;
 
@@ -14,6 +15,8 @@ pub struct Options {
     /// Only these tools; all where it is empty.
     pub tools: Vec<String>,
     pub shape: Shape,
+    /// No call takes longer, where the client hears no progress. Default 50 s: below every client's own limit.
+    pub longest_call: Option<Duration>,
     /// Hosts that may be named in `Host` beside loopback; for HTTP.
     pub allowed_hosts: Vec<String>,
     /// Origins that a browser may come from; none by default; for HTTP.

@@ -50,8 +50,8 @@ impl Reach {
 
     /// The same way, with every request made in the caller's name.
     pub(crate) fn acting_as(&self, caller: &Caller) -> Self {
-        let _ = caller;
-        self.clone()
+        let client = self.client.acting_as(&caller.owner, caller.parent.as_deref());
+        Reach { client, ensure: self.ensure.clone() }
     }
 
     /// The client, for what is asked once.

@@ -28,8 +28,7 @@ impl Refusal {
 
     /// With a call that would be right.
     pub(crate) fn show(self, right_call: &str) -> Self {
-        let right_call = self.right_call.or_else(|| Some(right_call.to_owned()));
-        Refusal { right_call, ..self }
+        Refusal { right_call: Some(right_call.to_owned()), ..self }
     }
 
     /// As structured content.

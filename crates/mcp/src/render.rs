@@ -12,7 +12,7 @@ const ORDER: &[&str] = &[
     "failure", "reason", "elapsed_ms", "cursor", "total", "line",
 ];
 /// Keys whose texts were written by processes.
-const UNTRUSTED: &[&str] = &["output", "line", "last_output", "text"];
+const UNTRUSTED: &[&str] = &["output", "line", "last_output", "purpose"];
 /// Keys that stand after everything else.
 const LAST: &[&str] = &["output", "error_lines", "lines", "notes", "news", "more_news"];
 

@@ -1,6 +1,7 @@
 //! One call, from the request to its result: who calls, which tool, what came of it.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::http::request::Parts;
 use pinfold_api::client::Client;
@@ -12,6 +13,7 @@ use serde_json::{Map, Value};
 
 use crate::identity::{Caller, Seat};
 use crate::memory::Memory;
+use crate::news::News;
 use crate::options::{Base, Options};
 use crate::reach::{Ensure, Reach};
 use crate::refusal::Refusal;
@@ -31,8 +33,10 @@ struct Inner {
     reach: Reach,
     seat: Seat,
     base: Base,
-    memory: Memory,
+    memory: Arc<Memory>,
+    news: News,
     shape: Shape,
+    longest_call: Option<Duration>,
     /// What is offered, after restriction.
     offered: Vec<Tool>,
 }
@@ -54,8 +58,10 @@ impl Server {
             reach: Reach::new(client, ensure),
             seat,
             base,
-            memory: Memory::default(),
+            memory: Arc::default(),
+            news: News::default(),
             shape: options.shape,
+            longest_call: options.longest_call,
             offered,
         };
         Server { inner: Arc::new(inner), followed: Followed::default() }
@@ -89,18 +95,50 @@ impl Server {
             let message = format!("there is no tool `{}`: there are {}", request.name, names.join(", "));
             return Err(ErrorData::invalid_params(message, None));
         }
-        let answer = match self.caller(context) {
-            Ok((caller, reach)) => {
-                let desk = self.desk(caller, reach, context);
-                tools::call(self.inner.shape, &desk, call(request, context)).await
-            }
-            Err(refusal) => Err(refusal),
+        let (caller, reach) = match self.caller(context) {
+            Ok(caller) => caller,
+            Err(refusal) => return Ok(refused(&refusal).into()),
         };
-        Ok(match answer {
-            Ok(Answer { task: Some((id, record)), .. }) => CallToolResponse::Task(tasks::created(&id, &record)),
-            Ok(answer) => result(answer.facts, false).into(),
-            Err(refusal) => refused(&refusal).into(),
-        })
+        let inner = &self.inner;
+        inner.news.settle(&reach, &caller.owner).await;
+        let desk = self.desk(caller.clone(), reach.clone(), context);
+        let answer = match tools::call(inner.shape, &desk, call(request, context)).await {
+            Ok(answer) => answer,
+            Err(refusal) => Answer::refused(&refusal),
+        };
+        if let Some((id, record)) = &answer.task {
+            return Ok(CallToolResponse::Task(tasks::created(id, record)));
+        }
+        Ok(self.with_news(answer, &caller, &reach, context).await.into())
+    }
+
+    /// The result, with what else its reader should know. A cancelled call has no reader.
+    async fn with_news(
+        &self,
+        answer: Answer,
+        caller: &Caller,
+        reach: &Reach,
+        context: &RequestContext<RoleServer>,
+    ) -> CallToolResult {
+        let Inner { news, memory, .. } = &*self.inner;
+        let mut facts = answer.facts;
+        if !context.ct.is_cancelled() {
+            let delivery = news.collect(reach, caller, memory, &answer.shown).await;
+            delivery.tell(&mut facts);
+            match context.ct.is_cancelled() {
+                true => news.take_back(&caller.owner, delivery).await,
+                false => news.hand_over(delivery, reach, caller, memory).await,
+            }
+        }
+        result(facts, answer.is_error)
+    }
+
+    /// Acknowledges what was handed over, before a clean exit.
+    pub(crate) async fn settle(&self) {
+        for owner in self.inner.news.owners() {
+            let reach = self.inner.reach.acting_as(&Caller { owner: owner.clone(), parent: None });
+            self.inner.news.settle(&reach, &owner).await;
+        }
     }
 
     /// The result that an `execute` would have had, for a task that is over.
@@ -116,7 +154,8 @@ impl Server {
     }
 
     fn desk<'a>(&'a self, caller: Caller, reach: Reach, context: &'a RequestContext<RoleServer>) -> Desk<'a> {
-        Desk { reach, caller, memory: &self.inner.memory, base: &self.inner.base, context }
+        let Inner { memory, base, longest_call, .. } = &*self.inner;
+        Desk { reach, caller, memory, base, context, longest_call: *longest_call }
     }
 }
 
@@ -138,8 +177,5 @@ fn result(facts: Map<String, Value>, is_error: bool) -> CallToolResult {
 }
 
 fn refused(refusal: &Refusal) -> CallToolResult {
-    match refusal.facts() {
-        Value::Object(facts) => result(facts, true),
-        _ => CallToolResult::default(),
-    }
+    result(Answer::refused(refusal).facts, true)
 }

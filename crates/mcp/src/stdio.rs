@@ -19,7 +19,9 @@ const LINE_MOST: usize = 16 << 20;
 /// What lies between the reading of a line and its parsing.
 const BUFFER: usize = 64 << 10;
 /// How long calls that were made before the end of input may still take.
-const LAST_ANSWERS: Duration = Duration::from_millis(300);
+const LAST_ANSWERS: Duration = Duration::from_millis(250);
+/// How long it may take to acknowledge what was told.
+const LAST_ACKS: Duration = Duration::from_millis(100);
 
 /// Serves one client on stdin and stdout until it leaves, or until INT or TERM. The daemon is started beside the
 /// handshake, not before it.
@@ -37,7 +39,7 @@ pub async fn serve_stdio(client: Client, ensure: Ensure, options: Options) -> st
         feed(stdin, far).await;
         let _ = ended.send(());
     });
-    let serving = tokio::spawn(serve(server, near, stdout));
+    let serving = tokio::spawn(serve(server.clone(), near, stdout));
     let (mut term, mut int) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
     tokio::select! {
         _ = term.recv() => {}
@@ -47,6 +49,7 @@ pub async fn serve_stdio(client: Client, ensure: Ensure, options: Options) -> st
             let _ = tokio::time::timeout(LAST_ANSWERS, serving).await;
         }
     }
+    let _ = tokio::time::timeout(LAST_ACKS, server.settle()).await;
     warming.abort();
     feeding.abort();
     Ok(())

@@ -1,5 +1,7 @@
 //! `mcp`: serve a model's tools on stdin and stdout.
 
+use std::time::Duration;
+
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use pinfold_api::client::Client;
@@ -29,6 +31,9 @@ pub(crate) struct McpArgs {
     /// Which set of tools
     #[arg(long, default_value = "native", value_parser = shapes())]
     pub(crate) shape: Shape,
+    /// No call takes longer (seconds), where the client hears no progress
+    #[arg(long, value_name = "S", default_value_t = 50)]
+    pub(crate) longest_call: u64,
 }
 
 /// The sets of tools by name.
@@ -48,6 +53,7 @@ pub(crate) fn run(args: &McpArgs, global: &Global) -> Result<u8, Failure> {
         parent: args.parent.clone(),
         tools: args.tools.clone(),
         shape: args.shape,
+        longest_call: Some(Duration::from_secs(args.longest_call)),
         ..Options::default()
     };
     let client = Client::new(paths.socket());

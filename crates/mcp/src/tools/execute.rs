@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use pinfold_api::input::Span;
-use pinfold_api::types::{Record, StartRequest, Started, Streams, WaitQuery, WaitReason};
+use pinfold_api::types::{Lifetime, Notify, Record, StartRequest, Started, Streams, WaitQuery, WaitReason};
 
 use super::wait::{self, Wait};
 use super::{Answer, Desk, PATIENCE};
@@ -99,7 +99,7 @@ async fn start(desk: &Desk<'_>, request: &StartRequest) -> Result<Started, Refus
 /// The facts of a process with a look at its output, which counts as read.
 pub(super) async fn describe(desk: &Desk<'_>, record: &Record, look: Look) -> Result<Facts, Refusal> {
     let (seen, hint) = view::look(&desk.reach, record, &look).await?;
-    desk.memory.read(&desk.caller.owner, &record.id, seen.1);
+    desk.memory.read(&desk.caller.owner, &record.id, seen.1, seen.0.omitted);
     let mut facts = Facts::of(record).seen(seen);
     facts.notes.extend(hint);
     Ok(facts)
@@ -143,11 +143,35 @@ fn request(desk: &Desk<'_>, arguments: &Arguments, wait: Duration) -> Result<Sta
         env,
         inherit_env: Some(desk.base.env.is_none()),
         owner: Some(desk.caller.owner.clone()),
+        parent: desk.caller.parent.clone(),
         name: arguments.text("name")?,
+        intent: arguments.text("label")?,
+        lifetime: lifetime(arguments)?,
+        notify: notify(arguments)?,
         streams: streams.map(|word| if word == "separate" { Streams::Separate } else { Streams::Merged }),
         idempotency_key: Some(format!("mcp-{}", random::hex(16))),
         wait: (!wait.is_zero()).then(|| Span::Text(format!("{}ms", wait.as_millis()))),
         ..StartRequest::default()
+    })
+}
+
+fn lifetime(arguments: &Arguments) -> Result<Option<Lifetime>, Refusal> {
+    let word = arguments.word("lifetime", &["keep", "owner", "parent"])?;
+    Ok(word.map(|word| match word.as_str() {
+        "owner" => Lifetime::Owner,
+        "parent" => Lifetime::Parent,
+        _ => Lifetime::Keep,
+    }))
+}
+
+/// What is to be told of it; read as the daemon reads it, so that one place says what is in it.
+fn notify(arguments: &Arguments) -> Result<Option<Notify>, Refusal> {
+    let Some(object) = arguments.object("notify")? else { return Ok(None) };
+    let notify = serde_json::from_value(object.into());
+    notify.map(Some).map_err(|error| {
+        arguments.refuse(format!("`notify`: {error}")).show(
+            r#"execute {"command":"make","background":true,"notify":{"patterns":["error:"],"heartbeat":"5m"}}"#,
+        )
     })
 }
 

@@ -38,13 +38,13 @@ pub(super) async fn call(desk: &Desk<'_>, arguments: &Arguments) -> Result<Answe
     let mut answer = Answer::default();
     let mut entries = Vec::new();
     for record in &records {
-        let reading = desk.memory.reading(&desk.caller.owner, &record.id);
+        let cursor = desk.memory.cursor(&desk.caller.owner, &record.id);
         let command = facts::clip(&record.command, COMMAND_MOST);
-        let facts = Facts { cursor: reading.cursor, command, ..Facts::of(record) };
+        let facts = Facts { cursor, command, ..Facts::of(record) };
         let mut entry = object(&facts);
         entry.insert("output_bytes".into(), record.output.bytes.into());
         entries.push(Value::Object(entry));
-        answer.shown.push(Shown { id: record.id.clone(), ended: facts::is_over(record), cursor: reading.cursor });
+        answer.shown.push(Shown { id: record.id.clone(), ended: facts::is_over(record), cursor });
     }
     answer.facts = summary(entries, total, list.next, some);
     Ok(answer)

@@ -66,11 +66,15 @@ pub(crate) struct Desk<'a> {
     pub(crate) memory: &'a Memory,
     pub(crate) base: &'a Base,
     pub(crate) context: &'a RequestContext<RoleServer>,
+    /// No call takes longer without progress.
+    pub(crate) longest_call: Option<Duration>,
 }
 
 /// What a call gives.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Answer {
+    /// Whether it says why the call could not be done.
+    pub(crate) is_error: bool,
     pub(crate) facts: Map<String, Value>,
     /// The processes that it shows.
     pub(crate) shown: Vec<Shown>,
@@ -119,7 +123,14 @@ impl Answer {
     /// The answer about one process.
     fn of(facts: Facts, record: &Record) -> Self {
         let shown = Shown { id: record.id.clone(), ended: facts::is_over(record), cursor: facts.cursor };
-        Answer { facts: object(&facts), shown: vec![shown], task: None }
+        Answer { facts: object(&facts), shown: vec![shown], ..Answer::default() }
+    }
+}
+
+impl Answer {
+    /// The answer to a call that could not be done.
+    pub(crate) fn refused(refusal: &Refusal) -> Self {
+        Answer { is_error: true, facts: object(&refusal.facts()), ..Answer::default() }
     }
 }
 
@@ -139,15 +150,12 @@ impl Desk<'_> {
 
     /// How long a call may wait, and the note if that is less than it asked for.
     pub(crate) fn patience(&self, asked: Duration) -> (Duration, Option<String>) {
-        let codex = self.context.client_info().is_some_and(|client| client.name.to_lowercase().contains("codex"));
-        let most = match self.context.meta.get_progress_token() {
-            None => WITHOUT_PROGRESS,
-            Some(_) if codex => FOR_CODEX,
-            Some(_) => LONGEST,
-        };
+        let client = self.context.client_info().map(|client| client.name).unwrap_or_default();
+        let progress = self.context.meta.get_progress_token().is_some();
+        let most = longest(&client, progress, self.longest_call);
         let note = (asked > most).then(|| {
-            let seconds = most.as_secs();
-            format!("waited at most {seconds}s: this client would give up on a longer call; process_wait goes on")
+            let seconds = most.as_secs_f64();
+            format!("waited {seconds}s, not longer: this client may give up on a longer call; process_wait goes on")
         });
         (asked.min(most), note)
     }
@@ -190,5 +198,27 @@ impl Desk<'_> {
                 }
             }
         }
+    }
+}
+
+/// How long a call of this client may take.
+fn longest(client: &str, progress: bool, without_progress: Option<Duration>) -> Duration {
+    match progress {
+        false => without_progress.unwrap_or(WITHOUT_PROGRESS),
+        true if client.to_lowercase().contains("codex") => FOR_CODEX,
+        true => LONGEST,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_call_is_over_before_its_client_gives_up() {
+        assert_eq!(longest("gemini-cli", false, None), Duration::from_secs(50));
+        assert_eq!(longest("codex-mcp-client", true, None), Duration::from_secs(240));
+        assert_eq!(longest("claude-code", true, None), Duration::from_secs(12 * 3600));
+        assert_eq!(longest("claude-code", false, Some(Duration::from_secs(1))), Duration::from_secs(1));
     }
 }

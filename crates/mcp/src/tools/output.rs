@@ -40,17 +40,16 @@ pub(super) async fn call(desk: &Desk<'_>, arguments: &Arguments) -> Result<Answe
         facts.notes.extend(note);
         return Ok(Answer::of(facts, &record));
     }
-    let before = desk.memory.reading(&desk.caller.owner, &record.id);
-    let from = if tail.is_some() { None } else { cursor.or(Some(before.cursor)) };
+    let (owner, id) = (&desk.caller.owner, &record.id);
+    let before = desk.memory.cursor(owner, id);
+    let from = if tail.is_some() { None } else { cursor.or(Some(before)) };
     let mut facts = execute::describe(desk, &record, Look { cursor: from, tail, budget, stream }).await?;
-    let after = desk.memory.reading(&desk.caller.owner, &record.id);
-    if !facts::is_over(&record) && after.empty >= PATIENT_READS {
-        let id = &record.id;
-        facts.notes.push(format!(
-            "{} reads in a row brought nothing: process_wait {{\"id\":\"{id}\",\"until\":\"output\"}} returns when there is \
-             more, process_wait {{\"id\":\"{id}\"}} when it ends",
-            after.empty
-        ));
+    if !facts::is_over(&record) && facts.cursor <= before {
+        let empty = desk.memory.read_nothing(owner, id);
+        facts.notes.extend((empty >= PATIENT_READS).then(|| format!(
+            "{empty} reads in a row brought nothing: process_wait {{\"id\":\"{id}\",\"until\":\"output\"}} returns when \
+             there is more, process_wait {{\"id\":\"{id}\"}} when it ends"
+        )));
     }
     facts.notes.extend(note);
     Ok(Answer::of(facts, &record))

@@ -42,7 +42,7 @@ async fn stop(desk: &Desk<'_>, id: &str, grace: Option<String>) -> Result<Answer
         Some(answer) => answer.record.clone(),
         None => wait::record(desk, id).await?,
     };
-    let from = desk.memory.reading(&desk.caller.owner, &record.id).cursor;
+    let from = desk.memory.cursor(&desk.caller.owner, &record.id);
     let mut facts = execute::describe(desk, &record, Look { cursor: Some(from), ..Look::default() }).await?;
     match &answer {
         None => facts.notes.push(format!("the stop goes on: process_wait {{\"id\":\"{}\"}} sees its end", record.id)),
@@ -65,7 +65,7 @@ async fn send(desk: &Desk<'_>, id: &str, signal: &str) -> Result<Answer, Refusal
     let request = SignalRequest { signal: signal.to_owned(), by: Some(desk.caller.owner.clone()) };
     let answer = desk.reach.client().signal(&record.id, &request).await.map_err(Refusal::from);
     let answer = answer.map_err(|refusal| refusal.show(RIGHT))?;
-    let from = desk.memory.reading(&desk.caller.owner, &record.id).cursor;
+    let from = desk.memory.cursor(&desk.caller.owner, &record.id);
     let look = Look { cursor: Some(from), ..Look::default() };
     let mut facts = execute::describe(desk, &answer.record, look).await?;
     facts.reached = Some(answer.reached);

@@ -52,7 +52,7 @@ async fn one(
     let mut query = query(arguments)?;
     let (budget, note) = view::budget(arguments)?;
     let record = desk.reach.ask(|client| async move { client.show(id).await }).await?;
-    let read = desk.memory.reading(&desk.caller.owner, &record.id).cursor;
+    let read = desk.memory.cursor(&desk.caller.owner, &record.id);
     if query.until.as_deref() == Some("output") {
         query.cursor = query.cursor.or(Some(read));
     }
@@ -93,9 +93,9 @@ async fn many(
     for (key, records) in [("done", &answer.done), ("pending", &answer.pending)] {
         let mut list = Vec::new();
         for record in records {
-            let reading = desk.memory.reading(&desk.caller.owner, &record.id);
-            let facts = Facts { cursor: reading.cursor, ..Facts::of(record) };
-            told.shown.push(Shown { id: record.id.clone(), ended: facts::is_over(record), cursor: reading.cursor });
+            let cursor = desk.memory.cursor(&desk.caller.owner, &record.id);
+            let facts = Facts { cursor, ..Facts::of(record) };
+            told.shown.push(Shown { id: record.id.clone(), ended: facts::is_over(record), cursor });
             list.push(Value::Object(object(&facts)));
         }
         told.facts.insert(key.into(), list.into());
