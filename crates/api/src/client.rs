@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 use http_body_util::BodyExt;
 use hyper::body::{Bytes, Incoming};
-use hyper::header::HeaderMap;
+use hyper::header::{HeaderMap, HeaderName, HeaderValue};
 use hyper::{Method, StatusCode};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -26,10 +26,17 @@ use crate::error::{ApiError, ErrorCode};
 use crate::types::*;
 use transport::{Answer, Ask, Connection, Transport};
 
+/// The header that says which owner a request acts as.
+pub const OWNER_HEADER: HeaderName = HeaderName::from_static("pinfold-owner");
+/// The header that says who that owner's parent is.
+pub const PARENT_HEADER: HeaderName = HeaderName::from_static("pinfold-parent");
+
 /// A client of one daemon. Clones share its connections; requests made at the same time use several.
 #[derive(Clone, Debug)]
 pub struct Client {
     transport: Arc<Transport>,
+    /// Headers of the owner it acts as.
+    scope: Arc<[(HeaderName, HeaderValue)]>,
 }
 
 /// Why a request has no good answer.
@@ -91,7 +98,16 @@ pub struct EventStream {
 impl Client {
     /// A client of the daemon at this socket. Connects at the first request.
     pub fn new(socket: impl Into<PathBuf>) -> Self {
-        Client { transport: Arc::new(Transport::new(socket.into())) }
+        Client { transport: Arc::new(Transport::new(socket.into())), scope: Arc::new([]) }
+    }
+
+    /// The same client acting as an owner: it sees and touches only what belongs to it and its descendants. The
+    /// daemon judges the names; a text that no header can carry is replaced by one that it refuses.
+    pub fn acting_as(&self, owner: &str, parent: Option<&str>) -> Self {
+        let value = |text: &str| HeaderValue::from_bytes(text.as_bytes()).unwrap_or(HeaderValue::from_static("\t"));
+        let mut scope = vec![(OWNER_HEADER, value(owner))];
+        scope.extend(parent.map(|parent| (PARENT_HEADER, value(parent))));
+        Client { transport: Arc::clone(&self.transport), scope: scope.into() }
     }
 
     /// Where the daemon is looked for.
@@ -183,7 +199,8 @@ impl Client {
 
     /// `GET /v1/events`, as they happen.
     pub async fn events_stream(&self, query: &EventsQuery) -> Result<EventStream, ClientError> {
-        let (response, connection) = self.transport.send(&get("/v1/events", query)?, "text/event-stream").await?;
+        let (response, connection) =
+            self.transport.send(&get("/v1/events", query)?, &self.scope, "text/event-stream").await?;
         let status = response.status();
         let mut stream = EventStream {
             transport: Arc::clone(&self.transport),
@@ -193,6 +210,58 @@ impl Client {
             ready: std::collections::VecDeque::new(),
         };
         if status.is_success() { Ok(stream) } else { Err(refusal(status, &stream.rest().await?)) }
+    }
+
+    /// `POST /v1/consumers/{name}/ack`.
+    pub async fn ack(&self, consumer: &str, through: u64) -> Result<Consumer, ClientError> {
+        let path = format!("/v1/consumers/{}/ack", query::escape(consumer));
+        self.ask(Ask { repeatable: true, ..post(&path, &AckRequest { through })? }).await
+    }
+
+    /// `GET /v1/consumers`.
+    pub async fn consumers(&self) -> Result<ConsumerList, ClientError> {
+        self.ask(get("/v1/consumers", &())?).await
+    }
+
+    /// `DELETE /v1/consumers/{name}`.
+    pub async fn forget_consumer(&self, consumer: &str) -> Result<Consumer, ClientError> {
+        self.ask(delete(&format!("/v1/consumers/{}", query::escape(consumer)))).await
+    }
+
+    /// `POST /v1/processes/{id}/handover`.
+    pub async fn handover(&self, id: &str, request: &HandoverRequest) -> Result<Record, ClientError> {
+        self.ask(post(&of_process(id, "/handover"), request)?).await
+    }
+
+    /// `GET /v1/owners`.
+    pub async fn owners(&self) -> Result<OwnerList, ClientError> {
+        self.ask(get("/v1/owners", &())?).await
+    }
+
+    /// `POST /v1/owners/{owner}/end`.
+    pub async fn end_owner(&self, owner: &str, request: &EndRequest) -> Result<EndAnswer, ClientError> {
+        let path = format!("/v1/owners/{}/end", query::escape(owner));
+        self.ask(Ask { repeatable: true, ..post(&path, request)? }).await
+    }
+
+    /// `POST /v1/owners/{owner}/release`.
+    pub async fn release_owner(&self, owner: &str) -> Result<ReleaseAnswer, ClientError> {
+        self.ask(bare_post(&format!("/v1/owners/{}/release", query::escape(owner)))).await
+    }
+
+    /// `POST /v1/tokens`.
+    pub async fn add_token(&self, request: &TokenRequest) -> Result<TokenAnswer, ClientError> {
+        self.ask(post("/v1/tokens", request)?).await
+    }
+
+    /// `GET /v1/tokens`.
+    pub async fn tokens(&self) -> Result<TokenList, ClientError> {
+        self.ask(get("/v1/tokens", &())?).await
+    }
+
+    /// `DELETE /v1/tokens/{id}`.
+    pub async fn revoke_token(&self, id: &str) -> Result<Token, ClientError> {
+        self.ask(delete(&format!("/v1/tokens/{}", query::escape(id)))).await
     }
 
     /// `POST /v1/gc`.
@@ -227,7 +296,7 @@ impl Client {
     }
 
     async fn succeed(&self, ask: Ask) -> Result<Answer, ClientError> {
-        let answer = self.transport.exchange(&ask).await?;
+        let answer = self.transport.exchange(&ask, &self.scope).await?;
         if answer.status.is_success() { Ok(answer) } else { Err(refusal(answer.status, &answer.body)) }
     }
 }
@@ -277,6 +346,10 @@ fn post<T: Serialize>(path: &str, request: &T) -> Result<Ask, ClientError> {
 
 fn bare_post(path: &str) -> Ask {
     Ask { method: Method::POST, target: path.to_owned(), body: None, repeatable: false }
+}
+
+fn delete(path: &str) -> Ask {
+    Ask { method: Method::DELETE, target: path.to_owned(), body: None, repeatable: false }
 }
 
 /// The error in a body; an answer that carries none is told by its status and first bytes.

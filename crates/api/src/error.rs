@@ -35,8 +35,10 @@ pub enum ErrorCode {
     KeyReused,
     /// A limit of the configuration is reached.
     LimitReached,
-    /// The caller may not speak to this daemon.
+    /// The caller may not speak to this daemon, or may not ask this of it.
     Forbidden,
+    /// A token is needed, and there is none, or it is unknown, revoked or expired.
+    Unauthorized,
     /// The record of this process is damaged on disk.
     Damaged,
     /// The state directory cannot be written.

@@ -122,6 +122,50 @@ const ROUTES: &[Route] = &[
         ..get("/v1/events", "events", "Read or follow the event log")
     },
     Route {
+        body: Some(reference::<AckRequest>),
+        answers: &[answer("200", "The consumer as it is now.", Content::Json(reference::<Consumer>))],
+        ..post("/v1/consumers/{name}/ack", "ack", "Say that events are dealt with")
+    },
+    Route {
+        answers: &[answer("200", "The caller's consumers.", Content::Json(reference::<ConsumerList>))],
+        ..get("/v1/consumers", "consumers", "List consumers of events")
+    },
+    Route {
+        answers: &[answer("200", "The consumer as it was.", Content::Json(reference::<Consumer>))],
+        ..delete("/v1/consumers/{name}", "forget_consumer", "Forget a consumer and its cursor")
+    },
+    Route {
+        body: Some(reference::<HandoverRequest>),
+        answers: &[answer("200", "The record, with its new owner.", Content::Json(reference::<Record>))],
+        ..post("/v1/processes/{id}/handover", "handover", "Hand a live process over to another owner")
+    },
+    Route {
+        answers: &[answer("200", "The owners in view.", Content::Json(reference::<OwnerList>))],
+        ..get("/v1/owners", "owners", "List owners")
+    },
+    Route {
+        body: Some(reference::<EndRequest>),
+        answers: &[answer("200", "What became of its processes.", Content::Json(reference::<EndAnswer>))],
+        ..post("/v1/owners/{name}/end", "end_owner", "End an owner: its processes go the way of their `lifetime`")
+    },
+    Route {
+        answers: &[answer("200", "How many waits were open.", Content::Json(reference::<ReleaseAnswer>))],
+        ..post("/v1/owners/{name}/release", "release_owner", "Release an owner's open waits; the processes run on")
+    },
+    Route {
+        body: Some(reference::<TokenRequest>),
+        answers: &[answer("201", "The token, this once.", Content::Json(reference::<TokenAnswer>))],
+        ..post("/v1/tokens", "add_token", "Make a token for TCP")
+    },
+    Route {
+        answers: &[answer("200", "The tokens, without their text.", Content::Json(reference::<TokenList>))],
+        ..get("/v1/tokens", "tokens", "List tokens")
+    },
+    Route {
+        answers: &[answer("200", "The token as it was.", Content::Json(reference::<Token>))],
+        ..delete("/v1/tokens/{name}", "revoke_token", "Revoke a token")
+    },
+    Route {
         body: Some(reference::<GcRequest>),
         answers: &[answer("200", "What was removed.", Content::Json(reference::<GcAnswer>))],
         ..post("/v1/gc", "gc", "Remove ended processes and their output")
@@ -151,6 +195,10 @@ const fn get(path: &'static str, operation: &'static str, summary: &'static str)
 
 const fn post(path: &'static str, operation: &'static str, summary: &'static str) -> Route {
     Route { method: "post", ..get(path, operation, summary) }
+}
+
+const fn delete(path: &'static str, operation: &'static str, summary: &'static str) -> Route {
+    Route { method: "delete", ..get(path, operation, summary) }
 }
 
 const fn answer(status: &'static str, says: &'static str, content: Content) -> Answer {
@@ -207,6 +255,27 @@ pub fn document() -> Value {
                     "description": "An id, an unambiguous prefix of one, or the name of a live process.",
                     "schema": { "type": "string" },
                 },
+                "name": {
+                    "name": "name",
+                    "in": "path",
+                    "required": true,
+                    "description": "The name of an owner or consumer, or the id of a token.",
+                    "schema": { "type": "string" },
+                },
+                "owner": {
+                    "name": "Pinfold-Owner",
+                    "in": "header",
+                    "required": false,
+                    "description": "Act as this owner: see and touch only what belongs to it and its descendants.",
+                    "schema": { "type": "string" },
+                },
+                "parent": {
+                    "name": "Pinfold-Parent",
+                    "in": "header",
+                    "required": false,
+                    "description": "The parent of the owner in `Pinfold-Owner`. The first one said stands.",
+                    "schema": { "type": "string" },
+                },
             },
         },
     })
@@ -224,6 +293,15 @@ fn render_operation(route: &Route, taken: &mut SchemaGenerator, given: &mut Sche
     let mut parameters = Vec::new();
     if route.path.contains("{id}") {
         parameters.push(json!({ "$ref": "#/components/parameters/id" }));
+    }
+    if route.path.contains("{name}") {
+        parameters.push(json!({ "$ref": "#/components/parameters/name" }));
+    }
+    if route.path.starts_with("/v1/") {
+        parameters.push(json!({ "$ref": "#/components/parameters/owner" }));
+    }
+    if route.operation == "start" {
+        parameters.push(json!({ "$ref": "#/components/parameters/parent" }));
     }
     if let Some(query) = route.query {
         parameters.extend(render_parameters(&query(taken)));

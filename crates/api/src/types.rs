@@ -5,17 +5,22 @@
 mod act;
 mod event;
 mod output;
+mod owner;
 mod record;
 mod start;
 mod upkeep;
 mod wait;
 
 pub use act::{SignalAnswer, SignalRequest, StopAnswer, StopRequest, Survivor};
-pub use event::{Event, EventKind, EventPage, EventsQuery};
+pub use event::{AckRequest, Consumer, ConsumerList, Event, EventKind, EventPage, EventsQuery};
 pub use output::{Match, OutputPage, OutputQuery, Range};
-pub use record::{
-    Cause, ListQuery, Outcome, OutputSummary, ProcessList, Record, Status, TreeMember, Unreadable, Usage,
+pub use owner::{
+    EndAnswer, EndRequest, HandoverRequest, Owner, OwnerList, ReleaseAnswer, Token, TokenAnswer, TokenList,
+    TokenRequest,
 };
-pub use start::{OnWaitTimeout, StartRequest, Started, Strays, Streams, Waited};
+pub use record::{
+    Cause, ListQuery, NotifyShown, Outcome, OutputSummary, ProcessList, Record, Status, TreeMember, Unreadable, Usage,
+};
+pub use start::{Lifetime, Notify, OnWaitTimeout, StartRequest, Started, Strays, Streams, Waited};
 pub use upkeep::{GcAnswer, GcRequest, Health, ShutdownAnswer, ShutdownRequest};
 pub use wait::{WaitAnswer, WaitManyAnswer, WaitManyRequest, WaitMode, WaitQuery, WaitReason};

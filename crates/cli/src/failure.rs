@@ -87,7 +87,8 @@ fn exit_of(code: ErrorCode) -> u8 {
         | ErrorCode::AlreadyOver
         | ErrorCode::KeyReused
         | ErrorCode::LimitReached
-        | ErrorCode::Forbidden => exit::REFUSED,
+        | ErrorCode::Forbidden
+        | ErrorCode::Unauthorized => exit::REFUSED,
         ErrorCode::FailedToStart
         | ErrorCode::Damaged
         | ErrorCode::StoreUnwritable

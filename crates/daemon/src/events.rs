@@ -6,12 +6,14 @@ use std::time::Duration;
 
 use axum::response::sse::{Event as SseEvent, KeepAlive, Sse};
 use pinfold_api::types::{Event, EventPage, EventsQuery};
-use pinfold_model::spec::check_name;
+use pinfold_model::event::EventKind;
 use pinfold_model::units::parse_duration;
 use pinfold_store::queries::EventFilter;
 use tokio::sync::mpsc;
 
+use crate::consumers::{Reading, consumer_key};
 use crate::refusal::Refusal;
+use crate::scope::{Caller, Scope};
 use crate::service::Core;
 
 const LIMIT: u32 = 100;
@@ -22,11 +24,19 @@ const STREAM_QUEUE: usize = 64;
 
 impl Core {
     /// A page of the log, waiting for the first event if that is asked for.
-    pub(crate) async fn events(self: &Arc<Self>, query: EventsQuery) -> Result<EventPage, Refusal> {
-        let filter = self.event_filter(&query).await?;
+    pub(crate) async fn events(self: &Arc<Self>, scope: &Scope, query: EventsQuery) -> Result<EventPage, Refusal> {
+        let filter = self.event_filter(scope, &query).await?;
         let limit = query.limit.unwrap_or(LIMIT).clamp(1, LIMIT_MOST) as usize;
         let wait = query.wait.as_deref().map(parse_duration).transpose()?.unwrap_or_default().min(WAIT_MOST);
         let after = self.parse_after(query.after.as_deref()).await?;
+        if let Some(name) = &query.consumer {
+            let lease = query.lease.as_deref().map(parse_duration).transpose()?;
+            let key = consumer_key(scope, name)?;
+            return self.consume(Reading { key, begin: after, filter, limit, lease, wait }).await;
+        }
+        if query.lease.is_some() {
+            return Err(Refusal::invalid("`lease` goes with `consumer`: name one"));
+        }
         let deadline = tokio::time::Instant::now() + wait;
         let mut committed = self.ledger.last_event.clone();
         let mut scanned = after;
@@ -50,19 +60,13 @@ impl Core {
     ) -> Result<EventPage, Refusal> {
         let filter = filter.clone();
         let rows = self.query(move |queries| queries.events_after(after, &filter, limit)).await?;
-        let events: Vec<Event> = rows
-            .into_iter()
-            .filter_map(|row| {
-                let event: Event = serde_json::from_str(&row.payload).ok()?;
-                Some(Event { seq: row.seq, ..event })
-            })
-            .collect();
+        let events: Vec<Event> = rows.into_iter().filter_map(read_event).collect();
         let next = events.last().map_or(after, |event| event.seq);
-        Ok(EventPage { events, next, truncated: false })
+        Ok(EventPage { events, next, truncated: false, leased_until: None })
     }
 
     /// Whether the log no longer reaches back to what follows this number.
-    async fn is_truncated(self: &Arc<Self>, after: u64) -> Result<bool, Refusal> {
+    pub(crate) async fn is_truncated(self: &Arc<Self>, after: u64) -> Result<bool, Refusal> {
         let first = self.query(|queries| queries.first_seq()).await?;
         Ok(after > 0 && after + 1 < first)
     }
@@ -81,29 +85,60 @@ impl Core {
         }
     }
 
-    async fn event_filter(self: &Arc<Self>, query: &EventsQuery) -> Result<EventFilter, Refusal> {
-        if let Some(owner) = &query.owner {
-            check_name("owner", owner)?;
-        }
+    async fn event_filter(self: &Arc<Self>, scope: &Scope, query: &EventsQuery) -> Result<EventFilter, Refusal> {
         let process = match &query.process {
-            Some(process) => Some(self.find(process).await?.id().clone()),
+            Some(process) => Some(self.find(scope, process).await?.id().clone()),
             None => None,
         };
-        Ok(EventFilter { owner: query.owner.clone(), process })
+        let owners = self.owners_in_view(scope, query.owner.as_deref())?;
+        let (kinds, announced) = parse_kinds(query.kinds.as_deref())?;
+        Ok(EventFilter { owners, process, kinds, announced })
     }
 
     /// Events as they are committed, until the reader goes away. A slow reader slows only its own stream.
     pub(crate) async fn event_stream(
         self: &Arc<Self>,
+        caller: Caller,
         query: EventsQuery,
     ) -> Result<Sse<impl futures_core::Stream<Item = Result<SseEvent, Infallible>> + use<>>, Refusal> {
-        let filter = self.event_filter(&query).await?;
-        let after = self.parse_after(query.after.as_deref()).await?;
+        let filter = self.event_filter(&caller.scope, &query).await?;
+        let after = match &query.consumer {
+            Some(name) => self.consumer_cursor(consumer_key(&caller.scope, name)?).await?,
+            None => self.parse_after(query.after.as_deref()).await?,
+        };
         let (queue, events) = mpsc::channel(STREAM_QUEUE);
-        tokio::spawn(follow(Arc::clone(self), filter, after, queue));
+        let core = Arc::clone(self);
+        tokio::spawn(async move {
+            follow(core, filter, after, queue).await;
+            // As long as somebody reads, the owner is in contact.
+            drop(caller);
+        });
         let keep_alive = KeepAlive::new().interval(Duration::from_secs(15));
         Ok(Sse::new(Queue(events)).keep_alive(keep_alive))
     }
+}
+
+/// An event as its readers see it.
+pub(crate) fn read_event(row: pinfold_store::queries::Event) -> Option<Event> {
+    let event: Event = serde_json::from_str(&row.payload).ok()?;
+    Some(Event { seq: row.seq, ..event })
+}
+
+/// The kinds that are asked for, and whether only those that owners are told of.
+fn parse_kinds(text: Option<&str>) -> Result<(Vec<EventKind>, bool), Refusal> {
+    let (mut kinds, mut announced) = (Vec::new(), false);
+    for word in text.iter().flat_map(|text| text.split(',')).map(str::trim) {
+        match EventKind::ALL.into_iter().find(|kind| kind.name() == word) {
+            Some(kind) => kinds.push(kind),
+            None if word == "announce" => announced = true,
+            None => {
+                let known: Vec<_> = EventKind::ALL.iter().map(|kind| kind.name()).collect();
+                let message = format!("kinds `{word}`: use `announce`, or any of {}", known.join(", "));
+                return Err(Refusal::invalid(message));
+            }
+        }
+    }
+    Ok((kinds, announced))
 }
 
 /// Reads the log as it grows and hands each event over, in order.

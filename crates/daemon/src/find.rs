@@ -8,7 +8,11 @@ use pinfold_model::id::{ProcessId, is_prefix};
 
 use crate::refusal::Refusal;
 use crate::registry::{Entry, State, lock};
+use crate::scope::Scope;
 use crate::service::Core;
+
+/// Ids named as possible meanings of a prefix.
+const AMBIGUOUS: usize = 5;
 
 /// A process found by a client's word for it: in memory, or only in the index.
 #[derive(Clone, Debug)]
@@ -36,13 +40,16 @@ impl Found {
 impl Core {
     /// Finds a process by id, by the name of a live one, or by an unambiguous prefix, in this order: a name that
     /// somebody gave is never taken for the beginning of another's id.
-    pub(crate) async fn find(self: &Arc<Self>, wanted: &str) -> Result<Found, Refusal> {
+    /// What is out of the caller's view is not there (D5).
+    pub(crate) async fn find(self: &Arc<Self>, scope: &Scope, wanted: &str) -> Result<Found, Refusal> {
+        let in_view = |entry: &Arc<Entry>| self.sees(scope, &entry.state.borrow().history);
         if let Ok(id) = ProcessId::parse(wanted)
-            && let Some(entry) = self.registry.get(&id)
+            && let Some(entry) = self.registry.get(&id).filter(in_view)
         {
             return Ok(Found::Here(entry));
         }
         let mut named = self.registry.named(wanted);
+        named.retain(in_view);
         match (named.pop(), named.len()) {
             (Some(entry), 0) => return Ok(Found::Here(entry)),
             (Some(_), others) => {
@@ -51,14 +58,16 @@ impl Core {
             }
             (None, _) => {}
         }
-        let found = if is_prefix(wanted) { self.find_by_prefix(wanted).await? } else { None };
-        found.ok_or_else(|| self.missing(wanted))
+        let found = if is_prefix(wanted) { self.find_by_prefix(scope, wanted).await? } else { None };
+        found.ok_or_else(|| self.missing(scope, wanted))
     }
 
-    async fn find_by_prefix(self: &Arc<Self>, prefix: &str) -> Result<Option<Found>, Refusal> {
-        let text = prefix.to_owned();
-        let mut ids = self.query(move |queries| queries.prefix(&text, 5)).await?;
-        ids.extend(self.registry.prefix(prefix, 5));
+    async fn find_by_prefix(self: &Arc<Self>, scope: &Scope, prefix: &str) -> Result<Option<Found>, Refusal> {
+        let (text, owners) = (prefix.to_owned(), self.owners_in_view(scope, None)?);
+        let mut ids = self.query(move |queries| queries.prefix(&text, owners.as_deref(), AMBIGUOUS)).await?;
+        let mut here = self.registry.prefix(prefix);
+        here.retain(|entry| self.sees(scope, &entry.state.borrow().history));
+        ids.extend(here.iter().take(AMBIGUOUS).map(|entry| entry.id.clone()));
         ids.sort();
         ids.dedup();
         let exact = ids.iter().position(|id| id.as_str() == prefix);
@@ -79,9 +88,11 @@ impl Core {
         Ok(found.map(|(history, _)| Found::Ended(Box::new(history))))
     }
 
-    fn missing(&self, wanted: &str) -> Refusal {
+    fn missing(&self, scope: &Scope, wanted: &str) -> Refusal {
         let unreadable = lock(&self.unreadable);
-        match unreadable.iter().find(|unreadable| unreadable.id == wanted) {
+        // Whose a record is that cannot be read, nobody knows.
+        let known = unreadable.iter().find(|unreadable| unreadable.id == wanted && *scope == Scope::Operator);
+        match known {
             Some(unreadable) => {
                 let message = format!("the record of `{wanted}` cannot be read: {}", unreadable.reason);
                 Refusal::new(ErrorCode::Damaged, message)

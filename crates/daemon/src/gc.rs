@@ -1,5 +1,6 @@
 //! Retention: what ended too long ago, or does not fit into the quota, is removed; oldest end first.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -77,6 +78,9 @@ pub(crate) async fn tend(core: Arc<Core>) {
             return;
         }
         keepers::shrink(&core).await;
+        let owning: HashSet<String> =
+            core.registry.live().iter().map(|entry| entry.state.borrow().history.owner().to_owned()).collect();
+        core.owners.forget_silent(|owner| owning.contains(owner));
         lock(&core.unreadable).retain(|unreadable| core.home.processes().join(&unreadable.id).exists());
         if let Err(refusal) = core.collect(core.config.limits.clone(), false).await {
             tracing::warn!(error = %refusal.0, "retention failed");

@@ -12,15 +12,17 @@ use axum::extract::{FromRequest, FromRequestParts, Path, Request, State};
 use axum::http::request::Parts;
 use axum::http::{HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use axum::routing::{get, post};
+use axum::routing::{delete, get, post};
 use axum::{Json, Router};
+use hyper::body::Incoming;
 use hyper::server::conn::http1;
+use hyper::service::{Service, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use pinfold_api::error::ErrorCode;
 use pinfold_api::types::{
-    EventsQuery, GcRequest, Health, ListQuery, OutputQuery, ShutdownAnswer, ShutdownRequest, SignalRequest,
-    StartRequest, StopRequest, WaitManyRequest, WaitQuery,
+    AckRequest, EndRequest, EventsQuery, GcRequest, HandoverRequest, Health, ListQuery, OutputQuery, ShutdownAnswer,
+    ShutdownRequest, SignalRequest, StartRequest, StopRequest, WaitManyRequest, WaitQuery,
 };
 use pinfold_os::socket;
 use serde::de::DeserializeOwned;
@@ -31,6 +33,7 @@ use crate::metrics;
 use crate::output::RawPage;
 use crate::refusal::Refusal;
 use crate::registry::lock;
+use crate::scope::{Caller, Scope};
 use crate::service::Core;
 
 /// A command of megabytes and a large environment fit.
@@ -54,6 +57,13 @@ pub(crate) fn routes(core: Arc<Core>) -> Router {
         .route("/v1/processes/{id}/resume", post(resume))
         .route("/v1/wait", post(wait_many))
         .route("/v1/events", get(events))
+        .route("/v1/processes/{id}/handover", post(handover))
+        .route("/v1/consumers", get(consumers))
+        .route("/v1/consumers/{id}", delete(forget_consumer))
+        .route("/v1/consumers/{id}/ack", post(ack))
+        .route("/v1/owners", get(owners))
+        .route("/v1/owners/{id}/end", post(end_owner))
+        .route("/v1/owners/{id}/release", post(release_owner))
         .route("/v1/gc", post(gc))
         .route("/v1/shutdown", post(shutdown))
         .route("/healthz", get(health))
@@ -96,7 +106,12 @@ async fn serve_connection(core: Arc<Core>, router: Router, stream: UnixStream) {
         Ok(uid) => return tracing::warn!(uid, "another user's connection is refused"),
         Err(error) => return tracing::warn!(%error, "a connection without credentials is refused"),
     }
-    let service = TowerToHyperService::new(router);
+    let routes = TowerToHyperService::new(router);
+    // Whoever may open the socket is the operator; a request may ask to see less.
+    let service = service_fn(move |mut request: hyper::Request<Incoming>| {
+        request.extensions_mut().insert(Scope::Operator);
+        routes.call(request)
+    });
     let mut builder = http1::Builder::new();
     builder.timer(TokioTimer::new()).header_read_timeout(HEADER_TIME);
     let connection = builder.serve_connection(TokioIo::new(stream), service);
@@ -110,23 +125,28 @@ async fn serve_connection(core: Arc<Core>, router: Router, stream: UnixStream) {
     let _ = tokio::time::timeout(Duration::from_secs(1), connection).await;
 }
 
-async fn start(State(core): Shared, Input(request): Input<StartRequest>) -> Answer<Response> {
-    let started = core.start(request).await?;
+async fn start(State(core): Shared, caller: Caller, Input(request): Input<StartRequest>) -> Answer<Response> {
+    let started = core.start(&caller, request).await?;
     let status = if started.created { StatusCode::CREATED } else { StatusCode::OK };
     Ok((status, Json(started)).into_response())
 }
 
-async fn list(State(core): Shared, Params(query): Params<ListQuery>) -> Answer<impl IntoResponse> {
-    core.list(query).await.map(Json)
+async fn list(State(core): Shared, caller: Caller, Params(query): Params<ListQuery>) -> Answer<impl IntoResponse> {
+    core.list(&caller.scope, query).await.map(Json)
 }
 
-async fn show(State(core): Shared, Id(id): Id) -> Answer<impl IntoResponse> {
-    let found = core.find(&id).await?;
+async fn show(State(core): Shared, caller: Caller, Id(id): Id) -> Answer<impl IntoResponse> {
+    let found = core.find(&caller.scope, &id).await?;
     core.record(&found).await.map(Json)
 }
 
-async fn output(State(core): Shared, Id(id): Id, Params(query): Params<OutputQuery>) -> Answer<Response> {
-    let found = core.find(&id).await?;
+async fn output(
+    State(core): Shared,
+    caller: Caller,
+    Id(id): Id,
+    Params(query): Params<OutputQuery>,
+) -> Answer<Response> {
+    let found = core.find(&caller.scope, &id).await?;
     match query.format.as_deref() {
         Some("raw") => Ok(raw_response(core.raw_output(&found, &query).await?)),
         _ => Ok(Json(core.output(&found, &query).await?).into_response()),
@@ -161,52 +181,126 @@ fn raw_response(RawPage { piece, state }: RawPage) -> Response {
     response
 }
 
-async fn wait(State(core): Shared, Id(id): Id, Params(query): Params<WaitQuery>) -> Answer<impl IntoResponse> {
-    let found = core.find(&id).await?;
-    core.wait(found, query).await.map(Json)
+async fn wait(
+    State(core): Shared,
+    caller: Caller,
+    Id(id): Id,
+    Params(query): Params<WaitQuery>,
+) -> Answer<impl IntoResponse> {
+    let found = core.find(&caller.scope, &id).await?;
+    core.wait(&caller.scope, found, query).await.map(Json)
 }
 
-async fn wait_many(State(core): Shared, Input(request): Input<WaitManyRequest>) -> Answer<impl IntoResponse> {
-    core.wait_many(request).await.map(Json)
+async fn wait_many(
+    State(core): Shared,
+    caller: Caller,
+    Input(request): Input<WaitManyRequest>,
+) -> Answer<impl IntoResponse> {
+    core.wait_many(&caller.scope, request).await.map(Json)
 }
 
 async fn stop(
     State(core): Shared,
+    caller: Caller,
     Id(id): Id,
     MaybeInput(request): MaybeInput<StopRequest>,
 ) -> Answer<impl IntoResponse> {
-    let found = core.find(&id).await?;
+    let found = core.find(&caller.scope, &id).await?;
     core.stop(found, request).await.map(Json)
 }
 
-async fn signal(State(core): Shared, Id(id): Id, Input(request): Input<SignalRequest>) -> Answer<impl IntoResponse> {
-    let found = core.find(&id).await?;
+async fn signal(
+    State(core): Shared,
+    caller: Caller,
+    Id(id): Id,
+    Input(request): Input<SignalRequest>,
+) -> Answer<impl IntoResponse> {
+    let found = core.find(&caller.scope, &id).await?;
     core.signal(found, request).await.map(Json)
 }
 
-async fn pause(State(core): Shared, Id(id): Id) -> Answer<impl IntoResponse> {
-    let found = core.find(&id).await?;
+async fn pause(State(core): Shared, caller: Caller, Id(id): Id) -> Answer<impl IntoResponse> {
+    let found = core.find(&caller.scope, &id).await?;
     core.pause(found).await.map(Json)
 }
 
-async fn resume(State(core): Shared, Id(id): Id) -> Answer<impl IntoResponse> {
-    let found = core.find(&id).await?;
+async fn resume(State(core): Shared, caller: Caller, Id(id): Id) -> Answer<impl IntoResponse> {
+    let found = core.find(&caller.scope, &id).await?;
     core.resume(found).await.map(Json)
 }
 
-async fn events(State(core): Shared, Params(query): Params<EventsQuery>, request: Request) -> Answer<Response> {
-    let accept = request.headers().get(header::ACCEPT).and_then(|accept| accept.to_str().ok());
-    if accept.is_some_and(|accept| accept.contains("text/event-stream")) {
-        return Ok(core.event_stream(query).await?.into_response());
-    }
-    Ok(Json(core.events(query).await?).into_response())
+async fn handover(
+    State(core): Shared,
+    caller: Caller,
+    Id(id): Id,
+    Input(request): Input<HandoverRequest>,
+) -> Answer<impl IntoResponse> {
+    let found = core.find(&caller.scope, &id).await?;
+    core.hand_over(&caller, found, request).await.map(Json)
 }
 
-async fn gc(State(core): Shared, MaybeInput(request): MaybeInput<GcRequest>) -> Answer<impl IntoResponse> {
+async fn consumers(State(core): Shared, caller: Caller) -> Answer<impl IntoResponse> {
+    core.list_consumers(&caller.scope).await.map(Json)
+}
+
+async fn forget_consumer(State(core): Shared, caller: Caller, Id(name): Id) -> Answer<impl IntoResponse> {
+    core.forget_consumer(&caller.scope, &name).await.map(Json)
+}
+
+async fn ack(
+    State(core): Shared,
+    caller: Caller,
+    Id(name): Id,
+    Input(request): Input<AckRequest>,
+) -> Answer<impl IntoResponse> {
+    core.ack(&caller.scope, &name, request.through).await.map(Json)
+}
+
+async fn owners(State(core): Shared, caller: Caller) -> impl IntoResponse {
+    Json(core.list_owners(&caller.scope))
+}
+
+async fn end_owner(
+    State(core): Shared,
+    caller: Caller,
+    Id(owner): Id,
+    MaybeInput(request): MaybeInput<EndRequest>,
+) -> Answer<impl IntoResponse> {
+    core.end_owner(&caller.scope, &owner, request).await.map(Json)
+}
+
+async fn release_owner(State(core): Shared, caller: Caller, Id(owner): Id) -> Answer<impl IntoResponse> {
+    core.release_owner(&caller.scope, &owner).map(Json)
+}
+
+async fn events(
+    State(core): Shared,
+    caller: Caller,
+    Params(query): Params<EventsQuery>,
+    request: Request,
+) -> Answer<Response> {
+    let accept = request.headers().get(header::ACCEPT).and_then(|accept| accept.to_str().ok());
+    if accept.is_some_and(|accept| accept.contains("text/event-stream")) {
+        return Ok(core.event_stream(caller, query).await?.into_response());
+    }
+    Ok(Json(core.events(&caller.scope, query).await?).into_response())
+}
+
+async fn gc(
+    State(core): Shared,
+    caller: Caller,
+    MaybeInput(request): MaybeInput<GcRequest>,
+) -> Answer<impl IntoResponse> {
+    caller.must_be_operator()?;
     core.gc(request).await.map(Json)
 }
 
-async fn shutdown(State(core): Shared, MaybeInput(request): MaybeInput<ShutdownRequest>) -> Answer<impl IntoResponse> {
+async fn shutdown(
+    State(core): Shared,
+    caller: Caller,
+    MaybeInput(request): MaybeInput<ShutdownRequest>,
+) -> Answer<impl IntoResponse> {
+    caller.must_be_operator()?;
     let (stopped, survivors) = match request.stop_processes {
         true => core.stop_all("daemon stop").await,
         false => (0, vec![]),
@@ -217,7 +311,7 @@ async fn shutdown(State(core): Shared, MaybeInput(request): MaybeInput<ShutdownR
     Ok(Json(ShutdownAnswer { stopped, left_running, survivors }))
 }
 
-async fn health(State(core): Shared) -> impl IntoResponse {
+async fn health(State(core): Shared, _caller: Caller) -> impl IntoResponse {
     let unreadable = lock(&core.unreadable).clone();
     let troubles = unreadable.iter().map(|one| format!("process {} cannot be read: {}", one.id, one.reason));
     Json(Health {
@@ -234,8 +328,9 @@ async fn health(State(core): Shared) -> impl IntoResponse {
     })
 }
 
-async fn show_metrics(State(core): Shared) -> impl IntoResponse {
-    ([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], metrics::render(&core))
+async fn show_metrics(State(core): Shared, caller: Caller) -> Answer<impl IntoResponse> {
+    caller.must_be_operator()?;
+    Ok(([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], metrics::render(&core)))
 }
 
 async fn openapi() -> impl IntoResponse {

@@ -209,7 +209,9 @@ pub(crate) async fn serve(core: Arc<Core>, link: Arc<Link>, mut incoming: Incomi
                     entry.state.send_modify(|state| state.output_bytes = state.output_bytes.max(bytes));
                 }
             }
-            FromKeeper::Stopped { request, .. } | FromKeeper::Signaled { request, .. } => {
+            FromKeeper::Stopped { request, .. }
+            | FromKeeper::Signaled { request, .. }
+            | FromKeeper::HandedOver { request, .. } => {
                 link.answer(request, message);
             }
             FromKeeper::Idle => {

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use crate::refusal::Refusal;
 use pinfold_store::index::{Change, Index, IndexError};
 use tokio::sync::{Notify, mpsc, oneshot, watch};
 
@@ -26,6 +27,17 @@ const PRUNE_EVERY: u32 = 1000;
 enum Message {
     Apply(Vec<Change>),
     Flush(oneshot::Sender<()>),
+    /// Something that reads and writes in one step, after all that was handed over before it.
+    Do(Task),
+}
+
+/// What is done with the index on the writer's thread.
+struct Task(Box<dyn FnOnce(&mut Index) + Send>);
+
+impl std::fmt::Debug for Task {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str("Task")
+    }
 }
 
 /// The way to the writer.
@@ -61,6 +73,19 @@ impl Ledger {
         let _ = self.queue.send(Message::Apply(changes)).await;
     }
 
+    /// Does something with the index in one step, after all that was handed over is committed.
+    pub(crate) async fn with<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&mut Index) -> T + Send + 'static,
+    ) -> Result<T, Refusal> {
+        let (done, wait) = oneshot::channel();
+        let task = Task(Box::new(move |index| drop(done.send(work(index)))));
+        let sent = self.queue.send(Message::Do(task)).await;
+        self.hurry.notify_one();
+        sent.map_err(Refusal::internal)?;
+        wait.await.map_err(Refusal::internal)
+    }
+
     /// Returns when all that was handed over is committed.
     pub(crate) async fn flush(&self) {
         if self.pending.load(Ordering::Acquire) == 0 {
@@ -89,7 +114,7 @@ impl Writer {
             if matches!(first, Message::Apply(_)) {
                 let _ = tokio::time::timeout(BURST, self.hurry.notified()).await;
             }
-            let (mut changes, mut flushes, mut batches) = (Vec::new(), Vec::new(), 0);
+            let (mut changes, mut flushes, mut task, mut batches) = (Vec::new(), Vec::new(), None, 0);
             let mut next = Some(first);
             while let Some(message) = next {
                 match message {
@@ -98,13 +123,18 @@ impl Writer {
                         batches += 1;
                     }
                     Message::Flush(done) => flushes.push(done),
+                    Message::Do(work) => task = Some(work),
                 }
-                next = if changes.len() < TOGETHER { messages.try_recv().ok() } else { None };
+                let go_on = changes.len() < TOGETHER && task.is_none();
+                next = if go_on { messages.try_recv().ok() } else { None };
             }
             self.commit(&changes);
             self.pending.fetch_sub(batches, Ordering::AcqRel);
             for done in flushes {
                 let _ = done.send(());
+            }
+            if let Some(Task(work)) = task {
+                work(&mut self.index);
             }
         }
     }

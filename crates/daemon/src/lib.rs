@@ -6,6 +6,7 @@
 //! - D3 nothing is announced before it is durable: waits end on facts that the keeper has written, events are
 //!   shown when the index has committed them.
 //! - D4 every wait, list, body and queue has a bound.
+//! - D5 a view never widens ([`scope`]).
 //!
 //! `run` composes it; `service` is the core that all share; `start`, `act`, `wait`, `output`, `filter`, `list`, `events` and `gc` are what
 //! the routes call; `notes` and `loss` are what keepers tell and how they end; `registry` holds what lives, `ledger` writes the
@@ -14,6 +15,7 @@
 mod act;
 mod clock;
 pub mod config;
+mod consumers;
 pub mod doctor;
 mod events;
 mod filter;
@@ -29,11 +31,13 @@ mod loss;
 mod metrics;
 mod notes;
 mod output;
+mod owners;
 mod recovery;
 mod refusal;
 mod registry;
 mod render;
 mod run;
+mod scope;
 mod service;
 mod start;
 mod wait;

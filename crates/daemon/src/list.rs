@@ -6,13 +6,13 @@ use std::sync::Arc;
 use pinfold_api::types::{ListQuery, ProcessList};
 use pinfold_model::facts::Status;
 use pinfold_model::id::ProcessId;
-use pinfold_model::spec::check_name;
 use pinfold_model::units::Moment;
 use pinfold_store::queries::{Filter, Queries};
 
 use crate::refusal::Refusal;
 use crate::registry::{Entry, State, lock};
 use crate::render::{self, Look};
+use crate::scope::Scope;
 use crate::service::{Core, blocking};
 
 const LIMIT: u32 = 50;
@@ -26,9 +26,10 @@ enum Place {
 }
 
 impl Core {
-    pub(crate) async fn list(self: &Arc<Self>, query: ListQuery) -> Result<ProcessList, Refusal> {
+    pub(crate) async fn list(self: &Arc<Self>, scope: &Scope, query: ListQuery) -> Result<ProcessList, Refusal> {
         let limit = query.limit.unwrap_or(LIMIT).clamp(1, LIMIT_MOST) as usize;
-        let filter = parse_filter(&query)?;
+        let owners = self.owners_in_view(scope, query.owner.as_deref())?;
+        let filter = Filter { owners, ..parse_filter(&query)? };
         let place = query.page.as_deref().map_or(Ok(Place::Live(None)), parse_place)?;
         let mut states = Vec::new();
         let mut last = None;
@@ -59,7 +60,7 @@ impl Core {
         let total = total_ended + total_live;
         let core = Arc::clone(self);
         let processes = blocking(move || states.iter().map(|state| core.show(state)).collect()).await?;
-        let unreadable = lock(&self.unreadable).clone();
+        let unreadable = if *scope == Scope::Operator { lock(&self.unreadable).clone() } else { vec![] };
         Ok(ProcessList { processes, total, next: last.map(|place| render_place(&place)), unreadable })
     }
 
@@ -119,15 +120,12 @@ fn fits(entry: &Entry, filter: &Filter) -> bool {
     let state = entry.state.borrow();
     let (status, spec) = (state.history.status(), &state.history.intent.spec);
     (filter.statuses.is_empty() || filter.statuses.contains(&status))
-        && filter.owner.as_ref().is_none_or(|owner| *owner == spec.owner)
+        && filter.owners.as_ref().is_none_or(|owners| owners.iter().any(|owner| owner == state.history.owner()))
         && filter.name.as_ref().is_none_or(|name| Some(name) == spec.name.as_ref())
         && filter.label.as_ref().is_none_or(|(key, value)| spec.labels.get(key) == Some(value))
 }
 
 fn parse_filter(query: &ListQuery) -> Result<Filter, Refusal> {
-    if let Some(owner) = &query.owner {
-        check_name("owner", owner)?;
-    }
     let label = match &query.label {
         None => None,
         Some(label) => {
@@ -140,7 +138,7 @@ fn parse_filter(query: &ListQuery) -> Result<Filter, Refusal> {
     for status in query.status.iter().flat_map(|statuses| statuses.split(',')) {
         statuses.extend(parse_status(status.trim())?);
     }
-    Ok(Filter { owner: query.owner.clone(), statuses, name: query.name.clone(), label })
+    Ok(Filter { owners: None, statuses, name: query.name.clone(), label })
 }
 
 fn parse_status(text: &str) -> Result<Vec<Status>, Refusal> {

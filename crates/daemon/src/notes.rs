@@ -3,12 +3,14 @@
 
 use std::sync::Arc;
 
+use pinfold_api::types::Event;
 use pinfold_model::event::EventKind;
 use pinfold_model::facts::{Fact, History};
 use pinfold_model::id::ProcessId;
 use pinfold_model::link::Kept;
 use pinfold_model::units::Moment;
-use pinfold_store::index::Change;
+use pinfold_store::index::{Change, NewEvent};
+use pinfold_store::outbox::Target;
 
 use crate::link::Link;
 use crate::registry::{Entry, Registered};
@@ -21,6 +23,9 @@ impl Core {
         let (kind, at) = (fact.event(), fact.at());
         entry.add(fact);
         let history = entry.state.borrow().history.clone();
+        if kind == Some(EventKind::HandedOver) {
+            self.owners.learn(&history);
+        }
         self.note_in_log(&history, kind);
         let mut changes = Vec::with_capacity(2);
         changes.extend(kind.map(|kind| event_of(&history, kind, at)));
@@ -34,7 +39,7 @@ impl Core {
     }
 
     fn note_in_log(&self, history: &History, kind: Option<EventKind>) {
-        let (id, owner) = (&history.intent.id, &history.intent.spec.owner);
+        let (id, owner) = (&history.intent.id, history.owner());
         let kind = kind.map_or("intended", EventKind::name);
         let pid = history.start.as_ref().map(|start| start.pid);
         let code = history.outcome().and_then(|outcome| outcome.shell_code());
@@ -64,13 +69,14 @@ impl Core {
             }
         };
         link.keep(&entry);
+        self.owners.learn(&history);
         entry.state.send_modify(|state| {
             state.history = history.clone();
             state.paused = kept.paused;
             state.output_bytes = kept.output_bytes;
             state.note = None;
         });
-        tracing::info!(process = %entry.id, owner = %history.intent.spec.owner, "adopted");
+        tracing::info!(process = %entry.id, owner = %history.owner(), "adopted");
         self.ledger.apply(events_of(&history)).await;
         if history.status().is_over() {
             self.registry.retire(&entry);
@@ -82,14 +88,33 @@ impl Core {
 
 /// The event of a fact, with what its readers want to know.
 fn event_of(history: &History, kind: EventKind, at: Moment) -> Change {
-    let event = render::event(history, kind, at);
-    Change::Event {
+    let handover = history.handovers.iter().position(|handover| handover.at == at);
+    let handover = handover.filter(|_| kind == EventKind::HandedOver);
+    let text = handover.map(|place| history.handovers[place].purpose.clone());
+    let n = handover.map_or(0, |place| place as u64 + 1);
+    told(history, Event { text, ..render::event(history, kind, at) }, (kind, n, at))
+}
+
+/// An event on its way into the log, and to whoever else its owner wants told.
+pub(crate) fn told(history: &History, event: Event, (kind, n, at): (EventKind, u64, Moment)) -> Change {
+    let notify = &history.intent.spec.notify;
+    let targets = match event.announce {
+        true => [(Target::Webhook, &notify.webhook), (Target::Command, &notify.command)]
+            .into_iter()
+            .filter_map(|(target, given)| given.as_ref().map(|_| target))
+            .collect(),
+        false => vec![],
+    };
+    Change::Event(Box::new(NewEvent {
         process: history.intent.id.clone(),
-        owner: history.intent.spec.owner.clone(),
+        owner: event.owner.clone(),
         kind,
+        n,
+        announce: event.announce,
         at,
         payload: serde_json::to_string(&event).unwrap_or_default(),
-    }
+        targets,
+    }))
 }
 
 /// Every event that a history amounts to; those already in the log are ignored there (S4).
@@ -97,6 +122,7 @@ pub(crate) fn events_of(history: &History) -> Vec<Change> {
     let mut events = Vec::new();
     let mut add = |kind, at: Option<Moment>| events.extend(at.map(|at| event_of(history, kind, at)));
     add(EventKind::Started, history.start.as_ref().map(|start| start.at));
+    history.handovers.iter().for_each(|handover| add(EventKind::HandedOver, Some(handover.at)));
     // Facts that coincided with the end were never told apart.
     let end = history.finish.as_ref().map(|finish| finish.at);
     let apart = history.closed_at.filter(|at| end.is_none_or(|end| *at < end));

@@ -134,6 +134,7 @@ async fn take_up_known(core: &Arc<Core>, links: &HashMap<u32, Arc<Link>>, histor
     }
     let entry = Entry::new(history.clone());
     core.registry.insert(&entry);
+    core.owners.learn(&history);
     let keeper = &history.intent.keeper;
     let note = |what: &str| {
         let note = format!("its keeper (pid {}) {what}", keeper.pid);

@@ -62,6 +62,7 @@ impl Refusal {
             ErrorCode::AlreadyOver | ErrorCode::KeyReused => StatusCode::CONFLICT,
             ErrorCode::LimitReached => StatusCode::TOO_MANY_REQUESTS,
             ErrorCode::Forbidden => StatusCode::FORBIDDEN,
+            ErrorCode::Unauthorized => StatusCode::UNAUTHORIZED,
             ErrorCode::Damaged | ErrorCode::Internal => StatusCode::INTERNAL_SERVER_ERROR,
             ErrorCode::StoreUnwritable => StatusCode::INSUFFICIENT_STORAGE,
             ErrorCode::KeeperSilent | ErrorCode::ShuttingDown => StatusCode::SERVICE_UNAVAILABLE,

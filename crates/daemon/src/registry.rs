@@ -165,10 +165,10 @@ impl Registry {
         }
     }
 
-    /// Ids here that begin with this text, at most `most`.
-    pub(crate) fn prefix(&self, prefix: &str, most: usize) -> Vec<ProcessId> {
+    /// Entries here whose ids begin with this text.
+    pub(crate) fn prefix(&self, prefix: &str) -> Vec<Arc<Entry>> {
         let inner = lock(&self.inner);
-        inner.by_id.keys().filter(|id| id.as_str().starts_with(prefix)).take(most).cloned().collect()
+        inner.by_id.values().filter(|entry| entry.id.as_str().starts_with(prefix)).cloned().collect()
     }
 
     /// Live entries of this name.

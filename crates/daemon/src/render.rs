@@ -3,13 +3,14 @@
 use std::path::Path;
 
 use pinfold_api::types::{
-    Cause as ApiCause, Event, EventKind as ApiEventKind, Outcome as ApiOutcome, OutputSummary, Record,
-    Status as ApiStatus, TreeMember, Usage as ApiUsage,
+    Cause as ApiCause, Event, EventKind as ApiEventKind, Lifetime as ApiLifetime, NotifyShown, Outcome as ApiOutcome,
+    OutputSummary, Record, Status as ApiStatus, TreeMember, Usage as ApiUsage,
 };
 use pinfold_model::event::EventKind;
 use pinfold_model::facts::{History, Status};
+use pinfold_model::notify::{Notify, host_of};
 use pinfold_model::outcome::{Cause, Outcome, StartStep};
-use pinfold_model::spec::Program;
+use pinfold_model::spec::{Lifetime, Program};
 use pinfold_model::units::Moment;
 use pinfold_os::{ports, proc, tree};
 use pinfold_store::reader::OutputReader;
@@ -43,7 +44,14 @@ pub(crate) fn record(state: &State, directory: &Path, look: Look) -> Record {
             Program::Argv { .. } => None,
         },
         cwd: spec.cwd.to_string_lossy().into_owned(),
-        owner: spec.owner.clone(),
+        owner: history.owner().to_owned(),
+        parent: history.ancestors().first().cloned(),
+        lifetime: match spec.lifetime {
+            Lifetime::Keep => ApiLifetime::Keep,
+            Lifetime::Owner { .. } => ApiLifetime::Owner,
+            Lifetime::Parent { .. } => ApiLifetime::Parent,
+        },
+        intent: spec.intent.clone(),
         labels: spec.labels.clone(),
         status: api_status(history.status()),
         paused: !history.status().is_over() && (state.paused || stopped),
@@ -61,8 +69,20 @@ pub(crate) fn record(state: &State, directory: &Path, look: Look) -> Record {
         output: summary(state, directory, look),
         usage: usage(history, &members),
         tree: members,
+        notify: notify_shown(&spec.notify),
         note: state.note.clone().or_else(|| lost_output(history)),
     }
+}
+
+/// What its owner is told, where that is not just its end. An address may hold secrets: only its host is shown.
+fn notify_shown(notify: &Notify) -> Option<NotifyShown> {
+    (*notify != Notify::default()).then(|| NotifyShown {
+        on_complete: notify.on_complete,
+        patterns: notify.patterns.clone(),
+        heartbeat_ms: notify.heartbeat.map(|every| every.as_millis() as u64),
+        webhook: notify.webhook.as_deref().and_then(host_of),
+        command: notify.command.clone(),
+    })
 }
 
 /// What a full disk cost, if it did.
@@ -144,20 +164,32 @@ pub(crate) fn disk_bytes(history: &History) -> u64 {
 /// whenever it is written down.
 pub(crate) fn event(history: &History, kind: EventKind, at: Moment) -> Event {
     let ended = match kind {
-        EventKind::Started => false,
-        EventKind::Closed => history.exit.as_ref().is_some_and(|exit| exit.at <= at),
+        EventKind::Started | EventKind::Matched | EventKind::Heartbeat => false,
+        EventKind::Closed | EventKind::WatchEnded | EventKind::HandedOver => {
+            history.exit.as_ref().is_some_and(|exit| exit.at <= at)
+        }
         EventKind::Exited | EventKind::Finished | EventKind::Lost => true,
     };
+    let completion = history.is_completion(kind);
+    let asked_for = !matches!(
+        kind,
+        EventKind::Started | EventKind::Exited | EventKind::Closed | EventKind::Finished | EventKind::Lost
+    );
     Event {
         seq: 0,
         kind: api_kind(kind),
         process: history.intent.id.to_string(),
-        owner: history.intent.spec.owner.clone(),
+        owner: history.owner().to_owned(),
         at: rfc3339(at),
         command: cut(&history.intent.spec.command_text()),
         started_at: history.start.as_ref().map(|start| rfc3339(start.at)),
         outcome: history.outcome().filter(|_| ended).map(api_outcome),
         cause: history.cause().filter(|_| ended).as_ref().map(api_cause),
+        completion,
+        announce: asked_for || completion && history.intent.spec.notify.on_complete,
+        cursor: None,
+        text: None,
+        suppressed: None,
     }
 }
 
@@ -203,6 +235,8 @@ fn api_cause(cause: &Cause) -> ApiCause {
         Cause::OnItsOwn => ApiCause::OnItsOwn,
         Cause::StopRequested { .. } => ApiCause::StopRequested,
         Cause::TimeLimit => ApiCause::TimeLimit,
+        Cause::IdleLimit => ApiCause::IdleLimit,
+        Cause::OwnerEnded => ApiCause::OwnerEnded,
     }
 }
 
@@ -214,5 +248,9 @@ fn api_kind(kind: EventKind) -> ApiEventKind {
         EventKind::Closed => ApiEventKind::Closed,
         EventKind::Finished => ApiEventKind::Finished,
         EventKind::Lost => ApiEventKind::Lost,
+        EventKind::Matched => ApiEventKind::Matched,
+        EventKind::WatchEnded => ApiEventKind::WatchEnded,
+        EventKind::Heartbeat => ApiEventKind::Heartbeat,
+        EventKind::HandedOver => ApiEventKind::HandedOver,
     }
 }

@@ -18,9 +18,10 @@ use crate::config::{Config, Containment, Paths};
 use crate::keepers::{self, Keepers};
 use crate::ledger::Ledger;
 use crate::metrics::Metrics;
+use crate::owners::OwnerBook;
 use crate::registry::Registry;
 use crate::service::Core;
-use crate::{gc, http, log, recovery};
+use crate::{gc, http, log, owners, recovery};
 
 /// Routes that the daemon serves without knowing them, for a client of its own socket.
 pub type Mount = Box<dyn FnOnce(PathBuf) -> axum::Router + Send>;
@@ -87,6 +88,7 @@ async fn serve(mut options: Options, home: Home, _lock: &HomeLock) -> Result<(),
     recovery::recover(&core).await.map_err(RunError::Recovery)?;
     let listener = listen(&socket_path)?;
     let tending = tokio::spawn(gc::tend(Arc::clone(&core)));
+    let ending = tokio::spawn(owners::tend(Arc::clone(&core)));
     let filling = {
         let core = Arc::clone(&core);
         tokio::spawn(async move { keepers::refill(&core).await })
@@ -98,7 +100,7 @@ async fn serve(mut options: Options, home: Home, _lock: &HomeLock) -> Result<(),
     http::serve(Arc::clone(&core), listener, mounted).await;
     let _ = std::fs::remove_file(&socket_path);
     stopping.abort();
-    let _ = tokio::join!(tending, filling);
+    let _ = tokio::join!(tending, filling, ending);
     core.ledger.flush().await;
     keepers::remove_dead_cgroups(&core);
     tracing::info!("stopped");
@@ -117,6 +119,7 @@ fn compose(options: &Options, home: Home) -> Result<Core, RunError> {
         }
     };
     let queries = Index::reader(&home.index())?;
+    let owners = OwnerBook::new(queries.parents()?);
     let ledger = Ledger::start(index, config.events)?;
     let ids = IdSource::open(&home).map_err(io("cannot read the ids file"))?;
     let name = cgroup_name(home.root());
@@ -134,6 +137,7 @@ fn compose(options: &Options, home: Home) -> Result<Core, RunError> {
         registry: Registry::default(),
         keepers: Keepers::new(options.program.clone(), setup),
         ledger,
+        owners,
         ids: Mutex::new(ids),
         queries: Mutex::new(queries),
         metrics: Metrics::default(),

@@ -17,6 +17,7 @@ use crate::find::Found;
 use crate::keepers::Keepers;
 use crate::ledger::Ledger;
 use crate::metrics::Metrics;
+use crate::owners::OwnerBook;
 use crate::refusal::Refusal;
 use crate::registry::{Registry, lock};
 use crate::render;
@@ -29,6 +30,7 @@ pub(crate) struct Core {
     pub(crate) registry: Registry,
     pub(crate) keepers: Keepers,
     pub(crate) ledger: Ledger,
+    pub(crate) owners: OwnerBook,
     /// Numbers for new processes.
     pub(crate) ids: Mutex<IdSource>,
     /// The index, for reading; used from blocking threads only.

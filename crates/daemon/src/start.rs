@@ -6,14 +6,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use pinfold_api::error::ErrorCode;
+use pinfold_api::input::Span;
 use pinfold_api::types::{self, OnWaitTimeout, OutputQuery, StartRequest, Started, WaitReason, Waited};
 use pinfold_model::admission::try_admit;
 use pinfold_model::facts::{History, Intent, Status};
 use pinfold_model::link::ToKeeper;
+use pinfold_model::notify::{self, Notify};
 use pinfold_model::outcome::{Cause, Outcome};
 use pinfold_model::signal::Signal;
-use pinfold_model::spec::{DEFAULT_PATH, Defaults, Draft, Program, Spec, Strays, Streams};
-use pinfold_model::units::{parse_duration, parse_size};
+use pinfold_model::spec::{DEFAULT_PATH, Defaults, Draft, Lifetime, Program, Spec, Strays, Streams};
+use pinfold_model::units::{BadDuration, parse_duration, parse_size};
 use pinfold_store::ids::random_mark;
 use pinfold_store::record::RECORD_FORMAT;
 
@@ -23,6 +25,7 @@ use crate::keepers;
 use crate::refusal::Refusal;
 use crate::registry::{Entry, Registered, lock};
 use crate::render::{self, Look};
+use crate::scope::Caller;
 use crate::service::Core;
 use crate::wait::until_exit;
 
@@ -36,11 +39,11 @@ const BUDGET: &str = "32k";
 
 impl Core {
     /// Starts what is asked for, and waits for it if that is asked for too.
-    pub(crate) async fn start(self: &Arc<Self>, request: StartRequest) -> Result<Started, Refusal> {
+    pub(crate) async fn start(self: &Arc<Self>, caller: &Caller, request: StartRequest) -> Result<Started, Refusal> {
         let wait = request.wait.as_ref().map(|wait| parse_duration(&wait.text())).transpose()?;
         let budget = request.budget.as_ref().map(|budget| budget.text());
         let on_timeout = request.on_wait_timeout.unwrap_or(OnWaitTimeout::Keep);
-        let spec = self.parse(request)?;
+        let spec = self.parse(caller, request)?;
         if self.is_shutting_down() {
             return Err(Refusal::new(ErrorCode::ShuttingDown, "the daemon is shutting down: try again in a moment"));
         }
@@ -57,9 +60,17 @@ impl Core {
         self.answer(found, created, (wait, budget, on_timeout), hints).await
     }
 
-    fn parse(&self, request: StartRequest) -> Result<Spec, Refusal> {
-        let duration =
-            |span: Option<pinfold_api::input::Span>| span.map(|span| parse_duration(&span.text())).transpose();
+    fn parse(&self, caller: &Caller, request: StartRequest) -> Result<Spec, Refusal> {
+        let (owner, ancestors) = self.owner_of_start(caller, request.owner, request.parent)?;
+        let grace = duration(request.owner_grace)?;
+        let lifetime = match request.lifetime.unwrap_or_default() {
+            types::Lifetime::Keep if grace.is_some() => {
+                return Err(Refusal::invalid("`owner_grace` goes with `lifetime` `owner` or `parent`: say which"));
+            }
+            types::Lifetime::Keep => Lifetime::Keep,
+            types::Lifetime::Owner => Lifetime::Owner { grace },
+            types::Lifetime::Parent => Lifetime::Parent { grace },
+        };
         let draft = Draft {
             command: request.command,
             argv: request.argv,
@@ -67,8 +78,11 @@ impl Core {
             cwd: request.cwd,
             inherit_env: request.inherit_env.unwrap_or(true),
             env: request.env,
-            owner: request.owner,
+            owner: Some(owner),
+            ancestors,
+            lifetime,
             name: request.name,
+            intent: request.intent,
             labels: request.labels,
             streams: match request.streams {
                 Some(types::Streams::Separate) => Streams::Separate,
@@ -81,6 +95,8 @@ impl Core {
             stop_signal: request.stop_signal.as_deref().map(Signal::parse).transpose()?,
             grace: duration(request.grace)?,
             time_limit: duration(request.time_limit)?,
+            idle_limit: duration(request.idle_limit)?,
+            notify: request.notify.map(notify).transpose()?.unwrap_or_default(),
             output_limit: request.output_limit.map(|size| parse_size(&size.text())).transpose()?,
             idempotency_key: request.idempotency_key,
         };
@@ -134,6 +150,7 @@ impl Core {
             keeper,
         };
         let entry = Entry::new(History::new(intent.clone()));
+        self.owners.learn(&entry.state.borrow().history);
         if let Registered::KeyTaken(holder) = self.registry.insert(&entry) {
             keepers::give_back(&self, link).await;
             return Ok((same_request(Found::Here(holder), &intent.spec)?, false));
@@ -182,8 +199,12 @@ impl Core {
             return Ok(Started { record, created, waited: None, output_page: None, hints });
         };
         let limit = asked.clamp(WAIT_LEAST, WAIT_MOST);
+        let mut gate = self.owners.releasable(found.snapshot().history.owner());
         let reason = match (&found, on_timeout) {
-            (Found::Here(entry), OnWaitTimeout::Keep) => until_exit(entry, limit).await,
+            (Found::Here(entry), OnWaitTimeout::Keep) => tokio::select! {
+                reason = until_exit(entry, limit) => reason,
+                () = gate.released() => WaitReason::Cancelled,
+            },
             (Found::Here(entry), OnWaitTimeout::Stop) => {
                 let (core, entry) = (Arc::clone(self), Arc::clone(entry));
                 // Goes on even if the client goes away: it asked for an end, not for its own attention.
@@ -223,6 +244,24 @@ impl Core {
         });
         hints
     }
+}
+
+fn duration(span: Option<Span>) -> Result<Option<Duration>, BadDuration> {
+    span.map(|span| parse_duration(&span.text())).transpose()
+}
+
+/// What the owner wants to be told.
+fn notify(asked: types::Notify) -> Result<Notify, BadDuration> {
+    Ok(Notify {
+        on_complete: asked.on_complete.unwrap_or(true),
+        patterns: asked.patterns,
+        exclude: asked.exclude,
+        cooldown: duration(asked.cooldown)?.unwrap_or(notify::COOLDOWN),
+        max_events: asked.max_events.unwrap_or(notify::EVENTS),
+        heartbeat: duration(asked.heartbeat)?,
+        webhook: asked.webhook,
+        command: asked.command,
+    })
 }
 
 /// The holder of a key, unless it was asked for something else under that key.

@@ -16,9 +16,11 @@ use regex::bytes::Regex;
 use tokio::time::timeout_at;
 
 use crate::find::Found;
+use crate::owners::Releasable;
 use crate::refusal::Refusal;
 use crate::registry::{Entry, State};
 use crate::render;
+use crate::scope::Scope;
 use crate::service::{Core, blocking};
 
 /// The longest wait, and the one applied when none is given.
@@ -132,12 +134,21 @@ async fn watch(entry: &Entry, limit: Duration, fits: impl FnMut(&State) -> bool)
 
 impl Core {
     /// One wait.
-    pub(crate) async fn wait(self: &Arc<Self>, found: Found, query: WaitQuery) -> Result<WaitAnswer, Refusal> {
+    pub(crate) async fn wait(
+        self: &Arc<Self>,
+        scope: &Scope,
+        found: Found,
+        query: WaitQuery,
+    ) -> Result<WaitAnswer, Refusal> {
         let limit = limit(query.timeout.as_deref())?;
         let until = parse(query)?;
         let begun = Instant::now();
+        let mut gate = self.gate(scope, &found);
         let end = match &found {
-            Found::Here(entry) => self.wait_here(entry, until, limit).await?,
+            Found::Here(entry) => tokio::select! {
+                end = self.wait_here(entry, until, limit) => end?,
+                () = gate.released() => End::because(WaitReason::Cancelled),
+            },
             Found::Ended(history) => {
                 let entry = Entry::new((**history).clone());
                 self.wait_here(&entry, until, Duration::ZERO).await?
@@ -152,6 +163,14 @@ impl Core {
             port: end.port,
             waited_ms: begun.elapsed().as_millis() as u64,
         })
+    }
+
+    /// What releases a wait: its caller's owner, or for the operator the owner of what is waited for.
+    fn gate(&self, scope: &Scope, found: &Found) -> Releasable {
+        match scope {
+            Scope::Owner(owner) => self.owners.releasable(owner),
+            Scope::Operator => self.owners.releasable(found.snapshot().history.owner()),
+        }
     }
 
     async fn wait_here(self: &Arc<Self>, entry: &Arc<Entry>, until: Until, limit: Duration) -> Result<End, Refusal> {
@@ -287,7 +306,11 @@ impl Core {
     }
 
     /// Any or all of many.
-    pub(crate) async fn wait_many(self: &Arc<Self>, request: WaitManyRequest) -> Result<WaitManyAnswer, Refusal> {
+    pub(crate) async fn wait_many(
+        self: &Arc<Self>,
+        scope: &Scope,
+        request: WaitManyRequest,
+    ) -> Result<WaitManyAnswer, Refusal> {
         if request.ids.is_empty() || request.ids.len() > MANY {
             return Err(Refusal::invalid(format!("`ids` has {} entries: give 1 to {MANY}", request.ids.len())));
         }
@@ -301,8 +324,9 @@ impl Core {
         let begun = Instant::now();
         let mut found = Vec::with_capacity(request.ids.len());
         for id in &request.ids {
-            found.push(self.find(id).await?);
+            found.push(self.find(scope, id).await?);
         }
+        let mut gates: Vec<_> = found.iter().take(1).map(|one| self.gate(scope, one)).collect();
         let mut waits = tokio::task::JoinSet::new();
         for one in &found {
             if let Found::Here(entry) = one {
@@ -312,10 +336,23 @@ impl Core {
         }
         let all = request.mode == Some(WaitMode::All);
         let mut here = found.iter().any(|one| matches!(one, Found::Ended(_)));
+        let mut cancelled = false;
         while all || !here {
-            match waits.join_next().await {
-                Some(reached) => here |= reached.unwrap_or(false),
-                None => break,
+            let released = async {
+                match gates.first_mut() {
+                    Some(gate) => gate.released().await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                ended = waits.join_next() => match ended {
+                    Some(reached) => here |= reached.unwrap_or(false),
+                    None => break,
+                },
+                () = released => {
+                    cancelled = true;
+                    break;
+                }
             }
         }
         waits.abort_all();
@@ -325,7 +362,11 @@ impl Core {
             list.push(self.record(one).await?);
         }
         let reached = if all { pending.is_empty() } else { !done.is_empty() };
-        let reason = if reached { reason } else { WaitReason::Timeout };
+        let reason = match (reached, cancelled) {
+            (true, _) => reason,
+            (false, true) => WaitReason::Cancelled,
+            (false, false) => WaitReason::Timeout,
+        };
         Ok(WaitManyAnswer { reason, done, pending, waited_ms: begun.elapsed().as_millis() as u64 })
     }
 }

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant, SystemTime};
 
 use pinfold_model::event::EventKind;
-use pinfold_model::facts::{Exit, Fact, Finish, History, Intent, Start, Usage};
+use pinfold_model::facts::{Exit, Fact, Finish, Handover, History, Intent, Start, Usage};
 use pinfold_model::id::ProcessId;
 use pinfold_model::lifecycle::{self, Effect, End, Input, Phase};
 use pinfold_model::link::{FromKeeper, Kept, Survivor};
@@ -51,6 +51,9 @@ pub(crate) struct Driver {
     grace_at: Option<Instant>,
     drain_at: Option<Instant>,
     limit_at: Option<Instant>,
+    /// When silence becomes too long, as last reckoned; output since then is seen when it is due.
+    idle_at: Option<Instant>,
+    heard_at: Instant,
     sample_at: Option<Instant>,
     /// Facts that the disk refused, in order; nothing is told before it is written (K1).
     unwritten: Vec<Fact>,
@@ -89,7 +92,8 @@ impl Driver {
         means: &mut Means<'_>,
     ) -> Self {
         let now = Instant::now();
-        let limit_at = intent.spec.time_limit.and_then(|limit| now.checked_add(limit));
+        let after = |limit: Option<Duration>| limit.and_then(|limit| now.checked_add(limit));
+        let (limit_at, idle_at) = (after(intent.spec.time_limit), after(intent.spec.idle_limit));
         let mut driver = Self {
             phase: Phase::Starting,
             history: History::new(intent),
@@ -102,6 +106,8 @@ impl Driver {
             grace_at: None,
             drain_at: None,
             limit_at,
+            idle_at,
+            heard_at: now,
             sample_at: now.checked_add(SAMPLE),
             unwritten: Vec::new(),
             write_at: None,
@@ -156,12 +162,16 @@ impl Driver {
 
     /// When the next timer is due.
     pub(crate) fn next_timer(&self) -> Option<Instant> {
-        [self.grace_at, self.drain_at, self.limit_at, self.sample_at, self.write_at].into_iter().flatten().min()
+        let timers = [self.grace_at, self.drain_at, self.limit_at, self.idle_at, self.sample_at, self.write_at];
+        timers.into_iter().flatten().min()
     }
 
     /// Takes output from one pipe.
     pub(crate) fn output_ready(&mut self, place: usize, means: &mut Means<'_>) {
         self.pump.take_turn(place, now());
+        if self.idle_at.is_some() {
+            self.heard_at = Instant::now();
+        }
         self.after_output(means);
     }
 
@@ -253,9 +263,10 @@ impl Driver {
         let (grace, drain, limit) = (due(&mut self.grace_at), due(&mut self.drain_at), due(&mut self.limit_at));
         let (sample, write) = (due(&mut self.sample_at), due(&mut self.write_at));
         if limit {
-            let manner = self.history.intent.spec.stop;
-            self.thaw(means);
-            self.feed(Input::Stop { cause: Cause::TimeLimit, manner }, means);
+            self.stop_because(Cause::TimeLimit, means);
+        }
+        if due(&mut self.idle_at) {
+            self.look_for_silence(means);
         }
         if grace {
             self.children_changed(means);
@@ -270,6 +281,42 @@ impl Driver {
         if write {
             self.write_again(means);
         }
+    }
+
+    fn stop_because(&mut self, cause: Cause, means: &mut Means<'_>) {
+        let manner = self.history.intent.spec.stop;
+        self.thaw(means);
+        self.feed(Input::Stop { cause, manner }, means);
+    }
+
+    /// Output since the last look puts the end off, and so does a pause.
+    fn look_for_silence(&mut self, means: &mut Means<'_>) {
+        let Some(limit) = self.history.intent.spec.idle_limit else { return };
+        let now = Instant::now();
+        let since = if self.paused { now } else { self.heard_at };
+        match since.checked_add(limit).filter(|at| *at > now) {
+            Some(later) => self.idle_at = Some(later),
+            None => self.stop_because(Cause::IdleLimit, means),
+        }
+    }
+
+    /// Writes down the new owner.
+    pub(crate) fn hand_over(
+        &mut self,
+        request: u64,
+        to: String,
+        ancestors: Vec<String>,
+        purpose: String,
+        means: &mut Means<'_>,
+    ) {
+        let fact = Fact::HandedOver(Handover { to, ancestors, purpose, at: now() });
+        let over = matches!(self.phase, Phase::Finished { .. });
+        let done = !over && self.unwritten.is_empty() && self.record.append(&fact).is_ok();
+        if done {
+            self.history.add(fact.clone());
+            say(means.link, FromKeeper::Fact { id: self.history.intent.id.clone(), fact });
+        }
+        say(means.link, FromKeeper::HandedOver { request, done });
     }
 
     fn sample(&mut self) {
@@ -369,7 +416,7 @@ impl Driver {
         }
     }
 
-    /// The fact behind an event, as things stand. A keeper never records its own death.
+    /// The fact behind an event, as things stand.
     fn fact(&self, kind: EventKind) -> Option<Fact> {
         let at = now();
         match kind {
@@ -391,7 +438,12 @@ impl Driver {
                 output_lost: self.pump.lost(),
                 usage: self.usage.usage(),
             })),
-            EventKind::Lost => None,
+            // Nobody records its own death, and the rest is none of the lifecycle's.
+            EventKind::Lost
+            | EventKind::Matched
+            | EventKind::WatchEnded
+            | EventKind::Heartbeat
+            | EventKind::HandedOver => None,
         }
     }
 
@@ -420,7 +472,7 @@ impl Driver {
         if let Some(leader) = self.leader.take() {
             let _ = wait::reap(&leader.pidfd);
         }
-        (self.grace_at, self.drain_at, self.limit_at, self.sample_at) = (None, None, None, None);
+        (self.grace_at, self.drain_at, self.limit_at, self.idle_at, self.sample_at) = (None, None, None, None, None);
         self.answer_stops(means);
     }
 

@@ -228,6 +228,10 @@ impl<'a> Keeper<'a> {
                 true => self.with_driver(|driver, means| driver.resume(request, means)),
                 false => self.say_reached_nobody(request),
             },
+            ToKeeper::HandOver { request, id, to, ancestors, purpose } => match self.keeps(&id) {
+                true => self.with_driver(|driver, means| driver.hand_over(request, to, ancestors, purpose, means)),
+                false => self.say(&FromKeeper::HandedOver { request, done: false }),
+            },
             ToKeeper::WatchOutput { id, beyond } => {
                 if self.keeps(&id) {
                     self.with_driver(|driver, means| driver.watch_output(beyond, means));

@@ -6,7 +6,8 @@
 
 use serde::{Deserialize, Serialize};
 
-/// What happened to a process. Each happens at most once to each process.
+/// What happened to a process. Each happens at most once to each process, but for matches, heartbeats and
+/// handovers, which are told apart by a number of their own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum EventKind {
@@ -20,11 +21,29 @@ pub enum EventKind {
     Finished,
     /// Its keeper died; nobody saw the end.
     Lost,
+    /// A line of its output matched a watched pattern; its number is the cursor of the line.
+    Matched,
+    /// Its output is no longer watched.
+    WatchEnded,
+    /// It lives, as its owner wished to be told; they are counted.
+    Heartbeat,
+    /// It belongs to another owner now; they are counted.
+    HandedOver,
 }
 
 impl EventKind {
     /// Every kind, in the order in which they can happen.
-    pub const ALL: [Self; 5] = [Self::Started, Self::Exited, Self::Closed, Self::Finished, Self::Lost];
+    pub const ALL: [Self; 9] = [
+        Self::Started,
+        Self::Matched,
+        Self::WatchEnded,
+        Self::Heartbeat,
+        Self::HandedOver,
+        Self::Exited,
+        Self::Closed,
+        Self::Finished,
+        Self::Lost,
+    ];
 
     /// The name in the log and on the wire.
     pub fn name(self) -> &'static str {
@@ -34,6 +53,10 @@ impl EventKind {
             Self::Closed => "closed",
             Self::Finished => "finished",
             Self::Lost => "lost",
+            Self::Matched => "matched",
+            Self::WatchEnded => "watch_ended",
+            Self::Heartbeat => "heartbeat",
+            Self::HandedOver => "handed_over",
         }
     }
 }

@@ -23,6 +23,7 @@ pub enum Fact {
     Started(Start),
     Exited(Exit),
     Closed { at: Moment },
+    HandedOver(Handover),
     Finished(Finish),
     Lost { evidence: String, at: Moment },
 }
@@ -59,6 +60,17 @@ pub struct Exit {
     pub told_apart: bool,
 }
 
+/// It belongs to another owner from here on.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Handover {
+    pub to: String,
+    /// The new owner's parent, its parent, and so on.
+    pub ancestors: Vec<String>,
+    /// What the new owner is to do with it.
+    pub purpose: String,
+    pub at: Moment,
+}
+
 /// All is over.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Finish {
@@ -92,6 +104,7 @@ impl Fact {
             Fact::Started(_) => Some(EventKind::Started),
             Fact::Exited(_) => Some(EventKind::Exited),
             Fact::Closed { .. } => Some(EventKind::Closed),
+            Fact::HandedOver(_) => Some(EventKind::HandedOver),
             Fact::Finished(_) => Some(EventKind::Finished),
             Fact::Lost { .. } => Some(EventKind::Lost),
         }
@@ -104,6 +117,7 @@ impl Fact {
             Fact::Started(start) => start.at,
             Fact::Exited(exit) => exit.at,
             Fact::Closed { at } | Fact::Lost { at, .. } => *at,
+            Fact::HandedOver(handover) => handover.at,
             Fact::Finished(finish) => finish.at,
         }
     }
@@ -145,6 +159,9 @@ pub struct History {
     pub start: Option<Start>,
     pub exit: Option<Exit>,
     pub closed_at: Option<Moment>,
+    /// Every change of owner, in order.
+    #[serde(default)]
+    pub handovers: Vec<Handover>,
     pub finish: Option<Finish>,
     pub lost: Option<(String, Moment)>,
 }
@@ -152,7 +169,7 @@ pub struct History {
 impl History {
     /// A process that was asked for and nothing more.
     pub fn new(intent: Intent) -> Self {
-        Self { intent, start: None, exit: None, closed_at: None, finish: None, lost: None }
+        Self { intent, start: None, exit: None, closed_at: None, handovers: vec![], finish: None, lost: None }
     }
 
     /// Adds a fact. The first of each kind stands, and nothing is added after the end (L2).
@@ -170,6 +187,11 @@ impl History {
             }
             Fact::Closed { at } => {
                 self.closed_at.get_or_insert(at);
+            }
+            Fact::HandedOver(handover) => {
+                if !self.handovers.contains(&handover) {
+                    self.handovers.push(handover);
+                }
             }
             Fact::Finished(finish) => {
                 if self.start.is_some() {
@@ -219,6 +241,25 @@ impl History {
     /// When it was over.
     pub fn ended_at(&self) -> Option<Moment> {
         self.finish.as_ref().map(|finish| finish.at).or(self.lost.as_ref().map(|(_, at)| *at))
+    }
+
+    /// Whom it belongs to now.
+    pub fn owner(&self) -> &str {
+        self.handovers.last().map_or(&self.intent.spec.owner, |handover| &handover.to)
+    }
+
+    /// The parent of its owner, its parent, and so on, as known when it got that owner.
+    pub fn ancestors(&self) -> &[String] {
+        self.handovers.last().map_or(&self.intent.spec.ancestors, |handover| &handover.ancestors)
+    }
+
+    /// Whether this kind of event tells the leader's end first, and so is the completion of the process.
+    pub fn is_completion(&self, kind: EventKind) -> bool {
+        match kind {
+            EventKind::Exited => true,
+            EventKind::Finished | EventKind::Lost => !self.lingered(),
+            _ => false,
+        }
     }
 
     /// Labels, for filters.

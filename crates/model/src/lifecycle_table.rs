@@ -204,6 +204,10 @@ fn event_meaning(kind: EventKind) -> &'static str {
         EventKind::Closed => "all output ends closed before the tree was empty",
         EventKind::Finished => "all is over; the last event",
         EventKind::Lost => "nobody saw the end; the last event",
+        EventKind::Matched => "a line of output matched a watched pattern",
+        EventKind::WatchEnded => "the output is no longer watched; the process goes on",
+        EventKind::Heartbeat => "it lives, as asked to be told every so often",
+        EventKind::HandedOver => "it belongs to another owner now",
     }
 }
 
@@ -221,6 +225,8 @@ fn cause_name(cause: &Cause) -> &'static str {
         Cause::OnItsOwn => "on_its_own",
         Cause::StopRequested { .. } => "stop_requested",
         Cause::TimeLimit => "time_limit",
+        Cause::IdleLimit => "idle_limit",
+        Cause::OwnerEnded => "owner_ended",
     }
 }
 
@@ -229,6 +235,8 @@ fn cause_meaning(cause: &Cause) -> &'static str {
         Cause::OnItsOwn => "nobody asked pinfold to end it",
         Cause::StopRequested { .. } => "a client asked for a stop, or for the very signal that ended it",
         Cause::TimeLimit => "its `time_limit` passed",
+        Cause::IdleLimit => "it was silent for longer than its `idle_limit`",
+        Cause::OwnerEnded => "its owner was ended, or was not heard of for its `owner_grace`",
     }
 }
 

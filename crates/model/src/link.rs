@@ -70,6 +70,14 @@ pub enum ToKeeper {
         request: u64,
         id: ProcessId,
     },
+    /// Write down that it belongs to another owner. Answered by the `Fact`, and by `HandedOver`.
+    HandOver {
+        request: u64,
+        id: ProcessId,
+        to: String,
+        ancestors: Vec<String>,
+        purpose: String,
+    },
     /// Tell once, with `Output`, when there is more output than this.
     WatchOutput {
         id: ProcessId,
@@ -95,6 +103,8 @@ pub enum FromKeeper {
     Stopped { request: u64, survivors: Vec<Survivor> },
     /// The signal reached this many; these refused it.
     Signaled { request: u64, reached: u32, refused: Vec<Survivor> },
+    /// The handover is written; false if the process is over, or the disk refused it.
+    HandedOver { request: u64, done: bool },
     /// Nothing is kept: ready for the next process.
     Idle,
 }

@@ -43,6 +43,10 @@ pub enum Cause {
     StopRequested { by: String },
     /// Its `time_limit` passed.
     TimeLimit,
+    /// It was silent for longer than its `idle_limit`.
+    IdleLimit,
+    /// Its owner was ended, or was not heard of for its `owner_grace`.
+    OwnerEnded,
 }
 
 impl Outcome {

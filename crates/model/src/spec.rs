@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use crate::notify::{self, Notify};
 use crate::signal::Signal;
 
 /// Marks that pinfold sets in every process's environment; a request cannot override them.
@@ -47,6 +48,29 @@ pub enum Strays {
     Stop,
 }
 
+/// What becomes of a process when its owner is ended.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "until", rename_all = "snake_case")]
+pub enum Lifetime {
+    /// It lives until it finishes or is stopped.
+    #[default]
+    Keep,
+    /// It is stopped, also when its owner was not heard of for the grace.
+    Owner { grace: Option<Duration> },
+    /// It is handed over to the owner's parent; without one it is stopped.
+    Parent { grace: Option<Duration> },
+}
+
+impl Lifetime {
+    /// How long the owner may be silent before it counts as ended.
+    pub fn grace(self) -> Option<Duration> {
+        match self {
+            Lifetime::Keep => None,
+            Lifetime::Owner { grace } | Lifetime::Parent { grace } => grace,
+        }
+    }
+}
+
 /// How a stop proceeds: this signal, then after the grace KILL.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StopManner {
@@ -64,12 +88,24 @@ pub struct Spec {
     /// Laid over the base; `None` unsets. Values live in memory only, see [`Spec::without_values`].
     pub env: BTreeMap<String, Option<String>>,
     pub owner: String,
+    /// The owner's parent, its parent, and so on, as known at the start.
+    #[serde(default)]
+    pub ancestors: Vec<String>,
+    #[serde(default)]
+    pub lifetime: Lifetime,
     pub name: Option<String>,
+    /// What it is for, in words for people.
+    #[serde(default)]
+    pub intent: Option<String>,
     pub labels: BTreeMap<String, String>,
     pub streams: Streams,
     pub strays: Strays,
     pub stop: StopManner,
     pub time_limit: Option<Duration>,
+    #[serde(default)]
+    pub idle_limit: Option<Duration>,
+    #[serde(default)]
+    pub notify: Notify,
     pub output_limit: u64,
     pub idempotency_key: Option<String>,
 }
@@ -102,13 +138,18 @@ pub struct Draft {
     pub inherit_env: bool,
     pub env: BTreeMap<String, Option<String>>,
     pub owner: Option<String>,
+    pub ancestors: Vec<String>,
+    pub lifetime: Lifetime,
     pub name: Option<String>,
+    pub intent: Option<String>,
     pub labels: BTreeMap<String, String>,
     pub streams: Streams,
     pub strays: Strays,
     pub stop_signal: Option<Signal>,
     pub grace: Option<Duration>,
     pub time_limit: Option<Duration>,
+    pub idle_limit: Option<Duration>,
+    pub notify: Notify,
     pub output_limit: Option<u64>,
     pub idempotency_key: Option<String>,
 }
@@ -147,12 +188,16 @@ pub enum Refusal {
     TooLong { field: &'static str, most: usize },
     #[error("output_limit {value} is too small: give at least {least} bytes")]
     SmallOutputLimit { value: u64, least: u64 },
-    #[error("time_limit is zero: leave it out for no limit")]
-    ZeroTimeLimit,
+    #[error("{field} is zero: leave it out for no limit")]
+    ZeroLimit { field: &'static str },
+    #[error(transparent)]
+    BadNotify(#[from] notify::BadNotify),
 }
 
 /// Longest owner, name, label key or idempotency key.
 const NAME_MOST: usize = 128;
+/// Characters of an intent.
+const INTENT_MOST: usize = 200;
 const LABEL_VALUE_MOST: usize = 1024;
 const LABELS_MOST: usize = 32;
 /// Less than this would not hold a head and a tail worth reading.
@@ -171,16 +216,22 @@ impl Draft {
         if output_limit < OUTPUT_LIMIT_LEAST {
             return Err(Refusal::SmallOutputLimit { value: output_limit, least: OUTPUT_LIMIT_LEAST });
         }
-        if self.time_limit.is_some_and(|limit| limit.is_zero()) {
-            return Err(Refusal::ZeroTimeLimit);
+        for (field, limit) in [("time_limit", self.time_limit), ("idle_limit", self.idle_limit)] {
+            if limit.is_some_and(|limit| limit.is_zero()) {
+                return Err(Refusal::ZeroLimit { field });
+            }
         }
+        self.notify.check()?;
         Ok(Spec {
             program,
             cwd,
             inherit_env: self.inherit_env,
             env: self.env,
             owner: self.owner.unwrap_or_else(|| DEFAULT_OWNER.to_owned()),
+            ancestors: self.ancestors,
+            lifetime: self.lifetime,
             name: self.name,
+            intent: self.intent,
             labels: self.labels,
             streams: self.streams,
             strays: self.strays,
@@ -189,6 +240,8 @@ impl Draft {
                 grace: self.grace.unwrap_or(defaults.grace).min(GRACE_MOST),
             },
             time_limit: self.time_limit,
+            idle_limit: self.idle_limit,
+            notify: self.notify,
             output_limit,
             idempotency_key: self.idempotency_key,
         })
@@ -254,6 +307,9 @@ impl Draft {
     fn check_names(&self) -> Result<(), Refusal> {
         for (field, value) in [("owner", &self.owner), ("name", &self.name)] {
             value.as_deref().map_or(Ok(()), |value| check_name(field, value))?;
+        }
+        if self.intent.as_ref().is_some_and(|intent| intent.chars().count() > INTENT_MOST) {
+            return Err(Refusal::TooLong { field: "intent", most: INTENT_MOST });
         }
         if let Some(key) = &self.idempotency_key
             && (key.is_empty() || key.len() > NAME_MOST)

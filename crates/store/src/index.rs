@@ -25,6 +25,7 @@ use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension, Transaction,
 
 use crate::Durability;
 use crate::layout::{FILE_MODE, Home};
+use crate::outbox::{self, Target};
 use crate::queries::{Event, Queries};
 use crate::retention::list_process_dirs;
 use crate::schema;
@@ -72,10 +73,26 @@ pub enum Change {
     /// What is known of a process now, and the bytes its directory takes.
     Put(Box<History>, u64),
     /// Something happened to it.
-    Event { process: ProcessId, owner: String, kind: EventKind, at: Moment, payload: String },
+    Event(Box<NewEvent>),
     /// Its directory was removed. To be applied after the removal, never before: a directory without a row is
     /// taken for a process the index does not know yet.
     Forget(ProcessId),
+}
+
+/// Something that happened to a process, not yet numbered.
+#[derive(Clone, Debug, PartialEq)]
+pub struct NewEvent {
+    pub process: ProcessId,
+    pub owner: String,
+    pub kind: EventKind,
+    /// Tells apart what may happen more than once; else 0.
+    pub n: u64,
+    /// Whether its owner is told of it.
+    pub announce: bool,
+    pub at: Moment,
+    pub payload: String,
+    /// Where it is to be delivered to, beyond the log.
+    pub targets: Vec<Target>,
 }
 
 impl Index {
@@ -123,7 +140,7 @@ impl Index {
         for change in changes {
             match change {
                 Change::Put(history, bytes) => put(&transaction, history, *bytes)?,
-                Change::Event { .. } => events.extend(tell(&transaction, change)?),
+                Change::Event(event) => events.extend(tell(&transaction, event)?),
                 Change::Forget(id) => {
                     transaction.prepare_cached("DELETE FROM processes WHERE id = ?1")?.execute([id.as_str()])?;
                 }
@@ -133,10 +150,17 @@ impl Index {
         Ok(events)
     }
 
+    /// The connection, for the other tables' own modules.
+    pub(crate) fn transaction(&mut self) -> Result<Transaction<'_>, IndexError> {
+        Ok(self.queries.connection_mut().transaction()?)
+    }
+
     /// Removes old events beyond the latest so many; those of processes still listed stay. Returns how many went.
     pub fn prune_events(&mut self, keep_latest: u64) -> Result<usize, IndexError> {
         let keep = i64::try_from(keep_latest).unwrap_or(i64::MAX);
-        Ok(self.connection().prepare_cached(schema::PRUNE)?.execute([keep])?)
+        let gone = self.connection().prepare_cached(schema::PRUNE)?.execute([keep])?;
+        self.connection().execute(schema::PRUNE_OWNERS, [])?;
+        Ok(gone)
     }
 }
 
@@ -154,7 +178,7 @@ fn put(transaction: &Transaction<'_>, history: &History, bytes: u64) -> Result<(
     let json = serde_json::to_string(history).map_err(|error| rusqlite::Error::ToSqlConversionFailure(error.into()))?;
     let done = transaction.prepare_cached(schema::PUT)?.execute(params![
         intent.id.as_str(),
-        spec.owner,
+        history.owner(),
         spec.name,
         history.status().name(),
         intent.at.0 as i64,
@@ -162,25 +186,44 @@ fn put(transaction: &Transaction<'_>, history: &History, bytes: u64) -> Result<(
         bytes as i64,
         spec.idempotency_key,
         json,
+        spec.owner,
     ]);
     match (done, &spec.idempotency_key) {
         (Err(error), Some(key)) if error.sqlite_error_code() == Some(ErrorCode::ConstraintViolation) => {
-            Err(IndexError::KeyTaken { owner: spec.owner.clone(), key: key.clone() })
+            return Err(IndexError::KeyTaken { owner: spec.owner.clone(), key: key.clone() });
         }
-        (done, _) => done.map(drop).map_err(IndexError::from),
-    }
+        (done, _) => done?,
+    };
+    put_parents(transaction, &spec.owner, &spec.ancestors)?;
+    history.handovers.iter().try_for_each(|handover| put_parents(transaction, &handover.to, &handover.ancestors))
 }
 
-fn tell(transaction: &Transaction<'_>, change: &Change) -> Result<Option<Event>, IndexError> {
-    let Change::Event { process, owner, kind, at, payload } = change else { return Ok(None) };
-    let values = params![process.as_str(), owner, kind.name(), at.0 as i64, payload];
+/// Who the parents of an owner are. The first one said stands.
+fn put_parents(transaction: &Transaction<'_>, owner: &str, ancestors: &[String]) -> Result<(), IndexError> {
+    let mut at = owner;
+    for parent in ancestors {
+        let sql = "INSERT OR IGNORE INTO owners (owner, parent) VALUES (?1, ?2)";
+        transaction.prepare_cached(sql)?.execute([at, parent])?;
+        at = parent;
+    }
+    Ok(())
+}
+
+fn tell(transaction: &Transaction<'_>, event: &NewEvent) -> Result<Option<Event>, IndexError> {
+    let NewEvent { process, owner, kind, n, announce, at, payload, targets } = event;
+    let values = params![process.as_str(), owner, kind.name(), *n as i64, announce, at.0 as i64, payload];
     let mut statement = transaction.prepare_cached(schema::TELL)?;
     let seq: Option<i64> = statement.query_row(values, |row| row.get(0)).optional()?;
-    Ok(seq.map(|seq| Event {
+    let Some(seq) = seq else { return Ok(None) };
+    for target in targets {
+        outbox::add(transaction, seq, *target, *at)?;
+    }
+    Ok(Some(Event {
         seq: seq as u64,
         process: process.clone(),
         owner: owner.clone(),
         kind: *kind,
+        n: *n,
         at: *at,
         payload: payload.clone(),
     }))
@@ -199,7 +242,7 @@ fn open_existing(path: &Path, len: u64, durability: Durability) -> Result<Existi
 }
 
 fn try_existing(path: &Path, len: u64, durability: Durability) -> Result<Existing, IndexError> {
-    let connection = Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
+    let mut connection = Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
     connection.busy_timeout(BUSY)?;
     // Until the version is known nothing is written, not even by closing.
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
@@ -208,8 +251,10 @@ fn try_existing(path: &Path, len: u64, durability: Durability) -> Result<Existin
         return Err(IndexError::Newer { path: path.to_owned(), found, ours: schema::VERSION });
     }
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, false)?;
-    if found != schema::VERSION {
-        return Ok(Existing::Damaged(format!("its version is {found}")));
+    match found {
+        schema::VERSION => {}
+        1 => upgrade(&mut connection)?,
+        _ => return Ok(Existing::Damaged(format!("its version is {found}"))),
     }
     for table in schema::TABLES {
         let sql = "SELECT EXISTS (SELECT 1 FROM sqlite_schema WHERE type = 'table' AND name = ?1)";
@@ -227,6 +272,15 @@ fn try_existing(path: &Path, len: u64, durability: Durability) -> Result<Existin
     Ok(Existing::Sound(Index { queries: Queries::new(connection) }))
 }
 
+/// From the version before, all or nothing.
+fn upgrade(connection: &mut Connection) -> Result<(), IndexError> {
+    let transaction = connection.transaction()?;
+    transaction.execute_batch(schema::FROM_V1)?;
+    transaction.execute_batch(schema::CREATE_V2)?;
+    transaction.pragma_update(None, "user_version", schema::VERSION)?;
+    Ok(transaction.commit()?)
+}
+
 fn is_damage(error: &rusqlite::Error) -> bool {
     matches!(error.sqlite_error_code(), Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase))
 }
@@ -241,6 +295,7 @@ fn create(path: &Path, durability: Durability) -> Result<Index, IndexError> {
     configure(&connection, durability)?;
     let transaction = connection.transaction()?;
     transaction.execute_batch(schema::CREATE)?;
+    transaction.execute_batch(schema::CREATE_V2)?;
     transaction.pragma_update(None, "user_version", schema::VERSION)?;
     transaction.commit()?;
     Ok(Index { queries: Queries::new(connection) })

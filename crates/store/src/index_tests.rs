@@ -28,7 +28,7 @@ fn put(history: History) -> Change {
 }
 
 fn event(number: u64, kind: EventKind) -> Change {
-    Change::Event { process: id(number), owner: "ann".into(), kind, at: NOW, payload: "{}".into() }
+    Change::Event(Box::new(crate::testing::event(number, kind)))
 }
 
 fn numbers(found: &[History]) -> Vec<u64> {
@@ -53,11 +53,13 @@ fn s4_one_event_per_process_and_kind() {
         all.iter().map(|event| event.kind).collect::<Vec<_>>(),
         [EventKind::Started, EventKind::Finished, EventKind::Started]
     );
-    let of_one = EventFilter { process: Some(id(2)), owner: Some("ann".into()) };
+    let of_one = EventFilter { process: Some(id(2)), owners: Some(vec!["ann".into()]), ..EventFilter::default() };
     assert_eq!(index.events_after(0, &of_one, 100).expect("events"), all[2..]);
     assert_eq!(index.events_after(1, &EventFilter::default(), 1).expect("events"), all[1..2]);
     assert_eq!(
-        index.events_after(0, &EventFilter { owner: Some("bob".into()), process: None }, 9).expect("events"),
+        index
+            .events_after(0, &EventFilter { owners: Some(vec!["bob".into()]), ..EventFilter::default() }, 9)
+            .expect("events"),
         []
     );
 }
@@ -114,15 +116,15 @@ fn lists_are_newest_first_in_stable_pages_whatever_the_filter() {
         assert_eq!(paged, expected, "{filter:?}");
         assert_eq!(index.count(&filter).expect("count"), expected.len() as u64, "{filter:?}");
     };
-    let owner = |owner: &str| Some(owner.to_owned());
+    let owner = |owner: &str| Some(vec![owner.to_owned()]);
     check(Filter::default(), &|_| true);
-    check(Filter { owner: owner("ann"), ..Filter::default() }, &|number| number % 3 != 2);
+    check(Filter { owners: owner("ann"), ..Filter::default() }, &|number| number % 3 != 2);
     check(Filter { statuses: vec![Status::Finished, Status::Lost], ..Filter::default() }, &|number| number % 3 == 0);
     check(Filter { label: Some(("kind".into(), "k1".into())), ..Filter::default() }, &|number| number % 2 == 1);
     check(Filter { label: Some(("kind\"".into(), "k1".into())), ..Filter::default() }, &|_| false);
-    check(Filter { name: Some("name-7".into()), owner: owner("ann"), ..Filter::default() }, &|number| number == 7);
+    check(Filter { name: Some("name-7".into()), owners: owner("ann"), ..Filter::default() }, &|number| number == 7);
     let all = Filter {
-        owner: owner("bob"),
+        owners: owner("bob"),
         statuses: vec![Status::Starting],
         name: None,
         label: Some(("kind".into(), "k0".into())),
@@ -137,11 +139,11 @@ fn ids_are_found_by_prefix_and_sorted_by_their_end() {
     index.apply(&(0..40).map(|number| put(finished(number, "ann"))).collect::<Vec<_>>()).expect("applied");
     index.apply(&[put(history(50, "ann", None))]).expect("applied");
     let text = id(3).as_str().to_owned();
-    assert_eq!(index.prefix(&text, 2).expect("ids"), [id(3)]);
-    let short = index.prefix(&text[..1], 100).expect("ids");
+    assert_eq!(index.prefix(&text, None, 2).expect("ids"), [id(3)]);
+    let short = index.prefix(&text[..1], None, 100).expect("ids");
     assert!(short.contains(&id(3)) && short.iter().all(|id| id.as_str().starts_with(&text[..1])));
     for nonsense in ["", "%", "_", "A", "\0"] {
-        assert_eq!(index.prefix(nonsense, 9).expect("ids"), [], "{nonsense}");
+        assert_eq!(index.prefix(nonsense, None, 9).expect("ids"), [], "{nonsense}");
     }
     assert_eq!(index.unended().expect("ids"), [id(50)]);
     assert_eq!(index.ended_ids().expect("ids"), (0..40).map(id).collect());
@@ -212,11 +214,11 @@ fn a_damaged_index_is_set_aside_and_rebuilt() {
 fn an_index_of_a_newer_pinfold_is_refused_and_untouched() {
     let home = Scratch::home();
     let index = ready(&home);
-    index.connection().pragma_update(None, "user_version", 2).expect("pragma");
+    index.connection().pragma_update(None, "user_version", 3).expect("pragma");
     drop(index);
     let before = std::fs::read(home.index()).expect("read");
     let refusal = Index::open(&home, Durability::Programs, NOW).expect_err("refused");
-    assert!(matches!(refusal, IndexError::Newer { found: 2, ours: 1, .. }), "{refusal}");
+    assert!(matches!(refusal, IndexError::Newer { found: 3, ours: 2, .. }), "{refusal}");
     assert!(refusal.to_string().contains("upgrade"));
     assert_eq!(std::fs::read(home.index()).expect("read"), before);
 }
@@ -251,4 +253,28 @@ fn durability_against_power_loss_is_asked_of_the_database() {
     let Opened::Ready(index) = Index::open(&home, Durability::Power, NOW).expect("open") else { panic!("rebuild") };
     let level: i64 = index.connection().pragma_query_value(None, "synchronous", |row| row.get(0)).expect("pragma");
     assert_eq!(level, 2);
+}
+
+#[test]
+fn an_index_of_version_1_is_taken_over_with_its_numbers() {
+    let home = Scratch::home();
+    let connection = Connection::open(home.index()).expect("a database");
+    connection.execute_batch(include_str!("../fixtures/index-v1.sql")).expect("version 1");
+    let json = serde_json::to_string(&history(1, "ann", Some("key"))).expect("json");
+    let sql = "INSERT INTO processes (id, owner, status, created_us, bytes, idem_key, history)
+               VALUES (?1, 'ann', 'running', 1, 0, 'key', ?2)";
+    connection.execute(sql, [id(1).as_str(), &json]).expect("a row");
+    for kind in ["started", "finished"] {
+        let sql = "INSERT INTO events (process, owner, kind, at_us, payload) VALUES (?1, 'ann', ?2, 5, '{}')";
+        connection.execute(sql, [id(1).as_str(), kind]).expect("an event");
+    }
+    connection.execute("DELETE FROM events WHERE kind = 'finished'", []).expect("pruned");
+    drop(connection);
+    let mut index = ready(&home);
+    assert_eq!(index.by_key("ann", "key").expect("a key"), Some(id(1)));
+    assert_eq!(index.last_seq().expect("a number"), 2, "numbers that were given out are not given again");
+    let told = index.apply(&[event(1, EventKind::Started), event(2, EventKind::Started)]).expect("applied");
+    assert_eq!(told.iter().map(|event| event.seq).collect::<Vec<_>>(), [3]);
+    drop(index);
+    drop(ready(&home));
 }

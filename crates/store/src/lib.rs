@@ -7,15 +7,18 @@
 //! - S1 at most one exit record, never replaced ([`record`])
 //! - S2 a cursor names the same byte for ever ([`output`])
 //! - S3 what is retained plus what is dropped is what was written ([`reader`])
-//! - S4 one event per process and kind ([`index`])
+//! - S4 one event per process, kind and number ([`index`])
 //! - S5 a damaged directory harms no other ([`retention`])
+//! - S6 an event that was not acked is given again ([`consumers`])
 
 #![forbid(unsafe_code)]
 
+pub mod consumers;
 pub mod ids;
 pub mod index;
 pub mod layout;
 pub mod marks;
+pub mod outbox;
 pub mod output;
 pub mod queries;
 pub mod reader;

@@ -20,6 +20,8 @@ pub struct Event {
     pub process: ProcessId,
     pub owner: String,
     pub kind: EventKind,
+    /// Tells apart what may happen more than once; else 0.
+    pub n: u64,
     pub at: Moment,
     pub payload: String,
 }
@@ -27,7 +29,8 @@ pub struct Event {
 /// Which processes; the default is all.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Filter {
-    pub owner: Option<String>,
+    /// Of any of these owners; `None` means of any at all.
+    pub owners: Option<Vec<String>>,
     /// Any of these; empty means any at all.
     pub statuses: Vec<Status>,
     pub name: Option<String>,
@@ -37,8 +40,13 @@ pub struct Filter {
 /// Which events; the default is all.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EventFilter {
-    pub owner: Option<String>,
+    /// Of any of these owners; `None` means of any at all.
+    pub owners: Option<Vec<String>>,
     pub process: Option<ProcessId>,
+    /// Any of these; empty means any at all.
+    pub kinds: Vec<EventKind>,
+    /// Only those that owners are told of.
+    pub announced: bool,
 }
 
 /// A connection to the index, for reading.
@@ -82,19 +90,25 @@ impl Queries {
 
     /// The process that an owner started under this idempotency key.
     pub fn by_key(&self, owner: &str, key: &str) -> Result<Option<ProcessId>> {
-        let sql = "SELECT id FROM processes WHERE owner = ?1 AND idem_key = ?2";
+        let sql = "SELECT id FROM processes WHERE starter = ?1 AND idem_key = ?2";
         let mut ids = self.ids(sql, params![owner, key])?;
         Ok(ids.pop())
     }
 
-    /// The first ids that begin so. Ask for two to learn whether it is unambiguous.
-    pub fn prefix(&self, prefix: &str, limit: usize) -> Result<Vec<ProcessId>> {
+    /// The first ids that begin so, of these owners or of any. Ask for two to learn whether it is unambiguous.
+    pub fn prefix(&self, prefix: &str, owners: Option<&[String]>, limit: usize) -> Result<Vec<ProcessId>> {
         if !is_prefix(prefix) {
             return Ok(vec![]);
         }
         // `~` sorts after every character of an id.
-        let sql = "SELECT id FROM processes WHERE id >= ?1 AND id < ?1 || '~' ORDER BY id LIMIT ?2";
-        self.ids(sql, params![prefix, clamp(limit)])
+        let mut sql = "SELECT id FROM processes WHERE id >= ? AND id < ? || '~'".to_owned();
+        let mut values = vec![Value::Text(prefix.to_owned()), Value::Text(prefix.to_owned())];
+        if let Some(owners) = owners {
+            one_of("owner", owners.iter().map(String::as_str), &mut sql, &mut values);
+        }
+        sql.push_str(" ORDER BY id LIMIT ?");
+        values.push(Value::Integer(clamp(limit)));
+        self.ids(&sql, params_from_iter(values))
     }
 
     /// Newest first, from the given place on: the creation and id of the last one of the page before. Rows
@@ -147,11 +161,16 @@ impl Queries {
 
     /// Events with a greater number, in order.
     pub fn events_after(&self, seq: u64, filter: &EventFilter, limit: usize) -> Result<Vec<Event>> {
-        let mut sql = "SELECT process, seq, owner, kind, at_us, payload FROM events WHERE seq > ?".to_owned();
+        let mut sql = "SELECT process, seq, owner, kind, at_us, payload, n FROM events WHERE seq > ?".to_owned();
         let mut values = vec![Value::Integer(i64::try_from(seq).unwrap_or(i64::MAX))];
-        if let Some(owner) = &filter.owner {
-            sql.push_str(" AND owner = ?");
-            values.push(Value::Text(owner.clone()));
+        if let Some(owners) = &filter.owners {
+            one_of("owner", owners.iter().map(String::as_str), &mut sql, &mut values);
+        }
+        if !filter.kinds.is_empty() {
+            one_of("kind", filter.kinds.iter().map(|kind| kind.name()), &mut sql, &mut values);
+        }
+        if filter.announced {
+            sql.push_str(" AND announce = 1");
         }
         if let Some(process) = &filter.process {
             sql.push_str(" AND process = ?");
@@ -166,6 +185,15 @@ impl Queries {
             events.extend(read_event(row)?);
         }
         Ok(events)
+    }
+
+    /// The numbers that tell this kind of events of a process apart, in order.
+    pub fn numbers_of(&self, process: &ProcessId, kind: EventKind) -> Result<Vec<u64>> {
+        let sql = "SELECT n FROM events WHERE process = ?1 AND kind = ?2 ORDER BY n";
+        let mut statement = self.connection.prepare_cached(sql)?;
+        let rows = statement.query_map(params![process.as_str(), kind.name()], |row| row.get::<_, i64>(0))?;
+        let numbers: std::result::Result<Vec<_>, _> = rows.collect();
+        Ok(numbers?.into_iter().map(|n| n as u64).collect())
     }
 
     /// The number of the latest event ever, there still or not; where a rebuilt sequence began, before the first.
@@ -197,23 +225,31 @@ impl Queries {
     }
 }
 
+/// Adds the condition that a column has one of these values.
+fn one_of<'a>(column: &str, texts: impl Iterator<Item = &'a str>, sql: &mut String, values: &mut Vec<Value>) {
+    let before = values.len();
+    values.extend(texts.map(|text| Value::Text(text.to_owned())));
+    let marks = vec!["?"; values.len() - before].join(", ");
+    sql.push_str(&format!(" AND {column} IN ({marks})"));
+}
+
 /// The conditions of a filter, and the values of its question marks.
 fn condition(filter: &Filter) -> (String, Vec<Value>) {
     let mut sql = "true".to_owned();
     let mut values = Vec::new();
-    for (column, value) in [("owner", &filter.owner), ("name", &filter.name)] {
-        if let Some(value) = value {
-            sql.push_str(&format!(" AND {column} = ?"));
-            values.push(Value::Text(value.clone()));
-        }
+    if let Some(owners) = &filter.owners {
+        one_of("owner", owners.iter().map(String::as_str), &mut sql, &mut values);
+    }
+    if let Some(name) = &filter.name {
+        sql.push_str(" AND name = ?");
+        values.push(Value::Text(name.clone()));
     }
     if !filter.statuses.is_empty() {
-        let marks = vec!["?"; filter.statuses.len()].join(", ");
         // Most processes are finished: together with another status they are faster found in the order of the
         // list (`+` hides the column from its index) than by status and then sorted. The live ones are few.
         let many = filter.statuses.len() > 1 && filter.statuses.contains(&Status::Finished);
-        sql.push_str(&format!(" AND {}status IN ({marks})", if many { "+" } else { "" }));
-        values.extend(filter.statuses.iter().map(|status| Value::Text(status.name().to_owned())));
+        let column = if many { "+status" } else { "status" };
+        one_of(column, filter.statuses.iter().map(|status| status.name()), &mut sql, &mut values);
     }
     if let Some((key, value)) = &filter.label {
         sql.push_str(
@@ -234,8 +270,8 @@ fn read_event(row: &Row<'_>) -> Result<Option<Event>> {
     let (seq, kind, at): (i64, String, i64) = (row.get(1)?, row.get(3)?, row.get(4)?);
     let kind = EventKind::ALL.into_iter().find(|known| known.name() == kind);
     let (Some(process), Some(kind)) = (read_id(row)?, kind) else { return Ok(None) };
-    let (owner, payload) = (row.get(2)?, row.get(5)?);
-    Ok(Some(Event { seq: seq as u64, process, owner, kind, at: Moment(at as u64), payload }))
+    let (owner, payload, n): (_, _, i64) = (row.get(2)?, row.get(5)?, row.get(6)?);
+    Ok(Some(Event { seq: seq as u64, process, owner, kind, n: n as u64, at: Moment(at as u64), payload }))
 }
 
 fn clamp(limit: usize) -> i64 {

@@ -6,15 +6,18 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use pinfold_model::event::EventKind;
 use pinfold_model::facts::{Exit, Fact, Finish, History, Intent, Start, Usage};
 use pinfold_model::id::ProcessId;
 use pinfold_model::lifecycle::End;
 use pinfold_model::link::KeeperIdentity;
+use pinfold_model::notify::Notify;
 use pinfold_model::outcome::{Cause, Outcome};
 use pinfold_model::signal::Signal;
-use pinfold_model::spec::{Program, Spec, StopManner, Strays, Streams};
+use pinfold_model::spec::{Lifetime, Program, Spec, StopManner, Strays, Streams};
 use pinfold_model::units::Moment;
 
+use crate::index::NewEvent;
 use crate::layout::Home;
 
 /// A directory of this test alone, removed when dropped.
@@ -77,6 +80,11 @@ pub(crate) fn intent(number: u64, owner: &str, key: Option<&str>) -> Intent {
             inherit_env: true,
             env: Default::default(),
             owner: owner.into(),
+            ancestors: vec![],
+            lifetime: Lifetime::Keep,
+            intent: None,
+            idle_limit: None,
+            notify: Notify::default(),
             name: Some(format!("name-{number}")),
             labels: [("kind".to_owned(), format!("k{}", number % 2))].into(),
             streams: Streams::Merged,
@@ -126,4 +134,18 @@ pub(crate) fn finished(number: u64, owner: &str) -> History {
     let mut history = history(number, owner, None);
     life(number).into_iter().for_each(|fact| history.add(fact));
     history
+}
+
+/// An event of ann's that is announced to nobody.
+pub(crate) fn event(number: u64, kind: EventKind) -> NewEvent {
+    NewEvent {
+        process: id(number),
+        owner: "ann".into(),
+        kind,
+        n: 0,
+        announce: false,
+        at: Moment(1_700_000_000_000_000),
+        payload: "{}".into(),
+        targets: vec![],
+    }
 }

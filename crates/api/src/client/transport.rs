@@ -15,7 +15,7 @@ use std::time::Duration;
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::{Bytes, Incoming};
 use hyper::client::conn::http1::{self, SendRequest};
-use hyper::header::{ACCEPT, CONTENT_TYPE, HOST, HeaderMap};
+use hyper::header::{ACCEPT, CONTENT_TYPE, HOST, HeaderMap, HeaderName, HeaderValue};
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
 use tokio::net::UnixStream;
@@ -32,6 +32,9 @@ const SOCKET_PATH_MOST: usize = 107;
 /// How often a connect is repeated while the daemon's backlog is full, and the pause between.
 const BACKLOG_TRIES: u32 = 100;
 const BACKLOG_PAUSE: Duration = Duration::from_millis(5);
+
+/// Headers of the owner that a request acts as.
+pub(super) type Scope = [(HeaderName, HeaderValue)];
 
 /// One request, ready to be sent and, if need be, sent again.
 #[derive(Clone, Debug)]
@@ -103,8 +106,8 @@ impl Transport {
     }
 
     /// Sends a request and reads its whole answer.
-    pub(super) async fn exchange(&self, ask: &Ask) -> Result<Answer, ClientError> {
-        let (response, connection) = self.send(ask, "application/json").await?;
+    pub(super) async fn exchange(&self, ask: &Ask, scope: &Scope) -> Result<Answer, ClientError> {
+        let (response, connection) = self.send(ask, scope, "application/json").await?;
         let (head, body) = response.into_parts();
         let body = Limited::new(body, BODY_MOST).collect().await.map_err(|error| self.broken_body(&*error))?;
         self.put_back(connection);
@@ -115,10 +118,11 @@ impl Transport {
     pub(super) async fn send(
         &self,
         ask: &Ask,
+        scope: &Scope,
         accept: &'static str,
     ) -> Result<(Response<Incoming>, Connection), ClientError> {
         if let Some(kept) = self.take_idle() {
-            match self.attempt(kept, ask, accept).await? {
+            match self.attempt(kept, ask, scope, accept).await? {
                 Attempt::Answered(response, connection) => return Ok((*response, connection)),
                 // Whatever ended this one most likely ended the others as well.
                 Attempt::Closed { sent, .. } if ask.repeatable || !sent => self.forget_idle(),
@@ -126,7 +130,7 @@ impl Transport {
             }
         }
         let fresh = self.open().await?;
-        match self.attempt(fresh, ask, accept).await? {
+        match self.attempt(fresh, ask, scope, accept).await? {
             Attempt::Answered(response, connection) => Ok((*response, connection)),
             Attempt::Closed { error, .. } => Err(self.gone(&error)),
         }
@@ -136,12 +140,13 @@ impl Transport {
         &self,
         mut connection: Connection,
         ask: &Ask,
+        scope: &Scope,
         accept: &'static str,
     ) -> Result<Attempt, ClientError> {
         if let Err(error) = connection.sender.ready().await {
             return Ok(Attempt::Closed { sent: false, error });
         }
-        let request = Request::builder()
+        let mut request = Request::builder()
             .method(ask.method.clone())
             .uri(&ask.target)
             .header(HOST, "localhost")
@@ -149,6 +154,7 @@ impl Transport {
             .header(CONTENT_TYPE, "application/json")
             .body(Full::new(ask.body.clone().unwrap_or_default()))
             .map_err(|error| ClientError::Protocol(error.to_string()))?;
+        request.headers_mut().extend(scope.iter().cloned());
         match connection.sender.send_request(request).await {
             Ok(response) => Ok(Attempt::Answered(Box::new(response), connection)),
             Err(error) if error.is_parse() => Err(ClientError::Protocol(error.to_string())),

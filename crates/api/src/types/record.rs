@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::Lifetime;
+
 /// Where a process is in its life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
@@ -35,6 +37,10 @@ pub enum Cause {
     OnItsOwn,
     StopRequested,
     TimeLimit,
+    /// It was silent for longer than its `idle_limit`.
+    IdleLimit,
+    /// Its owner was ended, or was not heard of for its `owner_grace`.
+    OwnerEnded,
 }
 
 /// One process: a command and its whole tree.
@@ -47,6 +53,15 @@ pub struct Record {
     pub shell: Option<String>,
     pub cwd: String,
     pub owner: String,
+    /// The owner's parent, which sees it too.
+    #[serde(default)]
+    pub parent: Option<String>,
+    /// What becomes of it when its owner is ended.
+    #[serde(default)]
+    pub lifetime: Lifetime,
+    /// What it is for, as its starter said.
+    #[serde(default)]
+    pub intent: Option<String>,
     pub labels: BTreeMap<String, String>,
     pub status: Status,
     /// Whether the tree is stopped by a pause or a STOP signal.
@@ -65,9 +80,27 @@ pub struct Record {
     pub tree: Vec<TreeMember>,
     pub output: OutputSummary,
     pub usage: Usage,
+    /// What its owner is told of it, where more than its end, or not even that. Of a webhook only the host is shown.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub notify: Option<NotifyShown>,
     /// Why the record is not what one would expect.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
+}
+
+/// What the owner of a process is told of it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct NotifyShown {
+    pub on_complete: bool,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub patterns: Vec<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub heartbeat_ms: Option<u64>,
+    /// Scheme and host of the webhook.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub webhook: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub command: Option<String>,
 }
 
 /// One living process of a tree.

@@ -33,9 +33,22 @@ pub struct StartRequest {
     /// The chat, session or agent it belongs to. Default `default`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub owner: Option<String>,
+    /// The owner's parent, which sees its processes too. The first one said for an owner stands.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub parent: Option<String>,
+    /// What becomes of it when its owner is ended: `keep` (default), `owner`: it is stopped, `parent`: it is handed
+    /// over to the owner's parent, and stopped if there is none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lifetime: Option<Lifetime>,
+    /// With `lifetime` `owner` or `parent`: the owner counts as ended this long after its last contact.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub owner_grace: Option<Span>,
     /// A name to find it by.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
+    /// What it is for, in a few words for people. Changes nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub intent: Option<String>,
     /// Labels to find it by.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, String>,
@@ -54,6 +67,12 @@ pub struct StartRequest {
     /// The whole tree is stopped after this time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub time_limit: Option<Span>,
+    /// The whole tree is stopped after so long without output.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub idle_limit: Option<Span>,
+    /// What its owner is told, and how.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub notify: Option<Notify>,
     /// How much output is kept on disk: the first and the latest bytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub output_limit: Option<Size>,
@@ -69,6 +88,49 @@ pub struct StartRequest {
     /// The most bytes of output text in the answer to a `wait`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub budget: Option<Size>,
+}
+
+/// What becomes of a process when its owner is ended.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Lifetime {
+    /// It lives until it finishes or is stopped.
+    #[default]
+    Keep,
+    /// It is stopped.
+    Owner,
+    /// It is handed over to the owner's parent.
+    Parent,
+}
+
+/// What the owner of a process is told of it, and how. Everything here survives the daemon.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Notify {
+    /// Whether its end is announced. Default true.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub on_complete: Option<bool>,
+    /// Regular expressions, at most 8: a line of output that matches one is announced.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub patterns: Vec<String>,
+    /// Lines that match this are never announced.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub exclude: Option<String>,
+    /// The least time between two announced matches (default 5s); those between are counted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cooldown: Option<Span>,
+    /// After so many announced matches (default 20) the watch ends. The process goes on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_events: Option<u32>,
+    /// Announce every so often (at least 1s) that it lives, with its new output.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub heartbeat: Option<Span>,
+    /// An http or https address that gets each announcement as a signed POST.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub webhook: Option<String>,
+    /// A shell command that is run for each announcement, with the event in PINFOLD_EVENT.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub command: Option<String>,
 }
 
 /// How the two output streams are captured.

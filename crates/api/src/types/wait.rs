@@ -48,6 +48,8 @@ pub enum WaitReason {
     EndedBefore,
     /// The time ran out. Not a failure: wait again.
     Timeout,
+    /// Somebody released the owner's waits; the process runs on.
+    Cancelled,
 }
 
 /// How a wait ended.

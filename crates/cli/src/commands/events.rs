@@ -43,7 +43,7 @@ pub(crate) async fn run(session: &Session, args: &EventsArgs, screen: &mut Scree
         owner: args.owner.clone(),
         process: args.process.clone(),
         limit: Some(PAGE),
-        wait: None,
+        ..EventsQuery::default()
     };
     loop {
         let page = session.ask(async |client| client.events(&query).await).await?;

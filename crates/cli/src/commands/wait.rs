@@ -21,7 +21,7 @@ const LAST_LINES: &str = "5 lines";
 /// Wait until processes end, or until one says or does something
 ///
 /// Exits with the command's own code when it waited for one process to end; for several with 0 if all of them
-/// exited with 0, else 1; with 124 when the time ran out, and 125 when pinfold itself failed.
+/// exited with 0, else 1; with 124 when the time ran out or the wait was released, and 125 when pinfold itself failed.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  pinfold wait k3v9\n  pinfold wait --until match --pattern 'ready in' --timeout 30s web\n  \
@@ -172,13 +172,13 @@ fn code_of_one(answer: &WaitAnswer) -> u8 {
         WaitReason::Exited | WaitReason::Closed | WaitReason::Finished => code_of_record(&answer.record),
         WaitReason::Output | WaitReason::Matched | WaitReason::Port | WaitReason::Quiet => 0,
         WaitReason::EndedBefore => exit::TROUBLE,
-        WaitReason::Timeout => exit::TIMED_OUT,
+        WaitReason::Timeout | WaitReason::Cancelled => exit::TIMED_OUT,
     }
 }
 
 fn code_of_many(answer: &WaitManyAnswer) -> u8 {
     match (answer.reason, answer.done.as_slice()) {
-        (WaitReason::Timeout, _) => exit::TIMED_OUT,
+        (WaitReason::Timeout | WaitReason::Cancelled, _) => exit::TIMED_OUT,
         (_, [one]) => code_of_record(one),
         (_, done) if done.iter().all(|record| code_of_record(record) == 0) => 0,
         _ => exit::TROUBLE,

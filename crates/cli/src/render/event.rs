@@ -6,6 +6,9 @@ use super::outcome::{outcome_tone, render_outcome};
 use super::paint::{Paint, Tone};
 use super::table::{cut, one_line};
 
+/// What an event says is cut here.
+const TEXT_MOST: usize = 80;
+
 /// `12  2026-01-01T00:55:00Z  finished  k3v9x2  chat-7  exit 0  npm run dev`.
 pub(crate) fn render_event(event: &Event, width: Option<usize>, paint: Paint) -> String {
     let kind = match event.kind {
@@ -14,9 +17,18 @@ pub(crate) fn render_event(event: &Event, width: Option<usize>, paint: Paint) ->
         EventKind::Closed => "closed",
         EventKind::Finished => "finished",
         EventKind::Lost => "lost",
+        EventKind::Matched => "matched",
+        EventKind::WatchEnded => "watch ended",
+        EventKind::Heartbeat => "heartbeat",
+        EventKind::HandedOver => "handed over",
     };
     let outcome = event.outcome.as_ref();
-    let outcome_text = outcome.map_or_else(|| "-".to_owned(), |outcome| render_outcome(outcome, event.cause));
+    let told = event.text.as_deref().and_then(|text| text.lines().rfind(|line| !line.trim().is_empty()));
+    let outcome_text = match (outcome, told) {
+        (_, Some(text)) => cut(&one_line(text), TEXT_MOST),
+        (Some(outcome), None) => render_outcome(outcome, event.cause),
+        (None, None) => "-".to_owned(),
+    };
     let front = format!("{:>6}  {:<27}  {kind:<8}  {}  {}  ", event.seq, event.at, event.process, event.owner);
     let used = front.chars().count() + outcome_text.chars().count() + 2;
     let command = one_line(&event.command);
@@ -46,6 +58,11 @@ mod tests {
             started_at: None,
             outcome: Some(Outcome::Exited { code: 0 }),
             cause: Some(Cause::OnItsOwn),
+            completion: true,
+            announce: true,
+            cursor: None,
+            text: None,
+            suppressed: None,
         };
         assert_eq!(
             render_event(&event, None, Paint::Plain),

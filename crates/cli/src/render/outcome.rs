@@ -38,6 +38,8 @@ pub(crate) fn render_outcome(outcome: &Outcome, cause: Option<Cause>) -> String 
     match cause {
         Some(Cause::StopRequested) => format!("{what} (stopped)"),
         Some(Cause::TimeLimit) => format!("{what} (time limit)"),
+        Some(Cause::IdleLimit) => format!("{what} (idle limit)"),
+        Some(Cause::OwnerEnded) => format!("{what} (owner ended)"),
         Some(Cause::OnItsOwn) | None => what,
     }
 }

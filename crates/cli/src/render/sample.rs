@@ -1,6 +1,6 @@
 //! A record for tests.
 
-use pinfold_api::types::{OutputSummary, Record, Status, TreeMember, Usage};
+use pinfold_api::types::{Lifetime, OutputSummary, Record, Status, TreeMember, Usage};
 
 /// The moment at which tests look.
 pub(crate) fn now() -> jiff::Timestamp {
@@ -16,6 +16,10 @@ pub(crate) fn record() -> Record {
         shell: Some("/bin/sh".into()),
         cwd: "/srv/app".into(),
         owner: "chat-7".into(),
+        parent: None,
+        lifetime: Lifetime::Keep,
+        intent: None,
+        notify: None,
         labels: [("team".to_owned(), "ui".to_owned())].into(),
         status: Status::Running,
         paused: false,

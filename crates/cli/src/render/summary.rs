@@ -64,6 +64,7 @@ pub(crate) fn render_reason(reason: WaitReason, matched: Option<&str>, port: Opt
         WaitReason::Quiet => Some("quiet".to_owned()),
         WaitReason::EndedBefore => Some("ended before what was waited for".to_owned()),
         WaitReason::Timeout => Some("timeout: not there yet".to_owned()),
+        WaitReason::Cancelled => Some("released: it goes on".to_owned()),
         WaitReason::Exited | WaitReason::Closed | WaitReason::Finished => None,
     }
 }

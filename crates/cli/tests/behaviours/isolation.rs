@@ -1,7 +1,7 @@
-//! Group 8: identity, quotas, and what one process must not learn of another. Owners that see only their own
-//! come later.
+//! Group 8: identity, quotas, and what one process must not learn of another.
 
 mod lists;
+mod owners;
 mod secrets;
 
 use std::collections::HashSet;

@@ -1,0 +1,421 @@
+//! Owners: who is whose parent, who was heard of, whose waits are to be released; and what their end means.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use pinfold_api::error::ErrorCode;
+use pinfold_api::types::{EndAnswer, EndRequest, HandoverRequest, Owner, OwnerList, Record, ReleaseAnswer, Survivor};
+use pinfold_model::facts::History;
+use pinfold_model::link::{FromKeeper, ToKeeper};
+use pinfold_model::outcome::Cause;
+use pinfold_model::owner::{BadParent, Owners};
+use pinfold_model::spec::{DEFAULT_OWNER, GRACE_MOST, Lifetime, check_name};
+use pinfold_model::units::{Moment, parse_duration};
+use pinfold_store::queries::Filter;
+use tokio::sync::{Notify, watch};
+
+use crate::clock::{now, rfc3339};
+use crate::find::Found;
+use crate::link::ANSWER;
+use crate::refusal::Refusal;
+use crate::registry::{Entry, lock};
+use crate::scope::{Caller, Scope};
+use crate::service::Core;
+
+/// How often owners that have gone silent are looked for.
+const LOOK: Duration = Duration::from_millis(500);
+/// Characters of a purpose.
+const PURPOSE_MOST: usize = 500;
+
+/// What the daemon knows of owners.
+#[derive(Debug)]
+pub(crate) struct OwnerBook {
+    inner: Arc<Mutex<Inner>>,
+    /// Nobody was heard of before; silence counts from here.
+    begun: Instant,
+    /// A process has begun whose owner may not be silent for long.
+    graced: Notify,
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    tree: Owners,
+    heard: HashMap<String, Heard>,
+    gates: HashMap<String, Gate>,
+}
+
+#[derive(Debug)]
+struct Heard {
+    /// Requests under way.
+    open: u32,
+    last: Instant,
+    at: Moment,
+}
+
+#[derive(Debug)]
+struct Gate {
+    /// Waits under way.
+    open: u64,
+    /// Goes up with each release.
+    released: watch::Sender<u64>,
+}
+
+/// A request under way: its owner is in contact until it is dropped.
+#[derive(Debug)]
+pub(crate) struct Contact {
+    inner: Arc<Mutex<Inner>>,
+    owner: String,
+}
+
+impl Drop for Contact {
+    fn drop(&mut self) {
+        if let Some(heard) = lock(&self.inner).heard.get_mut(&self.owner) {
+            heard.open = heard.open.saturating_sub(1);
+            (heard.last, heard.at) = (Instant::now(), now());
+        }
+    }
+}
+
+/// A wait under way, which a release ends.
+#[derive(Debug)]
+pub(crate) struct Releasable {
+    inner: Arc<Mutex<Inner>>,
+    owner: String,
+    released: watch::Receiver<u64>,
+}
+
+impl Releasable {
+    /// Returns when somebody releases the owner's waits.
+    pub(crate) async fn released(&mut self) {
+        if self.released.changed().await.is_err() {
+            std::future::pending::<()>().await;
+        }
+    }
+}
+
+impl Drop for Releasable {
+    fn drop(&mut self) {
+        let mut inner = lock(&self.inner);
+        if let Some(gate) = inner.gates.get_mut(&self.owner) {
+            gate.open = gate.open.saturating_sub(1);
+            if gate.open == 0 {
+                inner.gates.remove(&self.owner);
+            }
+        }
+    }
+}
+
+impl OwnerBook {
+    pub(crate) fn new(parents: Vec<(String, String)>) -> Self {
+        let mut inner = Inner::default();
+        for (owner, parent) in parents {
+            inner.tree.learn(&owner, &[parent]);
+        }
+        Self { inner: Arc::new(Mutex::new(inner)), begun: Instant::now(), graced: Notify::new() }
+    }
+
+    pub(crate) fn sees(&self, viewer: &str, owner: &str) -> bool {
+        viewer == owner || lock(&self.inner).tree.sees(viewer, owner)
+    }
+
+    pub(crate) fn view_of(&self, viewer: &str) -> Vec<String> {
+        lock(&self.inner).tree.view_of(viewer)
+    }
+
+    pub(crate) fn parent(&self, owner: &str) -> Option<String> {
+        lock(&self.inner).tree.parent(owner).map(str::to_owned)
+    }
+
+    pub(crate) fn ancestors(&self, owner: &str) -> Vec<String> {
+        lock(&self.inner).tree.ancestors(owner)
+    }
+
+    /// Takes up what is known of a live process.
+    pub(crate) fn learn(&self, history: &History) {
+        let ancestors = history.ancestors();
+        if !ancestors.is_empty() {
+            lock(&self.inner).tree.learn(history.owner(), ancestors);
+        }
+        if history.intent.spec.lifetime.grace().is_some() {
+            self.graced.notify_one();
+        }
+    }
+
+    fn add_parent(&self, owner: &str, parent: &str) -> Result<(), BadParent> {
+        lock(&self.inner).tree.try_add(owner, parent)
+    }
+
+    /// Notes that an owner is heard of, until the answer is dropped.
+    pub(crate) fn contact(&self, owner: &str) -> Contact {
+        let mut inner = lock(&self.inner);
+        let new = || Heard { open: 0, last: Instant::now(), at: now() };
+        let heard = inner.heard.entry(owner.to_owned()).or_insert_with(new);
+        heard.open += 1;
+        (heard.last, heard.at) = (Instant::now(), now());
+        Contact { inner: Arc::clone(&self.inner), owner: owner.to_owned() }
+    }
+
+    /// How long nothing was heard of an owner; nothing while a request is under way.
+    fn silence(&self, owner: &str) -> Duration {
+        match lock(&self.inner).heard.get(owner) {
+            Some(heard) if heard.open > 0 => Duration::ZERO,
+            Some(heard) => heard.last.elapsed(),
+            None => self.begun.elapsed(),
+        }
+    }
+
+    /// Forgets when owners were heard of that own nothing and ask for nothing.
+    pub(crate) fn forget_silent(&self, is_needed: impl Fn(&str) -> bool) {
+        lock(&self.inner).heard.retain(|owner, heard| heard.open > 0 || is_needed(owner));
+    }
+
+    /// A wait that a release of this owner's waits ends.
+    pub(crate) fn releasable(&self, owner: &str) -> Releasable {
+        let mut inner = lock(&self.inner);
+        let new = || Gate { open: 0, released: watch::Sender::new(0) };
+        let gate = inner.gates.entry(owner.to_owned()).or_insert_with(new);
+        gate.open += 1;
+        let released = gate.released.subscribe();
+        Releasable { inner: Arc::clone(&self.inner), owner: owner.to_owned(), released }
+    }
+
+    fn release(&self, owner: &str) -> u64 {
+        let inner = lock(&self.inner);
+        let Some(gate) = inner.gates.get(owner) else { return 0 };
+        gate.released.send_modify(|count| *count += 1);
+        gate.open
+    }
+}
+
+impl Core {
+    /// Whether anything is known of an owner.
+    pub(crate) async fn owner_exists(self: &Arc<Self>, owner: &str) -> Result<bool, Refusal> {
+        let named = lock(&self.owners.inner).tree.names().any(|known| known == owner);
+        let owns = |entry: &Arc<Entry>| entry.state.borrow().history.owner() == owner;
+        if named || self.registry.live().iter().any(owns) {
+            return Ok(true);
+        }
+        let filter = Filter { owners: Some(vec![owner.to_owned()]), ..Filter::default() };
+        Ok(self.query(move |queries| queries.count(&filter)).await? > 0)
+    }
+
+    /// Whom a new process will belong to, and who is above.
+    pub(crate) fn owner_of_start(
+        &self,
+        caller: &Caller,
+        asked: Option<String>,
+        parent: Option<String>,
+    ) -> Result<(String, Vec<String>), Refusal> {
+        for (field, name) in [("owner", &asked), ("parent", &parent)] {
+            name.as_deref().map_or(Ok(()), |name| check_name(field, name))?;
+        }
+        let owner = match (&caller.scope, asked) {
+            (Scope::Operator, asked) => asked.unwrap_or_else(|| DEFAULT_OWNER.to_owned()),
+            (Scope::Owner(own), None) => own.clone(),
+            (Scope::Owner(own), Some(asked)) if self.owners.sees(own, &asked) => asked,
+            (Scope::Owner(_), Some(asked)) => return Err(no_owner(&asked)),
+        };
+        let own = caller.scope == Scope::Owner(owner.clone());
+        if let Some(parent) = parent.or_else(|| caller.parent.clone().filter(|_| own)) {
+            self.owners.add_parent(&owner, &parent).map_err(|bad| Refusal::invalid(bad.to_string()))?;
+        }
+        let ancestors = self.owners.ancestors(&owner);
+        Ok((owner, ancestors))
+    }
+
+    /// The owners in view.
+    pub(crate) fn list_owners(&self, scope: &Scope) -> OwnerList {
+        let mut live: BTreeMap<String, u64> = BTreeMap::new();
+        for entry in self.registry.live() {
+            *live.entry(entry.state.borrow().history.owner().to_owned()).or_default() += 1;
+        }
+        let inner = lock(&self.owners.inner);
+        let known = inner.tree.names().chain(inner.heard.keys().map(String::as_str));
+        let mut names: Vec<String> = known.map(str::to_owned).chain(live.keys().cloned()).collect();
+        names.sort();
+        names.dedup();
+        if let Scope::Owner(viewer) = scope {
+            names.retain(|owner| inner.tree.sees(viewer, owner));
+        }
+        let show = |owner: String| Owner {
+            parent: inner.tree.parent(&owner).map(str::to_owned),
+            live: live.get(&owner).copied().unwrap_or(0),
+            last_contact: inner.heard.get(&owner).map(|heard| rfc3339(heard.at)),
+            owner,
+        };
+        OwnerList { owners: names.into_iter().map(show).collect() }
+    }
+
+    /// Releases an owner's open waits.
+    pub(crate) fn release_owner(&self, scope: &Scope, owner: &str) -> Result<ReleaseAnswer, Refusal> {
+        self.check_in_view(scope, owner)?;
+        Ok(ReleaseAnswer { released: self.owners.release(owner) })
+    }
+
+    fn check_in_view(&self, scope: &Scope, owner: &str) -> Result<(), Refusal> {
+        check_name("owner", owner)?;
+        match scope {
+            Scope::Owner(viewer) if !self.owners.sees(viewer, owner) => Err(no_owner(owner)),
+            _ => Ok(()),
+        }
+    }
+
+    /// Ends an owner and its descendants: each of their processes goes the way of its lifetime.
+    pub(crate) async fn end_owner(
+        self: &Arc<Self>,
+        scope: &Scope,
+        owner: &str,
+        request: EndRequest,
+    ) -> Result<EndAnswer, Refusal> {
+        self.check_in_view(scope, owner)?;
+        let grace = request.grace.map(|grace| parse_duration(&grace.text())).transpose()?;
+        let view = self.owners.view_of(owner);
+        let mut entries = self.registry.live();
+        entries.retain(|entry| view.iter().any(|owner| owner == entry.state.borrow().history.owner()));
+        let heir = self.owners.parent(owner);
+        let core = Arc::clone(self);
+        // Goes on even if its caller goes away: what was begun is not left half done.
+        let ending = tokio::spawn(async move { core.end_all(entries, heir, grace).await });
+        let ended = ending.await.map_err(Refusal::internal)?;
+        Ok(EndAnswer { owner: owner.to_owned(), ..ended })
+    }
+
+    /// Lets each process go the way of its lifetime, all at once. `heir` is who gets what is to be handed over.
+    async fn end_all(
+        self: &Arc<Self>,
+        entries: Vec<Arc<Entry>>,
+        heir: Option<String>,
+        grace: Option<Duration>,
+    ) -> EndAnswer {
+        let mut answer = EndAnswer::default();
+        let mut stops = tokio::task::JoinSet::new();
+        for entry in entries {
+            let (lifetime, mut manner) = {
+                let state = entry.state.borrow();
+                let spec = &state.history.intent.spec;
+                (spec.lifetime, spec.stop)
+            };
+            let id = entry.id.to_string();
+            let heir = heir.as_deref().filter(|_| matches!(lifetime, Lifetime::Parent { .. }));
+            if lifetime == Lifetime::Keep {
+                answer.kept.push(id);
+            } else if let Some(heir) = heir
+                && self.give(&entry, heir, "its owner was ended").await.is_ok()
+            {
+                answer.handed_over.push(id);
+            } else {
+                manner.grace = grace.unwrap_or(manner.grace).min(GRACE_MOST);
+                answer.stopped.push(id);
+                let core = Arc::clone(self);
+                stops.spawn(async move { core.stop_entry(&entry, Cause::OwnerEnded, manner).await });
+            }
+        }
+        while let Some(stopped) = stops.join_next().await {
+            answer.survivors.extend(stopped.ok().and_then(Result::ok).unwrap_or_else(Vec::<Survivor>::new));
+        }
+        answer
+    }
+
+    /// Hands a live process over to another owner.
+    pub(crate) async fn hand_over(
+        self: &Arc<Self>,
+        caller: &Caller,
+        found: Found,
+        request: HandoverRequest,
+    ) -> Result<Record, Refusal> {
+        let purpose = request.purpose.trim();
+        if purpose.is_empty() || purpose.chars().count() > PURPOSE_MOST {
+            let message =
+                format!("`purpose` says in 1 to {PURPOSE_MOST} characters what the new owner is to do with it");
+            return Err(Refusal::invalid(message));
+        }
+        let owner = found.snapshot().history.owner().to_owned();
+        let to = match request.to {
+            Some(to) => to,
+            None => self.owners.parent(&owner).ok_or_else(|| {
+                Refusal::invalid(format!("owner `{owner}` has no parent: say in `to` who is to have it"))
+            })?,
+        };
+        check_name("to", &to)?;
+        if let Scope::Owner(own) = &caller.scope
+            && !self.owners.sees(own, &to)
+            && !self.owners.sees(&to, own)
+        {
+            return Err(no_owner(&to));
+        }
+        let over = || Refusal::new(ErrorCode::AlreadyOver, "it is over: only a live process can be handed over");
+        let Found::Here(entry) = &found else { return Err(over().about(found.id())) };
+        if entry.status().is_over() {
+            return Err(over().about(found.id()));
+        }
+        if to != owner {
+            self.give(entry, &to, purpose).await?;
+        }
+        self.record(&found).await
+    }
+
+    /// Has the keeper write down the new owner.
+    async fn give(&self, entry: &Arc<Entry>, to: &str, purpose: &str) -> Result<(), Refusal> {
+        let silent = || Refusal::new(ErrorCode::KeeperSilent, "its keeper does not answer: try again").about(&entry.id);
+        let link = entry.link().ok_or_else(silent)?;
+        let (id, ancestors) = (entry.id.clone(), self.owners.ancestors(to));
+        let (to, purpose) = (to.to_owned(), purpose.to_owned());
+        let ask = |request| ToKeeper::HandOver { request, id, to, ancestors, purpose };
+        match link.ask(ANSWER, ask).await {
+            Ok(FromKeeper::HandedOver { done: true, .. }) => Ok(()),
+            Ok(FromKeeper::HandedOver { .. }) => {
+                let message = "it could not be handed over: it ended meanwhile, or its record cannot be written";
+                Err(Refusal::new(ErrorCode::AlreadyOver, message).about(&entry.id))
+            }
+            Ok(_) => Err(Refusal::internal("a keeper gave the wrong answer")),
+            Err(_) => Err(silent()),
+        }
+    }
+}
+
+fn no_owner(owner: &str) -> Refusal {
+    Refusal::new(ErrorCode::NotFound, format!("no owner `{owner}`: `pinfold owner ls` lists those in view"))
+}
+
+/// Ends what owners left that were not heard of for as long as their processes were to live on. Sleeps while no
+/// process has such a time.
+pub(crate) async fn tend(core: Arc<Core>) {
+    let mut shutdown = core.shutdown.subscribe();
+    let mut ending = HashSet::new();
+    loop {
+        let live = core.registry.live();
+        let graced = live.iter().any(|entry| grace_of(entry).is_some());
+        let rest = async {
+            match graced {
+                true => tokio::time::sleep(LOOK).await,
+                false => core.owners.graced.notified().await,
+            }
+        };
+        tokio::select! {
+            () = rest => {}
+            _ = shutdown.wait_for(|shutdown| *shutdown) => return,
+        }
+        ending.retain(|id| live.iter().any(|entry| entry.id == *id));
+        let mut left: HashMap<String, Vec<Arc<Entry>>> = HashMap::new();
+        for entry in core.registry.live() {
+            let owner = entry.state.borrow().history.owner().to_owned();
+            let silent = grace_of(&entry).is_some_and(|grace| core.owners.silence(&owner) >= grace);
+            if silent && ending.insert(entry.id.clone()) {
+                left.entry(owner).or_default().push(entry);
+            }
+        }
+        for (owner, entries) in left {
+            tracing::info!(owner, processes = entries.len(), "an owner has gone silent");
+            let heir = core.owners.parent(&owner);
+            let core = Arc::clone(&core);
+            tokio::spawn(async move { core.end_all(entries, heir, None).await });
+        }
+    }
+}
+
+/// How long the owner of a process may be silent. What was handed over is no longer bound to whoever started it.
+fn grace_of(entry: &Entry) -> Option<Duration> {
+    let state = entry.state.borrow();
+    state.history.intent.spec.lifetime.grace().filter(|_| state.history.handovers.is_empty())
+}

@@ -1,0 +1,89 @@
+//! Deliveries of events beyond the log: noted with the event itself, taken away when they are done or given up.
+//!
+//! A delivery is noted in the transaction that numbers its event, so that S4 holds for it too: one of each kind for
+//! each event. It may be tried more than once: whoever receives it knows it by the event's number.
+
+use pinfold_model::units::Moment;
+use rusqlite::{OptionalExtension, Transaction, params};
+
+use crate::index::{Index, IndexError};
+use crate::queries::Queries;
+
+/// Where an event is delivered to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Target {
+    Webhook,
+    Command,
+}
+
+impl Target {
+    fn name(self) -> &'static str {
+        match self {
+            Target::Webhook => "webhook",
+            Target::Command => "command",
+        }
+    }
+}
+
+/// One delivery that is due, or will be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Delivery {
+    pub event: u64,
+    pub target: Target,
+    /// How often it was tried.
+    pub attempts: u32,
+    pub due: Moment,
+}
+
+pub(crate) fn add(transaction: &Transaction<'_>, seq: i64, target: Target, due: Moment) -> Result<(), IndexError> {
+    let sql = "INSERT OR IGNORE INTO outbox (event, target, attempts, due_us) VALUES (?1, ?2, 0, ?3)";
+    transaction.prepare_cached(sql)?.execute(params![seq, target.name(), due.0 as i64])?;
+    Ok(())
+}
+
+impl Queries {
+    /// The deliveries that are due first.
+    pub fn deliveries(&self, limit: usize) -> Result<Vec<Delivery>, IndexError> {
+        let sql = "SELECT event, target, attempts, due_us FROM outbox ORDER BY due_us, event LIMIT ?1";
+        let mut statement = self.connection().prepare_cached(sql)?;
+        let mut rows = statement.query([limit as i64])?;
+        let mut found = Vec::new();
+        while let Some(row) = rows.next()? {
+            let (event, name, attempts, due): (i64, String, u32, i64) =
+                (row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?);
+            let target = [Target::Webhook, Target::Command].into_iter().find(|target| target.name() == name);
+            let delivery = |target| Delivery { event: event as u64, target, attempts, due: Moment(due as u64) };
+            found.extend(target.map(delivery));
+        }
+        Ok(found)
+    }
+}
+
+impl Index {
+    /// A delivery is done, or given up.
+    pub fn delivered(&mut self, delivery: &Delivery) -> Result<(), IndexError> {
+        let sql = "DELETE FROM outbox WHERE event = ?1 AND target = ?2";
+        self.connection().prepare_cached(sql)?.execute(params![delivery.event as i64, delivery.target.name()])?;
+        Ok(())
+    }
+
+    /// A delivery failed and is tried again then.
+    pub fn deliver_later(&mut self, delivery: &Delivery, due: Moment) -> Result<(), IndexError> {
+        let sql = "UPDATE outbox SET attempts = attempts + 1, due_us = ?3 WHERE event = ?1 AND target = ?2";
+        let values = params![delivery.event as i64, delivery.target.name(), due.0 as i64];
+        self.connection().prepare_cached(sql)?.execute(values)?;
+        Ok(())
+    }
+}
+
+impl Queries {
+    /// The payload of one event.
+    pub fn payload(&self, seq: u64) -> Result<Option<String>, IndexError> {
+        let mut statement = self.connection().prepare_cached("SELECT payload FROM events WHERE seq = ?1")?;
+        Ok(statement.query_row([seq as i64], |row| row.get(0)).optional()?)
+    }
+}
+
+#[cfg(test)]
+#[path = "outbox_tests.rs"]
+mod tests;
