@@ -7,8 +7,7 @@ use std::path::PathBuf;
 use clap::{Parser, Subcommand};
 
 use crate::commands::{
-    completions, config, daemon, doctor, events, gc, logs, man, mcp, pause, ps, run, show, signal, stop, tools,
-    wait,
+    completions, config, daemon, doctor, events, gc, logs, man, mcp, pause, ps, run, show, signal, stop, tools, wait,
 };
 
 /// The process manager for AI agents: nothing strays, nothing is lost, nothing is invented.

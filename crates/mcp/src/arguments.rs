@@ -131,7 +131,8 @@ impl Arguments {
         match self.raw(key) {
             None => Ok(Vec::new()),
             Some(Value::Array(items)) => {
-                let text = |item: &Value| item.as_str().map(str::to_owned).ok_or_else(|| self.wrong(key, "texts", item));
+                let text =
+                    |item: &Value| item.as_str().map(str::to_owned).ok_or_else(|| self.wrong(key, "texts", item));
                 items.iter().map(text).collect()
             }
             Some(other) => Err(self.wrong(key, "a list of texts", other)),

@@ -14,6 +14,9 @@ pub(crate) struct Facts {
     pub(crate) id: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) name: Option<String>,
+    /// What it is for, as its starter said.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) label: Option<String>,
     pub(crate) command: String,
     pub(crate) state: &'static str,
     #[serde(skip_serializing_if = "is_false")]
@@ -62,7 +65,9 @@ pub(crate) struct Facts {
 /// A stretch of output, with its accounts.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub(crate) struct Sight {
-    pub(crate) output: String,
+    /// Absent where lines were searched for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) output: Option<String>,
     /// Where it begins.
     pub(crate) output_from: u64,
     /// Bytes inside it that were left out.
@@ -114,6 +119,7 @@ impl Facts {
         let mut facts = Facts {
             id: record.id.clone(),
             name: record.name.clone(),
+            label: record.intent.clone(),
             command: clip(&record.command, COMMAND_MOST),
             state: state(record.status),
             paused: record.paused,
@@ -209,7 +215,7 @@ pub(crate) fn sight(page: &OutputPage) -> (Sight, u64) {
     };
     let lines: Option<Vec<Line>> = page.matches.as_ref().map(|matches| matches.iter().map(line).collect());
     let sight = Sight {
-        output: if lines.is_some() { String::new() } else { printable(&page.text) },
+        output: lines.is_none().then(|| printable(&page.text)),
         output_from: page.cursor,
         omitted_bytes: page.omitted_bytes,
         omitted: page.omitted,

@@ -77,8 +77,8 @@ fn header(headers: &HeaderMap, name: &str) -> Result<Option<String>, Refusal> {
 fn text(meta: &Map<String, Value>, key: &str) -> Result<Option<String>, Refusal> {
     match meta.get(key) {
         None | Some(Value::Null) => Ok(None),
-        Some(Value::String(text)) => Ok(Some(text.clone())),
-        Some(_) => Err(Refusal::invalid(format!("_meta.{key} is not a text: whose call it is cannot be told"))),
+        Some(Value::String(text)) if !text.is_empty() => Ok(Some(text.clone())),
+        Some(_) => Err(Refusal::invalid(format!("_meta.{key} names nobody: whose call it is cannot be told"))),
     }
 }
 
@@ -135,7 +135,12 @@ mod tests {
 
     #[test]
     fn a_malformed_owner_is_an_error() {
-        for meta in [json!({ "threadId": 7 }), json!({ "threadId": "a\nb" }), json!({ "threadId": "x".repeat(200) })] {
+        for meta in [
+            json!({ "threadId": 7 }),
+            json!({ "threadId": "" }),
+            json!({ "threadId": "a\nb" }),
+            json!({ "threadId": "x".repeat(200) }),
+        ] {
             assert!(caller(&seat(), meta.clone()).is_err(), "{meta}");
         }
         assert!(caller(&Seat { owner: Some(String::new()), ..seat() }, json!({})).is_err());

@@ -53,7 +53,8 @@ impl Memory {
     /// Whether the byte at this cursor was shown to the owner.
     pub(crate) fn has_seen(&self, owner: &str, process: &str, cursor: u64) -> bool {
         self.look(owner, process, |reading| {
-            cursor < reading.cursor && !reading.omitted.iter().any(|left_out| (left_out.from..left_out.to).contains(&cursor))
+            cursor < reading.cursor
+                && !reading.omitted.iter().any(|left_out| (left_out.from..left_out.to).contains(&cursor))
         })
     }
 
@@ -139,7 +140,10 @@ mod tests {
         let memory = Memory::default();
         memory.read("a", "p", 100, Some(Range { from: 40, to: 60 }));
         let seen = |cursor| memory.has_seen("a", "p", cursor);
-        assert_eq!([seen(0), seen(39), seen(40), seen(59), seen(60), seen(100)], [true, true, false, false, true, false]);
+        assert_eq!(
+            [seen(0), seen(39), seen(40), seen(59), seen(60), seen(100)],
+            [true, true, false, false, true, false]
+        );
     }
 
     #[test]

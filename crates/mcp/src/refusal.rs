@@ -47,7 +47,11 @@ impl From<ClientError> for Refusal {
             ClientError::Api { error, .. } => {
                 let code = serde_json::to_value(error.code).ok().and_then(|code| code.as_str().map(str::to_owned));
                 let message = match error.code {
-                    ErrorCode::NotFound => format!("{}: process_list {{}} shows yours", error.message),
+                    // The daemon speaks to people at a terminal; what follows its colon is not for a model.
+                    ErrorCode::NotFound => {
+                        let fact = error.message.split(": ").next().unwrap_or_default();
+                        format!("{fact}: process_list {{}} shows yours")
+                    }
                     _ => error.message,
                 };
                 Refusal { code: code.unwrap_or_else(|| "internal".into()), message, right_call: None }

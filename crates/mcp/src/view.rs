@@ -78,7 +78,7 @@ pub(crate) async fn look(
     let page = ask(reach, &record.id, &query).await?;
     let (mut sight, next) = facts::sight(&page);
     if failed && sight.omitted_bytes > 0 {
-        sight.error_lines = error_lines(reach, record, look, &sight.output).await?;
+        sight.error_lines = error_lines(reach, record, look, sight.output.as_deref().unwrap_or_default()).await?;
     }
     Ok(((sight, next), page.hint))
 }
@@ -129,7 +129,19 @@ fn weight(line: &str) -> u32 {
     let any = |words: &[&str]| words.iter().any(|word| line.contains(word));
     match () {
         () if any(&["0 error", "no error", "0 fail", "errors: 0", "error: 0", "failures: 0", "failed: 0"]) => 0,
-        () if any(&["error:", "error[", "fatal", "panicked", "traceback", "undefined reference", "***", "segfault"]) => 3,
+        () if any(&[
+            "error:",
+            "error[",
+            "fatal",
+            "panicked",
+            "traceback",
+            "undefined reference",
+            "***",
+            "segfault",
+        ]) =>
+        {
+            3
+        }
         () if any(&["error", "fail", "exception", "not found", "no such file", "denied"]) => 2,
         () => 1,
     }
@@ -165,7 +177,7 @@ mod tests {
 
     #[test]
     fn weak_lines_give_way_repeated_and_shown_ones_are_left_out() {
-        let strong: Vec<String> = (0..7).map(|n| format!("error: {n}")).collect();
+        let strong: Vec<String> = (1..8).map(|n| format!("error: {n}")).collect();
         let mut lines = vec!["it failed"];
         lines.extend(strong.iter().map(String::as_str));
         assert_eq!(told(&lines, ""), &lines[1..7]);

@@ -17,7 +17,9 @@ use crate::{connect, paths};
 /// An agent starts this itself; see docs/mcp.md. The daemon is started if none runs. When the agent ends this
 /// command, the daemon and all processes live on.
 #[derive(Debug, Args)]
-#[command(after_help = "Examples:\n  pinfold mcp\n  pinfold mcp --owner review-bot --tools process_list,process_output")]
+#[command(
+    after_help = "Examples:\n  pinfold mcp\n  pinfold mcp --owner review-bot --tools process_list,process_output"
+)]
 pub(crate) struct McpArgs {
     /// The owner of everything started here [default: as the client says, else one per connection]
     #[arg(long)]
@@ -61,9 +63,7 @@ pub(crate) fn run(args: &McpArgs, global: &Global) -> Result<u8, Failure> {
         let client = client.clone();
         Ensure::new(move || {
             let (client, paths) = (client.clone(), paths.clone());
-            Box::pin(async move {
-                connect::ensure(&client, &paths).await.map_err(|failure| failure.error.message)
-            })
+            Box::pin(async move { connect::ensure(&client, &paths).await.map_err(|failure| failure.error.message) })
         })
     };
     block_on(async { Ok(pinfold_mcp::serve_stdio(client, ensure, options).await?) })?;

@@ -87,10 +87,7 @@ pub(super) async fn outcome(desk: &Desk<'_>, record: &Record) -> Result<Answer, 
 async fn start(desk: &Desk<'_>, request: &StartRequest) -> Result<Started, Refusal> {
     let started = desk.reach.ask(|client| async move { client.start(request).await }).await;
     started.map_err(|refusal| match refusal.code.as_str() {
-        "no_program" => Refusal {
-            message: format!("{}: name another with `shell`, or install it", refusal.message),
-            ..refusal.show(r#"execute {"command":"echo hi","shell":"bash"}"#)
-        },
+        "no_program" => refusal.show(r#"execute {"command":"echo hi","shell":"bash"}"#),
         "invalid_request" | "bad_cwd" => refusal.show(RIGHT),
         _ => refusal,
     })
@@ -169,9 +166,9 @@ fn notify(arguments: &Arguments) -> Result<Option<Notify>, Refusal> {
     let Some(object) = arguments.object("notify")? else { return Ok(None) };
     let notify = serde_json::from_value(object.into());
     notify.map(Some).map_err(|error| {
-        arguments.refuse(format!("`notify`: {error}")).show(
-            r#"execute {"command":"make","background":true,"notify":{"patterns":["error:"],"heartbeat":"5m"}}"#,
-        )
+        arguments
+            .refuse(format!("`notify`: {error}"))
+            .show(r#"execute {"command":"make","background":true,"notify":{"patterns":["error:"],"heartbeat":"5m"}}"#)
     })
 }
 

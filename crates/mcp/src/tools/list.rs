@@ -59,7 +59,10 @@ fn summary(entries: Vec<Value>, total: u64, next: Option<String>, some: bool) ->
         facts.insert("next".into(), next.clone().into());
     }
     if more {
-        facts.insert("notes".into(), vec!["there are more: give `next` as `page`, with the same status".to_owned()].into());
+        facts.insert(
+            "notes".into(),
+            vec!["there are more: give `next` as `page`, with the same status".to_owned()].into(),
+        );
     } else if some && shown < total {
         let note = format!("{} more have ended: process_list {{\"all\":true}} lists them", total - shown);
         facts.insert("notes".into(), vec![note].into());

@@ -38,7 +38,7 @@ const WITHOUT_PROGRESS: Duration = Duration::from_secs(50);
 /// codex gives up after 300 s whatever it hears.
 const FOR_CODEX: Duration = Duration::from_secs(240);
 /// How often a call that waits says so.
-const PROGRESS: Duration = Duration::from_secs(15);
+const PROGRESS: Duration = Duration::from_secs(10);
 
 /// A set of tools.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -194,7 +194,8 @@ impl Desk<'_> {
                     waited += PROGRESS.as_secs_f64();
                     let progress = ProgressNotificationParam::new(token.clone(), waited);
                     // A client that does not listen is no reason to stop waiting.
-                    let _ = self.context.peer.notify_progress(progress.with_message(format!("waiting for {what}"))).await;
+                    let _ =
+                        self.context.peer.notify_progress(progress.with_message(format!("waiting for {what}"))).await;
                 }
             }
         }

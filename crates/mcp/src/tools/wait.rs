@@ -3,9 +3,7 @@
 use std::time::{Duration, Instant};
 
 use pinfold_api::input::Span;
-use pinfold_api::types::{
-    Record, WaitAnswer, WaitManyAnswer, WaitManyRequest, WaitMode, WaitQuery, WaitReason,
-};
+use pinfold_api::types::{Record, WaitAnswer, WaitManyAnswer, WaitManyRequest, WaitMode, WaitQuery, WaitReason};
 use serde_json::Value;
 
 use super::{Answer, Desk, PATIENCE, Shown, execute, object};
@@ -58,7 +56,8 @@ async fn one(
     }
     let answer = desk.hold(&record.id, patiently(desk, &record.id, &Wait { limit, query })).await?;
     let cursor = arguments.count("cursor")?.unwrap_or(read);
-    let mut facts = execute::describe(desk, &answer.record, Look { cursor: Some(cursor), budget, ..Look::default() }).await?;
+    let mut facts =
+        execute::describe(desk, &answer.record, Look { cursor: Some(cursor), budget, ..Look::default() }).await?;
     facts.reason = Some(answer.reason);
     facts.port = answer.port;
     facts.matched = answer.matched.map(|line| Line {
@@ -147,11 +146,7 @@ pub(super) async fn patiently(desk: &Desk<'_>, id: &str, wait: &Wait) -> Result<
     }
 }
 
-async fn all_patiently(
-    desk: &Desk<'_>,
-    request: &WaitManyRequest,
-    limit: Duration,
-) -> Result<WaitManyAnswer, Refusal> {
+async fn all_patiently(desk: &Desk<'_>, request: &WaitManyRequest, limit: Duration) -> Result<WaitManyAnswer, Refusal> {
     let deadline = Instant::now() + limit;
     loop {
         let ask = |client: pinfold_api::client::Client| async move {
