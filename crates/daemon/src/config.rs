@@ -1,6 +1,7 @@
 //! Where pinfold keeps its things, and how it is set up: built-in defaults, then the file, each checked.
 
 use std::fmt::Write as _;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -91,6 +92,17 @@ pub enum Durability {
     Power,
 }
 
+/// TCP, for those who cannot open the socket.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Tcp {
+    /// Where to listen; nowhere without.
+    pub listen: Option<SocketAddr>,
+    /// Names of this machine that a `Host` may have, beside loopback's own.
+    pub hosts: Vec<String>,
+    /// Origins whose web pages may speak to the daemon.
+    pub origins: Vec<String>,
+}
+
 /// The effective configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
@@ -103,6 +115,7 @@ pub struct Config {
     pub durability: Durability,
     /// The most events kept in the log.
     pub events: u64,
+    pub tcp: Tcp,
     /// What is logged, as `tracing` filters are written.
     pub log: String,
 }
@@ -116,6 +129,7 @@ impl Default for Config {
             containment: Containment::Auto,
             durability: Durability::Programs,
             events: 100_000,
+            tcp: Tcp::default(),
             log: "info".to_owned(),
         }
     }
@@ -133,6 +147,18 @@ struct File {
     log: Option<String>,
     #[serde(default)]
     limits: FileLimits,
+    #[serde(default)]
+    tcp: FileTcp,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct FileTcp {
+    listen: Option<String>,
+    #[serde(default)]
+    hosts: Vec<String>,
+    #[serde(default)]
+    origins: Vec<String>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -207,6 +233,11 @@ impl Config {
             containment: file.containment.unwrap_or_default(),
             durability: file.durability.unwrap_or_default(),
             events: file.events.unwrap_or(default.events),
+            tcp: Tcp {
+                listen: file.tcp.listen.as_deref().map(loopback).transpose().map_err(|p| bad("tcp.listen", p))?,
+                hosts: file.tcp.hosts,
+                origins: file.tcp.origins,
+            },
             log: file.log.unwrap_or(default.log),
         };
         if config.output_limit < OUTPUT_LIMIT_LEAST {
@@ -258,7 +289,33 @@ impl Config {
             let _ = write!(text, "# {about}\n{name} = {value}\n");
         };
         limits.iter().for_each(&mut write);
+        text.push_str(&self.tcp.render_toml());
         text
+    }
+}
+
+impl Tcp {
+    fn render_toml(&self) -> String {
+        let listen = match self.listen {
+            Some(address) => format!("listen = \"{address}\"\n"),
+            None => "# listen = \"127.0.0.1:7373\"\n".to_owned(),
+        };
+        format!(
+            "\n[tcp]\n# where to listen besides the socket, on loopback; every request needs a token (pinfold token add)\n\
+             {listen}# names a Host header may have, beside localhost and loopback addresses\nhosts = {:?}\n\
+             # origins whose web pages may speak to the daemon\norigins = {:?}\n",
+            self.hosts, self.origins
+        )
+    }
+}
+
+/// An address of this machine alone.
+fn loopback(text: &str) -> Result<SocketAddr, String> {
+    let bad = || format!("`{text}` is no address with a port: write \"127.0.0.1:7373\"");
+    let address: SocketAddr = text.parse().map_err(|_| bad())?;
+    match address.ip().is_loopback() {
+        true => Ok(address),
+        false => Err(format!("`{text}` is not loopback: listen there, and put a proxy with TLS before it")),
     }
 }
 
@@ -298,6 +355,8 @@ mod tests {
             ("output_limit = 12", "output_limit"),
             ("containment = \"jail\"", "jail"),
             ("[limits]\nstore = \"lots\"", "limits.store"),
+            ("[tcp]\nlisten = \"0.0.0.0:80\"", "tcp.listen"),
+            ("[tcp]\nlisten = \"here\"", "tcp.listen"),
             ("= =", "config.toml"),
         ] {
             let error = parse(text).expect_err(text).to_string();

@@ -67,10 +67,14 @@ impl Seat {
 }
 
 fn header(headers: &HeaderMap, name: &str) -> Result<Option<String>, Refusal> {
-    let Some(value) = headers.get(name) else { return Ok(None) };
-    match value.to_str() {
-        Ok(text) => Ok(Some(text.to_owned())),
-        Err(_) => Err(Refusal::invalid(format!("the header {name} is not plain text"))),
+    let mut values = headers.get_all(name).iter();
+    match (values.next(), values.next()) {
+        (None, _) => Ok(None),
+        (Some(value), None) => match std::str::from_utf8(value.as_bytes()) {
+            Ok(text) => Ok(Some(text.to_owned())),
+            Err(_) => Err(Refusal::invalid(format!("the header {name} is not UTF-8"))),
+        },
+        (Some(_), Some(_)) => Err(Refusal::invalid(format!("the header {name} is there twice: say it once"))),
     }
 }
 

@@ -3,6 +3,7 @@
 mod lists;
 mod owners;
 mod secrets;
+mod tcp;
 
 use std::collections::HashSet;
 
