@@ -1,6 +1,7 @@
 //! The same server as streamable HTTP, for the daemon to mount. Loopback hosts only and no browsers, unless said.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::Router;
 use axum::body::{Body, to_bytes};
@@ -20,6 +21,9 @@ use crate::server::Server;
 /// The largest request; a command of megabytes fits.
 const BODY_MOST: usize = 8 << 20;
 
+/// How long a session may be silent: a chat that thinks overnight comes back to its own processes.
+const IDLE: Duration = Duration::from_secs(12 * 3600);
+
 /// A router that serves MCP at its root, to be nested at `/mcp`. Its calls go to the daemon at the client's socket,
 /// with the daemon's own environment under every command.
 pub fn http_service(client: Client, options: &Options) -> Router {
@@ -31,8 +35,9 @@ pub fn http_service(client: Client, options: &Options) -> Router {
         .with_allowed_origins(options.allowed_origins.iter().cloned())
         .enforce_origin_validation()
         .with_max_request_body_bytes(BODY_MOST);
-    let service =
-        StreamableHttpService::new(move || Ok(server.clone()), Arc::new(LocalSessionManager::default()), config);
+    let mut sessions = LocalSessionManager::default();
+    sessions.session_config.keep_alive = Some(IDLE);
+    let service = StreamableHttpService::new(move || Ok(server.clone()), Arc::new(sessions), config);
     Router::new().fallback_service(service).layer(middleware::from_fn(note_duplicates))
 }
 

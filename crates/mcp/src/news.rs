@@ -61,6 +61,8 @@ struct Mailbox {
     told_set: HashSet<String>,
     /// The first of each delivery that is being made and not handed over.
     under_way: Vec<u64>,
+    /// Whether something was told since the last acknowledgement.
+    handed_over: bool,
     /// Whether somebody already waits to settle it.
     settling: bool,
 }
@@ -150,6 +152,7 @@ impl News {
         let waited_for = {
             let mut mailbox = mailbox.lock().await;
             mailbox.arrived(&delivery);
+            mailbox.handed_over |= !delivery.events.is_empty();
             std::mem::replace(&mut mailbox.settling, true)
         };
         if waited_for {
@@ -168,10 +171,22 @@ impl News {
         });
     }
 
-    /// Acknowledges at once what earlier results told.
+    /// Acknowledges at once what earlier results told: whoever calls again has read them.
     pub(crate) async fn settle(&self, reach: &Reach, owner: &str) {
         let mailbox = self.mailbox(owner);
-        mailbox.lock().await.ack(reach).await;
+        let mut mailbox = mailbox.lock().await;
+        if mailbox.handed_over {
+            mailbox.ack(reach).await;
+        }
+    }
+
+    /// Notes that these were shown outside of a result.
+    pub(crate) async fn showed(&self, owner: &str, shown: &[Shown]) {
+        let mailbox = self.mailbox(owner);
+        let mut mailbox = mailbox.lock().await;
+        for one in shown.iter().filter(|one| one.ended) {
+            mailbox.note_told(&one.id);
+        }
     }
 
     /// The owners who were told anything here.
@@ -258,6 +273,7 @@ impl Mailbox {
         let through = open.map_or(self.fetched, |seq| seq.saturating_sub(1));
         if through > self.acked && reach.client().ack(CONSUMER, through).await.is_ok() {
             self.acked = through;
+            self.handed_over = false;
         }
     }
 }

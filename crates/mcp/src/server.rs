@@ -143,12 +143,15 @@ impl Server {
 
     /// The result that an `execute` would have had, for a task that is over.
     pub(crate) async fn outcome(&self, record: &Record, context: &RequestContext<RoleServer>) -> CallToolResult {
-        let answer = match self.caller(context) {
-            Ok((caller, reach)) => tools::outcome(&self.desk(caller, reach, context), record).await,
-            Err(refusal) => Err(refusal),
+        let (caller, reach) = match self.caller(context) {
+            Ok(caller) => caller,
+            Err(refusal) => return refused(&refusal),
         };
-        match answer {
-            Ok(answer) => result(answer.facts, false),
+        match tools::outcome(&self.desk(caller.clone(), reach, context), record).await {
+            Ok(answer) => {
+                self.inner.news.showed(&caller.owner, &answer.shown).await;
+                result(answer.facts, false)
+            }
             Err(refusal) => refused(&refusal),
         }
     }

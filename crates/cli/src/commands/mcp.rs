@@ -1,5 +1,6 @@
 //! `mcp`: serve a model's tools on stdin and stdout.
 
+use std::io::IsTerminal;
 use std::time::Duration;
 
 use clap::Args;
@@ -10,6 +11,7 @@ use pinfold_mcp::{Ensure, Options, Shape};
 use super::block_on;
 use crate::args::Global;
 use crate::failure::Failure;
+use crate::screen::Screen;
 use crate::{connect, paths};
 
 /// Serve the tools of an AI agent over MCP, on stdin and stdout
@@ -44,7 +46,7 @@ pub(super) fn shapes() -> impl TypedValueParser<Value = Shape> {
 }
 
 /// Serves until the client leaves.
-pub(crate) fn run(args: &McpArgs, global: &Global) -> Result<u8, Failure> {
+pub(crate) fn run(args: &McpArgs, global: &Global, screen: &mut Screen) -> Result<u8, Failure> {
     let paths = paths::resolve(global)?;
     let known = pinfold_mcp::names(args.shape);
     if let Some(unknown) = args.tools.iter().find(|name| !known.contains(&name.as_str())) {
@@ -58,6 +60,9 @@ pub(crate) fn run(args: &McpArgs, global: &Global) -> Result<u8, Failure> {
         longest_call: Some(Duration::from_secs(args.longest_call)),
         ..Options::default()
     };
+    if std::io::stdin().is_terminal() {
+        screen.note("serving MCP on stdin and stdout: an agent starts this itself, see docs/mcp.md; Ctrl-D ends it");
+    }
     let client = Client::new(paths.socket());
     let ensure = {
         let client = client.clone();

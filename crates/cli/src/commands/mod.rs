@@ -48,7 +48,7 @@ pub(crate) fn dispatch(args: Args, screen: &mut Screen) -> Result<u8, Failure> {
         Command::Resume(args) => talk(global, async |session| pause::resume(session, &args, screen).await),
         Command::Events(args) => talk(global, async |session| events::run(session, &args, screen).await),
         Command::Gc(args) => talk(global, async |session| gc::run(session, &args, screen).await),
-        Command::Mcp(args) => mcp::run(&args, global),
+        Command::Mcp(args) => mcp::run(&args, global, screen),
         Command::Tools(args) => tools::run(&args, screen),
         Command::Daemon(args) => daemon::run(&args, global, screen),
         Command::Doctor(_) => doctor::run(global, screen),

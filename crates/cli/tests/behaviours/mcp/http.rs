@@ -1,20 +1,20 @@
 //! Group 9: streamable HTTP, by hand over the daemon's socket.
 
 use std::io::{BufRead, BufReader, Read, Write};
-use std::os::unix::net::UnixStream;
+use std::net::TcpStream;
 
-use pinfold_testkit::Pinfold;
+use pinfold_api::types::TokenRequest;
+use pinfold_testkit::{Pinfold, Setup};
 use serde_json::{Value, json};
 
 use super::agent::{Called, result_of};
 use crate::{PINFOLD, wire};
 
 /// An answer: its status, its headers and its body, as far as it was read.
-#[derive(Debug)]
 struct Answer {
     status: u16,
     headers: Vec<(String, String)>,
-    reader: BufReader<UnixStream>,
+    reader: BufReader<Box<dyn Read>>,
 }
 
 impl Answer {
@@ -43,7 +43,10 @@ impl Answer {
 }
 
 fn send(pinfold: &Pinfold, method: &str, headers: &[(&str, &str)], body: &str) -> Answer {
-    let mut stream = wire::connect(pinfold);
+    send_on(wire::connect(pinfold), method, headers, body)
+}
+
+fn send_on(mut stream: impl Read + Write + 'static, method: &str, headers: &[(&str, &str)], body: &str) -> Answer {
     let host = headers.iter().find(|(name, _)| *name == "host").map_or("localhost", |(_, value)| value);
     let mut head = format!("{method} /mcp HTTP/1.1\r\nhost: {host}\r\naccept: application/json, text/event-stream\r\n");
     head.push_str(&format!(
@@ -54,7 +57,7 @@ fn send(pinfold: &Pinfold, method: &str, headers: &[(&str, &str)], body: &str) -
         head.push_str(&format!("{name}: {value}\r\n"));
     }
     stream.write_all(format!("{head}\r\n{body}").as_bytes()).expect("a request sent");
-    let mut reader = BufReader::new(stream);
+    let mut reader: BufReader<Box<dyn Read>> = BufReader::new(Box::new(stream));
     let mut line = String::new();
     reader.read_line(&mut line).expect("a status line");
     let status = line.split(' ').nth(1).and_then(|code| code.parse().ok()).unwrap_or_else(|| panic!("{line:?}"));
@@ -94,7 +97,7 @@ fn open(pinfold: &Pinfold) -> String {
 
 fn called(pinfold: &Pinfold, headers: &[(&str, &str)], tool: &str, arguments: Value) -> Called {
     let mut answer = post(pinfold, headers, &call(tool, arguments));
-    assert_eq!(answer.status, 200, "{answer:?}");
+    assert_eq!(answer.status, 200);
     result_of(&answer.message())
 }
 
@@ -133,7 +136,7 @@ fn http_of_the_stateless_revision_needs_no_session() {
     });
     let headers = [("mcp-protocol-version", "2026-07-28"), ("mcp-method", "tools/call"), ("mcp-name", "execute")];
     let mut answer = post(&pinfold, &headers, &message);
-    assert_eq!(answer.status, 200, "{answer:?}");
+    assert_eq!(answer.status, 200);
     let answer = answer.message();
     assert_eq!(result_of(&answer).output(), "hi\n");
     assert_eq!(answer["result"]["resultType"], "complete");
@@ -164,4 +167,38 @@ fn http_sees_doubled_keys_too() {
     let called = result_of(&answer.message());
     assert!(called.is_error && called.text.contains("`command` is given twice"), "{}", called.text);
     assert!(send(&pinfold, "POST", &[("mcp-session-id", "unknown")], body).rest().len() < 1000);
+}
+
+#[test]
+fn http_by_a_token_bound_to_an_owner_sees_no_more() {
+    let config = "[tcp]\nlisten = \"127.0.0.1:0\"\n".to_owned();
+    let pinfold = Pinfold::start_with(PINFOLD, Setup { config, ..Setup::default() });
+    let token = |owner: &str| {
+        let request = TokenRequest { owner: Some(owner.into()), ..TokenRequest::default() };
+        format!("Bearer {}", pinfold.block(pinfold.client().add_token(&request)).expect("a token").token)
+    };
+    let (mine, yours) = (token("mine"), token("yours"));
+    let post = |auth: &str, more: &[(&str, &str)], message: &Value| {
+        let stream = TcpStream::connect(pinfold.health().tcp.expect("it listens")).expect("a connection");
+        let headers = [&[("authorization", auth)], more].concat();
+        send_on(stream, "POST", &headers, &message.to_string())
+    };
+    assert_eq!(post("Bearer nothing", &[], &initialize()).status, 401);
+    let mut answer = post(&mine, &[], &initialize());
+    let session = answer.header("mcp-session-id").expect("a session").to_owned();
+    answer.message();
+    let initialized = json!({ "jsonrpc": "2.0", "method": "notifications/initialized" });
+    assert_eq!(post(&mine, &[("mcp-session-id", &session)], &initialized).status, 202);
+    let headers = [("mcp-session-id", session.as_str())];
+    let start = call("execute", json!({ "command": "exec sleep 300", "background": true }));
+    let id = result_of(&post(&mine, &headers, &start).message()).id().to_owned();
+    assert_eq!(pinfold.show(&id).owner, "mine");
+    let read = call("process_output", json!({ "id": id }));
+    assert!(!result_of(&post(&mine, &headers, &read).message()).is_error);
+    // Neither another token in the same session, nor a claim, opens what is not its own.
+    assert!(result_of(&post(&yours, &headers, &read).message()).is_error);
+    assert_eq!(post(&yours, &[headers[0], ("pinfold-owner", "mine")], &read).status, 404);
+    let mut claimed = read.clone();
+    claimed["params"]["_meta"] = json!({ "threadId": "mine", "sessionId": "mine" });
+    assert!(result_of(&post(&yours, &headers, &claimed).message()).is_error);
 }
