@@ -4,9 +4,12 @@
 //! must survive: it is a client of the daemon like any other (one path to state, one set of rules), and what it
 //! remembers (how far an owner has read, what it was told) only saves a model from reading twice.
 //!
-//! Invariants: M1 *the text of a result and its structured content say the same*; M2 *what a process wrote
-//! stands inside the fence, what pinfold says outside*; M3 *no result is larger than its bound*; M4 *an end is told
-//! to its owner, and acknowledged only after it was handed over*; M5 *a cancelled call ends no process*.
+//! Invariants that live here, each with a test of its name:
+//! - M1 the text of a result and its structured content say the same.
+//! - M2 what a process wrote stands inside the fence, what pinfold says outside.
+//! - M3 no text is larger than 64 KiB and no result than 256 KiB.
+//! - M4 an end is told to its owner, and acknowledged only after it was handed over.
+//! - M5 a cancelled call ends no process.
 
 mod arguments;
 mod duplicates;

@@ -100,6 +100,7 @@ fn tool_names_plain() {
     assert!(refused.code == Some(2) && refused.stderr.contains("process_list"), "{refused:?}");
 }
 
+/// M5.
 #[test]
 fn cancel_semantics() {
     let pinfold = Pinfold::start(PINFOLD);
@@ -142,6 +143,7 @@ fn returns_before_client_timeout() {
     assert_eq!(pinfold.wait_finished(&stubborn).status, Status::Finished);
 }
 
+/// M3.
 #[test]
 fn result_size_bounded() {
     let pinfold = Pinfold::start(PINFOLD);

@@ -81,7 +81,7 @@ fn polling_discouraged() {
     let pinfold = Pinfold::start(PINFOLD);
     let mut agent = Agent::connect(&pinfold);
     let id = agent.background("echo one; exec sleep 300");
-    agent.call("process_wait", json!({ "id": id, "until": "output" }));
+    agent.call("process_wait", json!({ "id": id, "pattern": "one" }));
     let notes: Vec<String> = (0..3).map(|_| agent.call("process_output", json!({ "id": id })).notes()).collect();
     assert!(!notes[1].contains("process_wait") && notes[2].contains("process_wait"), "{notes:?}");
 }
