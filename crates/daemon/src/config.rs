@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use pinfold_model::admission::Limits;
+use pinfold_model::environment::EnvironmentFilter;
 use pinfold_model::spec::OUTPUT_LIMIT_LEAST;
 use pinfold_model::units::{parse_duration, parse_size};
 use serde::{Deserialize, Serialize};
@@ -116,6 +117,8 @@ pub struct Config {
     /// The most events kept in the log.
     pub events: u64,
     pub tcp: Tcp,
+    /// Which variables reach processes from the daemon's environment, or from that of `pinfold run` and `pinfold mcp`.
+    pub environment: EnvironmentFilter,
     /// What is logged, as `tracing` filters are written.
     pub log: String,
 }
@@ -130,6 +133,7 @@ impl Default for Config {
             durability: Durability::Programs,
             events: 100_000,
             tcp: Tcp::default(),
+            environment: EnvironmentFilter::default(),
             log: "info".to_owned(),
         }
     }
@@ -149,6 +153,16 @@ struct File {
     limits: FileLimits,
     #[serde(default)]
     tcp: FileTcp,
+    #[serde(default)]
+    environment: FileEnvironment,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct FileEnvironment {
+    allow: Option<Vec<String>>,
+    #[serde(default)]
+    deny: Vec<String>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -230,6 +244,7 @@ impl Config {
                 store_bytes: size("limits.store", file.limits.store, default.limits.store_bytes)?,
                 retention: duration("limits.retention", file.limits.retention, default.limits.retention)?,
             },
+            environment: EnvironmentFilter { allow: file.environment.allow, deny: file.environment.deny },
             containment: file.containment.unwrap_or_default(),
             durability: file.durability.unwrap_or_default(),
             events: file.events.unwrap_or(default.events),
@@ -290,6 +305,7 @@ impl Config {
         };
         limits.iter().for_each(&mut write);
         text.push_str(&self.tcp.render_toml());
+        text.push_str(&render_environment(&self.environment));
         text
     }
 }
@@ -307,6 +323,18 @@ impl Tcp {
             self.hosts, self.origins
         )
     }
+}
+
+fn render_environment(filter: &EnvironmentFilter) -> String {
+    let allow = match &filter.allow {
+        Some(allow) => format!("allow = {allow:?}\n"),
+        None => "# allow = [\"PATH\", \"HOME\", \"LC_*\"]\n".to_owned(),
+    };
+    format!(
+        "\n[environment]\n# variables that reach processes though no request sets them (all, unless said); `*` for any characters\n\
+         {allow}# variables that do not\ndeny = {:?}\n",
+        filter.deny
+    )
 }
 
 /// An address of this machine alone.
@@ -336,13 +364,14 @@ mod tests {
     #[test]
     fn every_setting_is_taken() {
         let text = "grace = \"2s\"\noutput_limit = \"1M\"\ncontainment = \"subreaper\"\ndurability = \"power\"\n\
-                    events = 10\nlog = \"debug\"\n[limits]\nprocesses = 3\nstore = \"1G\"\nretention = \"1d\"\n";
+                    events = 10\nlog = \"debug\"\n[environment]\nallow = [\"PATH\"]\ndeny = [\"*_KEY\"]\n[limits]\nprocesses = 3\nstore = \"1G\"\nretention = \"1d\"\n";
         let config = parse(text).expect("valid");
         assert_eq!(config.grace, Duration::from_secs(2));
         assert_eq!(config.output_limit, 1 << 20);
         assert_eq!(config.containment, Containment::Subreaper);
         assert_eq!(config.durability, Durability::Power);
         assert_eq!(config.limits.processes, 3);
+        assert!(config.environment.passes("PATH") && !config.environment.passes("HOME"));
         assert_eq!(config.limits.retention, Duration::from_secs(86_400));
         assert_eq!(parse(&config.render_toml()).expect("valid"), config);
     }

@@ -149,7 +149,7 @@ fn compose(options: &Options, home: Home) -> Result<Core, RunError> {
     };
     Ok(Core {
         registry: Registry::default(),
-        keepers: Keepers::new(options.program.clone(), setup),
+        keepers: Keepers::new(options.program.clone(), setup, config.environment.clone()),
         ledger,
         owners,
         tokens: Tokens::new(tokens),

@@ -1,5 +1,7 @@
 //! Group 8: identity, quotas, and what one process must not learn of another.
 
+mod attacks;
+mod environment;
 mod lists;
 mod owners;
 mod secrets;
