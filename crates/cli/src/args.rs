@@ -7,8 +7,8 @@ use std::path::PathBuf;
 use clap::{Parser, Subcommand};
 
 use crate::commands::{
-    completions, config, connect, daemon, doctor, events, gc, handover, hook, logs, man, owner, pause, ps, run, show,
-    signal, stop, token, wait,
+    completions, config, connect, daemon, doctor, events, gc, handover, hook, logs, man, mcp, owner, pause, ps, run,
+    show, signal, stop, token, tools, wait,
 };
 
 /// The process manager for AI agents: nothing strays, nothing is lost, nothing is invented.
@@ -55,6 +55,8 @@ pub(crate) enum Command {
     Owner(owner::OwnerArgs),
     Token(token::TokenArgs),
     Gc(gc::GcArgs),
+    Mcp(mcp::McpArgs),
+    Tools(tools::ToolsArgs),
     Daemon(daemon::DaemonArgs),
     Connect(connect::ConnectArgs),
     Hook(hook::HookArgs),

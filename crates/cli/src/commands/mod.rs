@@ -13,6 +13,7 @@ pub(crate) mod hook;
 mod interrupts;
 pub(crate) mod logs;
 pub(crate) mod man;
+pub(crate) mod mcp;
 mod notify;
 pub(crate) mod owner;
 pub(crate) mod pause;
@@ -23,6 +24,7 @@ pub(crate) mod show;
 pub(crate) mod signal;
 pub(crate) mod stop;
 pub(crate) mod token;
+pub(crate) mod tools;
 pub(crate) mod wait;
 
 use std::future::Future;
@@ -56,6 +58,8 @@ pub(crate) fn dispatch(args: Args, screen: &mut Screen) -> Result<u8, Failure> {
         Command::Owner(args) => talk(global, async |session| owner::run(session, &args, screen).await),
         Command::Token(args) => talk(global, async |session| token::run(session, &args, screen).await),
         Command::Gc(args) => talk(global, async |session| gc::run(session, &args, screen).await),
+        Command::Mcp(args) => mcp::run(&args, global, screen),
+        Command::Tools(args) => tools::run(&args, screen),
         Command::Daemon(args) => daemon::run(&args, global, screen),
         Command::Connect(args) => connect::run(&args, global, screen),
         Command::Hook(args) => hook::run(&args, global, screen),
@@ -75,6 +79,8 @@ fn check_scope(global: &Global, command: &Command) -> Result<(), Failure> {
             | Command::Config(_)
             | Command::Connect(_)
             | Command::Hook(_)
+            | Command::Mcp(_)
+            | Command::Tools(_)
             | Command::Completions(_)
             | Command::Man(_)
     );

@@ -1,6 +1,7 @@
 //! `run`: start a process, and show it until its command exits.
 
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
@@ -11,12 +12,12 @@ use pinfold_api::types::{Cause, OutputQuery, Record, StartRequest, Started, Stra
 use super::foreground::{self, Ending, Showing};
 use super::notify::NotifyArgs;
 use crate::args::Global;
-use crate::exit;
 use crate::failure::Failure;
 use crate::render::outcome::render_details;
 use crate::render::summary::render_strays;
 use crate::screen::Screen;
 use crate::session::Session;
+use crate::{exit, paths};
 
 /// Run a command, show its output, and exit with its exit code
 ///
@@ -97,7 +98,9 @@ pub(crate) async fn run(
     global: &Global,
     screen: &mut Screen,
 ) -> Result<u8, Failure> {
-    let mut request = request(args, std::env::vars_os())?;
+    let config = paths::load_config(session.paths())?;
+    let passes = |(name, _): &(OsString, OsString)| config.environment.passes(&name.to_string_lossy());
+    let mut request = request(args, std::env::vars_os().filter(passes))?;
     args.notify.apply(&mut request, inherited_owner(global));
     let started = session.ask(async |client| client.start(&request).await).await?;
     if args.detach {
@@ -161,10 +164,7 @@ async fn print_json(session: &Session, started: Started, record: Record, screen:
 }
 
 /// The request that the arguments make.
-fn request(
-    args: &RunArgs,
-    environment: impl Iterator<Item = (std::ffi::OsString, std::ffi::OsString)>,
-) -> Result<StartRequest, Failure> {
+fn request(args: &RunArgs, environment: impl Iterator<Item = (OsString, OsString)>) -> Result<StartRequest, Failure> {
     let (command, argv) = match (&args.script, args.command.as_slice()) {
         (Some(script), _) => (Some(script.clone()), None),
         (None, [script]) => (Some(script.clone()), None),
@@ -175,9 +175,7 @@ fn request(
     }
     let cwd = directory(args.cwd.as_deref())?;
     // JSON carries text: a variable that is none cannot be passed on.
-    let text = |(name, value): (std::ffi::OsString, std::ffi::OsString)| {
-        Some((name.into_string().ok()?, Some(value.into_string().ok()?)))
-    };
+    let text = |(name, value): (OsString, OsString)| Some((name.into_string().ok()?, Some(value.into_string().ok()?)));
     let mut env: BTreeMap<String, Option<String>> = environment.filter_map(text).collect();
     if args.cwd.is_some() {
         env.insert("PWD".into(), Some(cwd.clone()));

@@ -2,6 +2,7 @@
 
 mod commands;
 mod json;
+mod owners;
 mod run;
 
 use pinfold_testkit::{Pinfold, Setup};
