@@ -8,6 +8,7 @@ use pinfold_testkit::{Cli, Pinfold, Setup};
 use serde_json::Value;
 
 use crate::PINFOLD;
+use crate::clients::Running;
 
 const AGENTS: [&str; 6] = ["codex", "claude", "gemini", "opencode", "cursor", "vscode"];
 
@@ -245,4 +246,25 @@ fn hooks_come_with_the_server_and_go_with_it() {
     person.ok(&["connect", "claude", "--hooks", "--undo"]);
     assert_eq!(person.read(".claude/settings.json"), theirs);
     assert!(!person.file(".claude.json").exists());
+}
+
+/// The example of docs/own-loop.md, with the model that plays a script.
+#[test]
+fn the_example_loop_is_told_of_the_end() {
+    let examples = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/examples");
+    if Command::new("python3").arg("--version").output().is_err() {
+        eprintln!("skipped: there is no python3");
+        return;
+    }
+    let pinfold = Pinfold::start(PINFOLD);
+    let mut model = Command::new("python3");
+    model.arg(examples.join("scripted_model.py")).stdin(std::process::Stdio::null());
+    let mut model = Running::spawn(model);
+    let mut agent = Command::new("python3");
+    agent.arg(examples.join("own_loop.py")).arg("build it").env("MODEL_URL", model.line());
+    agent.env("PINFOLD", PINFOLD).env("PINFOLD_HOME", pinfold.home());
+    let said = Running::spawn(agent).end();
+    assert!(said.code == Some(0) && said.stdout.ends_with("failed with exit code 3.\n"), "{said:?}");
+    let played = model.end();
+    assert_eq!((played.code, played.stdout.as_str()), (Some(0), ""), "{played:?}");
 }

@@ -20,13 +20,14 @@ use crate::failure::Failure;
 const MOST: Duration = Duration::from_secs(12 * 60 * 60);
 /// How often it looks whether its agent is still there, and whether a lease has ended that was not made good.
 const LOOK: &str = "30s";
-/// Claude Code tells what it was started as. Where nobody sits in front of it, it waits for every hook, so that a
-/// waiting one would hold it up.
+/// Claude Code tells what it was started as. Only as [`TERMINAL`] does it run this hook beside the chat; else it waits
+/// for every hook, and a waiting one would hold it up.
 const ENTRY: &str = "CLAUDE_CODE_ENTRYPOINT";
+const TERMINAL: &str = "cli";
 
 /// Waits; 2 if something was told, else 0.
 pub(super) async fn run(mail: &Mail, paths: &Paths) -> Result<u8, Failure> {
-    if std::env::var(ENTRY).is_ok_and(|entry| entry.starts_with("sdk")) {
+    if std::env::var(ENTRY).is_ok_and(|entry| entry != TERMINAL) {
         return Ok(0);
     }
     let Some(_alone) = claim(paths, mail.owner()) else { return Ok(0) };
