@@ -163,7 +163,7 @@ fn result_size_bounded() {
     let long = format!("true {}", "x".repeat(200_000));
     assert!(agent.execute(&long).whole.to_string().len() <= 8 << 10);
     for _ in 0..120 {
-        agent.background(&format!("exec sleep 300 {}", "0".repeat(500)));
+        agent.call("execute", json!({ "command": format!("exec sleep 300 {}", "0".repeat(500)), "timeout": 0 }));
     }
     let list = agent.call("process_list", json!({}));
     assert!(list.text.len() <= 64 << 10 && list.whole.to_string().len() <= 256 << 10);
