@@ -67,9 +67,11 @@ pub(crate) fn run(args: &McpArgs, global: &Global, screen: &mut Screen) -> Resul
     if let Some(unknown) = args.tools.iter().find(|name| !known.contains(&name.as_str())) {
         return Err(Failure::refused(format!("there is no tool `{unknown}`: there are {}", known.join(", "))));
     }
-    let filter = paths::load_config(&paths)?.environment;
+    // A configuration that cannot be read is told of by the first call; until then nothing passes.
+    let config = paths::load_config(&paths).ok();
+    let passes = |name: &String| config.as_ref().is_some_and(|config| config.environment.passes(name));
     let names = std::env::vars_os().map(|(name, _)| name.to_string_lossy().into_owned());
-    let withheld = names.filter(|name| !filter.passes(name)).collect();
+    let withheld = names.filter(|name| !passes(name)).collect();
     let options = Options {
         owner: args.owner.clone(),
         parent: args.parent.clone(),
