@@ -131,12 +131,7 @@ impl Queries {
     }
 
     /// How many processes of these owners, or of any, ended at this moment or later; and the newest of them.
-    pub fn ended_since(
-        &self,
-        owners: Option<&[String]>,
-        since: Moment,
-        limit: usize,
-    ) -> Result<(u64, Vec<History>)> {
+    pub fn ended_since(&self, owners: Option<&[String]>, since: Moment, limit: usize) -> Result<(u64, Vec<History>)> {
         let mut condition = "ended_us >= ?".to_owned();
         let mut values = vec![Value::Integer(i64::try_from(since.0).unwrap_or(i64::MAX))];
         if let Some(owners) = owners {
