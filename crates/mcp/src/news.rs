@@ -267,10 +267,14 @@ impl Mailbox {
         });
     }
 
-    /// Acknowledges everything below what is still owed or under way.
-    async fn ack(&mut self, reach: &Reach) {
+    /// The last event below everything that is still owed or under way.
+    fn settled_through(&self) -> u64 {
         let open = self.owed.iter().map(|event| event.seq).chain(self.under_way.iter().copied()).min();
-        let through = open.map_or(self.fetched, |seq| seq.saturating_sub(1));
+        open.map_or(self.fetched, |seq| seq.saturating_sub(1))
+    }
+
+    async fn ack(&mut self, reach: &Reach) {
+        let through = self.settled_through();
         if through > self.acked && reach.client().ack(CONSUMER, through).await.is_ok() {
             self.acked = through;
             self.handed_over = false;
@@ -353,3 +357,7 @@ fn name(event: &Event) -> &'static str {
         EventKind::HandedOver => "handed_over",
     }
 }
+
+#[cfg(test)]
+#[path = "news_tests.rs"]
+mod tests;

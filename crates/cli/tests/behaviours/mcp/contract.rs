@@ -108,7 +108,7 @@ fn cancel_semantics() {
     let id = agent.background("echo begun; exec sleep 300");
     let waiting = agent.begin_call("process_wait", json!({ "id": id, "timeout": "10m" }));
     let running = agent.begin_call("execute", json!({ "command": "exec sleep 301", "timeout": "10m" }));
-    let found = |agent: &mut Agent| agent.call("process_list", json!({})).facts["total"] == 2;
+    let found = |agent: &mut Agent| agent.call("process_list", json!({ "status": "running" })).facts["total"] == 2;
     while !found(&mut agent) {}
     for request in [waiting, running, 4711, 1] {
         agent.notify("notifications/cancelled", json!({ "requestId": request, "reason": "a test" }));
@@ -163,7 +163,7 @@ fn result_size_bounded() {
     let long = format!("true {}", "x".repeat(200_000));
     assert!(agent.execute(&long).whole.to_string().len() <= 8 << 10);
     for _ in 0..120 {
-        agent.background(&format!("exec sleep 300 {}", "0".repeat(500)));
+        agent.call("execute", json!({ "command": format!("exec sleep 300 {}", "0".repeat(500)), "timeout": 0 }));
     }
     let list = agent.call("process_list", json!({}));
     assert!(list.text.len() <= 64 << 10 && list.whole.to_string().len() <= 256 << 10);
