@@ -11,6 +11,11 @@ use pinfold_model::spec::OUTPUT_LIMIT_LEAST;
 use pinfold_model::units::{parse_duration, parse_size};
 use serde::{Deserialize, Serialize};
 
+mod coder;
+
+pub use coder::Coder;
+use coder::FileCoder;
+
 /// Where everything is. `PINFOLD_HOME` alone moves it all.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Paths {
@@ -119,6 +124,8 @@ pub struct Config {
     pub tcp: Tcp,
     /// Which variables reach processes from the daemon's environment, or from that of `pinfold run` and `pinfold mcp`.
     pub environment: EnvironmentFilter,
+    /// What coder's clients get at `/api/v0/processes`.
+    pub coder: Coder,
     /// What is logged, as `tracing` filters are written.
     pub log: String,
 }
@@ -134,6 +141,7 @@ impl Default for Config {
             events: 100_000,
             tcp: Tcp::default(),
             environment: EnvironmentFilter::default(),
+            coder: Coder::default(),
             log: "info".to_owned(),
         }
     }
@@ -155,6 +163,8 @@ struct File {
     tcp: FileTcp,
     #[serde(default)]
     environment: FileEnvironment,
+    #[serde(default)]
+    coder: FileCoder,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -253,6 +263,7 @@ impl Config {
                 hosts: file.tcp.hosts,
                 origins: file.tcp.origins,
             },
+            coder: file.coder.try_into_coder().map_err(|(setting, problem)| bad(setting, problem))?,
             log: file.log.unwrap_or(default.log),
         };
         if config.output_limit < OUTPUT_LIMIT_LEAST {
@@ -306,6 +317,7 @@ impl Config {
         limits.iter().for_each(&mut write);
         text.push_str(&self.tcp.render_toml());
         text.push_str(&render_environment(&self.environment));
+        text.push_str(&self.coder.render_toml());
         text
     }
 }
@@ -364,7 +376,8 @@ mod tests {
     #[test]
     fn every_setting_is_taken() {
         let text = "grace = \"2s\"\noutput_limit = \"1M\"\ncontainment = \"subreaper\"\ndurability = \"power\"\n\
-                    events = 10\nlog = \"debug\"\n[environment]\nallow = [\"PATH\"]\ndeny = [\"*_KEY\"]\n[limits]\nprocesses = 3\nstore = \"1G\"\nretention = \"1d\"\n";
+                    events = 10\nlog = \"debug\"\n[environment]\nallow = [\"PATH\"]\ndeny = [\"*_KEY\"]\n\
+                    [coder]\nwait_cap = \"2s\"\nlist_for = 60\nworkdir = \"/w\"\nenv_command = \"printf '%s' \\\"A=1\\\"\"\n[limits]\nprocesses = 3\nstore = \"1G\"\nretention = \"1d\"\n";
         let config = parse(text).expect("valid");
         assert_eq!(config.grace, Duration::from_secs(2));
         assert_eq!(config.output_limit, 1 << 20);
@@ -373,6 +386,9 @@ mod tests {
         assert_eq!(config.limits.processes, 3);
         assert!(config.environment.passes("PATH") && !config.environment.passes("HOME"));
         assert_eq!(config.limits.retention, Duration::from_secs(86_400));
+        assert_eq!((config.coder.wait_cap.as_secs(), config.coder.list_for.as_secs()), (2, 60));
+        assert_eq!(config.coder.workdir.as_deref(), Some("/w"));
+        assert_eq!(config.coder.env_command.as_deref(), Some("printf '%s' \"A=1\""));
         assert_eq!(parse(&config.render_toml()).expect("valid"), config);
     }
 
@@ -386,6 +402,8 @@ mod tests {
             ("[limits]\nstore = \"lots\"", "limits.store"),
             ("[tcp]\nlisten = \"0.0.0.0:80\"", "tcp.listen"),
             ("[tcp]\nlisten = \"here\"", "tcp.listen"),
+            ("[coder]\nwait_cap = \"soon\"", "coder.wait_cap"),
+            ("[coder]\nworkdir = \"src\"", "coder.workdir"),
             ("= =", "config.toml"),
         ] {
             let error = parse(text).expect_err(text).to_string();

@@ -14,6 +14,7 @@
 
 mod act;
 mod clock;
+mod coder;
 pub mod config;
 mod consumers;
 pub mod doctor;

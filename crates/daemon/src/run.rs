@@ -16,6 +16,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
 use crate::clock::now;
+use crate::coder::Coder;
 use crate::config::{Config, Containment, Paths};
 use crate::keepers::{self, Keepers};
 use crate::ledger::Ledger;
@@ -157,6 +158,7 @@ fn compose(options: &Options, home: Home) -> Result<Core, RunError> {
         ids: Mutex::new(ids),
         queries: Mutex::new(queries),
         metrics: Metrics::default(),
+        coder: Coder::open(&home).map_err(io(format!("cannot read {}", home.coder_key().display())))?,
         boot_id: proc::boot_id().map_err(io("cannot read the boot id"))?,
         user_home: std::env::var("HOME").ok().filter(|home| home.starts_with('/')).unwrap_or_else(|| "/".to_owned()),
         started_at: now(),

@@ -13,6 +13,7 @@ use pinfold_store::layout::Home;
 use pinfold_store::queries::Queries;
 use tokio::sync::watch;
 
+use crate::coder::Coder;
 use crate::config::Config;
 use crate::find::Found;
 use crate::keepers::Keepers;
@@ -41,6 +42,7 @@ pub(crate) struct Core {
     /// The index, for reading; used from blocking threads only.
     pub(crate) queries: Mutex<Queries>,
     pub(crate) metrics: Metrics,
+    pub(crate) coder: Coder,
     pub(crate) boot_id: String,
     pub(crate) user_home: String,
     pub(crate) started_at: Moment,

@@ -307,7 +307,7 @@ fn check_program(spec: &Spec, has_our_path: bool) -> Result<(), Refusal> {
     if found { Ok(()) } else { Err(no_program(what, name, "it is in no directory of PATH")) }
 }
 
-fn is_executable(path: &Path) -> bool {
+pub(crate) fn is_executable(path: &Path) -> bool {
     std::fs::metadata(path).is_ok_and(|metadata| metadata.is_file() && metadata.permissions().mode() & 0o111 != 0)
 }
 
