@@ -19,6 +19,9 @@ use crate::screen::Screen;
 use crate::session::Session;
 use crate::{exit, paths};
 
+/// What pinfold sets in every process.
+const MARKS: [&str; 3] = ["PINFOLD_ID", "PINFOLD_OWNER", "PINFOLD_MARK"];
+
 /// Run a command, show its output, and exit with its exit code
 ///
 /// One COMMAND argument is a script for the shell; several are a program and its arguments, run without one.
@@ -174,8 +177,12 @@ fn request(args: &RunArgs, environment: impl Iterator<Item = (OsString, OsString
         return Err(Failure::refused("--shell needs a script: quote the command as one argument"));
     }
     let cwd = directory(args.cwd.as_deref())?;
-    // JSON carries text: a variable that is none cannot be passed on.
-    let text = |(name, value): (OsString, OsString)| Some((name.into_string().ok()?, Some(value.into_string().ok()?)));
+    // JSON carries text: a variable that is none cannot be passed on. The marks of the process that this command may
+    // run in are not for the new one.
+    let text = |(name, value): (OsString, OsString)| {
+        let name = name.into_string().ok().filter(|name| !MARKS.contains(&name.as_str()))?;
+        Some((name, Some(value.into_string().ok()?)))
+    };
     let mut env: BTreeMap<String, Option<String>> = environment.filter_map(text).collect();
     if args.cwd.is_some() {
         env.insert("PWD".into(), Some(cwd.clone()));

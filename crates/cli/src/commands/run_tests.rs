@@ -17,7 +17,7 @@ fn parsed(line: &[&str]) -> RunArgs {
 }
 
 fn asked(line: &[&str]) -> StartRequest {
-    let environment = [("A".into(), "1".into()), ("B".into(), "2".into())];
+    let environment = [("A".into(), "1".into()), ("B".into(), "2".into()), ("PINFOLD_ID".into(), "k3".into())];
     let args = parsed(line);
     let mut request = request(&args, environment.into_iter()).expect("a request");
     args.notify.apply(&mut request, Some("inherited".into()));
