@@ -12,6 +12,7 @@
 //! - M5 a cancelled call ends no process.
 
 mod arguments;
+mod coder;
 mod duplicates;
 mod facts;
 mod handler;

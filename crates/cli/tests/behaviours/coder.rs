@@ -6,6 +6,7 @@ mod lists;
 mod outputs;
 mod signalling;
 mod starts;
+mod tools;
 
 use pinfold_testkit::{Pinfold, Setup};
 use serde_json::{Value, json};
