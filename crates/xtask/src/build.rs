@@ -31,6 +31,15 @@ pub fn build<const N: usize>(root: &Path, profile: Profile, packages: [&str; N])
     Ok(programs)
 }
 
+/// Builds an example of a package for development, and says where it is.
+pub fn example(root: &Path, package: &str, name: &str) -> anyhow::Result<PathBuf> {
+    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    command.args(["build", "--message-format=json-render-diagnostics", "--package", package, "--example", name]);
+    let output = command.current_dir(root).stderr(Stdio::inherit()).output().context("cannot run cargo")?;
+    ensure!(output.status.success(), "the build failed");
+    executable(&String::from_utf8_lossy(&output.stdout), name).with_context(|| format!("cargo built no `{name}`"))
+}
+
 /// The executable of this name in cargo's messages.
 fn executable(messages: &str, name: &str) -> Option<PathBuf> {
     let messages = messages.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
