@@ -31,13 +31,16 @@ pub fn build<const N: usize>(root: &Path, profile: Profile, packages: [&str; N])
     Ok(programs)
 }
 
-/// Builds an example of a package for development, and says where it is.
-pub fn example(root: &Path, package: &str, name: &str) -> anyhow::Result<PathBuf> {
+/// Builds a program and an example of the workspace, with the features that `cargo test --workspace` has built before.
+pub fn program_and_example(root: &Path, program: &str, example: &str) -> anyhow::Result<[PathBuf; 2]> {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    command.args(["build", "--message-format=json-render-diagnostics", "--package", package, "--example", name]);
-    let output = command.current_dir(root).stderr(Stdio::inherit()).output().context("cannot run cargo")?;
+    command.args(["build", "--message-format=json-render-diagnostics", "--workspace", "--bin", program]);
+    let output = command.args(["--example", example]).current_dir(root).stderr(Stdio::inherit()).output();
+    let output = output.context("cannot run cargo")?;
     ensure!(output.status.success(), "the build failed");
-    executable(&String::from_utf8_lossy(&output.stdout), name).with_context(|| format!("cargo built no `{name}`"))
+    let messages = String::from_utf8_lossy(&output.stdout);
+    let found = |name: &str| executable(&messages, name).with_context(|| format!("cargo built no `{name}`"));
+    Ok([found(program)?, found(example)?])
 }
 
 /// The executable of this name in cargo's messages.

@@ -16,7 +16,7 @@ use std::thread;
 use anyhow::{Context, ensure};
 use pinfold_testkit::{Pinfold, Setup};
 
-use crate::build::{self, Profile};
+use crate::build;
 use crate::clients::{self, NODE, SUITE};
 
 /// A revision of each era.
@@ -38,8 +38,8 @@ pub fn run(root: &Path) -> anyhow::Result<ExitCode> {
             return Ok(ExitCode::SUCCESS);
         }
     };
-    let fixture = Fixture::start(&build::example(root, "pinfold-mcp", "conformance")?)?;
-    let [pinfold] = build::build(root, Profile::Dev, ["pinfold"])?;
+    let [pinfold, fixture] = build::program_and_example(root, "pinfold", "conformance")?;
+    let fixture = Fixture::start(&fixture)?;
     let door = Door::open()?;
     let config = format!("[tcp]\norigins = [\"http://{}\"]\n", door.address);
     let daemon = Pinfold::start_with(&pinfold.to_string_lossy(), Setup { config, ..Setup::default() });
