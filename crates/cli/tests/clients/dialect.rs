@@ -69,7 +69,10 @@ impl Dialect {
         let text = match self {
             Dialect::Responses => plain(&found["output"]),
             Dialect::Messages | Dialect::Completions => plain(&found["content"]),
-            Dialect::Contents => plain(&found["functionResponse"]["response"]["output"]),
+            Dialect::Contents => {
+                let response = &found["functionResponse"]["response"];
+                plain(response.get("output").unwrap_or(&response["error"]))
+            }
         };
         Some(Seen { text })
     }
