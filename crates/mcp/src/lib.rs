@@ -20,6 +20,7 @@ mod identity;
 mod memory;
 mod news;
 mod options;
+mod presence;
 mod random;
 mod reach;
 mod refusal;

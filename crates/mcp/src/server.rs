@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use axum::http::request::Parts;
 use pinfold_api::client::Client;
-use pinfold_api::types::Record;
+use pinfold_api::types::{Lifetime, Record};
 use rmcp::model::{CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock, Tool};
 use rmcp::service::RequestContext;
 use rmcp::{ErrorData, RoleServer};
@@ -15,6 +15,7 @@ use crate::identity::{Caller, Seat};
 use crate::memory::Memory;
 use crate::news::News;
 use crate::options::{Base, Options};
+use crate::presence::Presence;
 use crate::reach::{Ensure, Reach};
 use crate::refusal::Refusal;
 use crate::resources::Followed;
@@ -37,6 +38,9 @@ struct Inner {
     news: News,
     shape: Shape,
     longest_call: Option<Duration>,
+    lifetime: Lifetime,
+    owner_grace: Option<String>,
+    presence: Presence,
     /// What is offered, after restriction.
     offered: Vec<Tool>,
 }
@@ -62,6 +66,9 @@ impl Server {
             news: News::default(),
             shape: options.shape,
             longest_call: options.longest_call,
+            lifetime: options.lifetime,
+            owner_grace: options.owner_grace.clone(),
+            presence: Presence::default(),
             offered,
         };
         Server { inner: Arc::new(inner), followed: Followed::default() }
@@ -157,8 +164,10 @@ impl Server {
     }
 
     fn desk<'a>(&'a self, caller: Caller, reach: Reach, context: &'a RequestContext<RoleServer>) -> Desk<'a> {
-        let Inner { memory, base, longest_call, .. } = &*self.inner;
-        Desk { reach, caller, memory, base, context, longest_call: *longest_call }
+        let Inner { memory, base, longest_call, lifetime, owner_grace, presence, .. } = &*self.inner;
+        let (longest_call, lifetime) = (*longest_call, *lifetime);
+        let owner_grace = owner_grace.as_deref();
+        Desk { reach, caller, memory, base, context, longest_call, lifetime, owner_grace, presence }
     }
 }
 

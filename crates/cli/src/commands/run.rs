@@ -10,6 +10,8 @@ use pinfold_api::input::{Size, Span};
 use pinfold_api::types::{Cause, OutputQuery, Record, StartRequest, Started, Strays, Streams};
 
 use super::foreground::{self, Ending, Showing};
+use super::notify::NotifyArgs;
+use crate::args::Global;
 use crate::failure::Failure;
 use crate::render::outcome::render_details;
 use crate::render::summary::render_strays;
@@ -24,7 +26,8 @@ use crate::{exit, paths};
 /// listed by `ps` and ended by `stop`.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  pinfold run 'make && make test'\n  pinfold run -d --name web -- npm run dev\n  \
-                        pinfold run --time-limit 5m cargo test\n\n\
+                        pinfold run --time-limit 5m cargo test\n  \
+                        pinfold run -d --notify-pattern ERROR --lifetime owner ./serve\n\n\
                         Exits with the command's code, 128+N for signal N, 124 when --timeout passed, 127 when there\n\
                         is no such command, 126 when it cannot be executed, 125 when pinfold itself failed.\n\
                         Ctrl-C is passed on; a second one stops the whole tree, and so does TERM or HUP. If this\n\
@@ -36,9 +39,6 @@ pub(crate) struct RunArgs {
     /// A name to find it by
     #[arg(long)]
     pub(crate) name: Option<String>,
-    /// The chat, session or agent it belongs to
-    #[arg(long)]
-    pub(crate) owner: Option<String>,
     /// A label to find it by; may be repeated
     #[arg(long = "label", value_name = "K=V", value_parser = parse_pair)]
     pub(crate) labels: Vec<(String, String)>,
@@ -57,6 +57,9 @@ pub(crate) struct RunArgs {
     /// Stop the whole tree after this time (30s, 5m, 1h30m)
     #[arg(long, value_name = "D")]
     pub(crate) time_limit: Option<String>,
+    /// Stop the whole tree after so long without output
+    #[arg(long, value_name = "D")]
+    pub(crate) idle_limit: Option<String>,
     /// How long a stop waits before KILL
     #[arg(long, value_name = "D")]
     pub(crate) grace: Option<String>,
@@ -78,6 +81,8 @@ pub(crate) struct RunArgs {
     /// Watch at most this long (up to 1h), then leave it running and exit with 124
     #[arg(long, value_name = "D", conflicts_with = "detach")]
     pub(crate) timeout: Option<String>,
+    #[command(flatten)]
+    pub(crate) notify: NotifyArgs,
     /// A script for the shell, in place of COMMAND
     #[arg(short = 'c', value_name = "SCRIPT", conflicts_with = "command")]
     pub(crate) script: Option<String>,
@@ -87,10 +92,16 @@ pub(crate) struct RunArgs {
 }
 
 /// Starts it, and shows it unless it is detached.
-pub(crate) async fn run(session: &Session, args: &RunArgs, screen: &mut Screen) -> Result<u8, Failure> {
+pub(crate) async fn run(
+    session: &Session,
+    args: &RunArgs,
+    global: &Global,
+    screen: &mut Screen,
+) -> Result<u8, Failure> {
     let config = paths::load_config(session.paths())?;
     let passes = |(name, _): &(OsString, OsString)| config.environment.passes(&name.to_string_lossy());
-    let request = request(args, std::env::vars_os().filter(passes))?;
+    let mut request = request(args, std::env::vars_os().filter(passes))?;
+    args.notify.apply(&mut request, inherited_owner(global));
     let started = session.ask(async |client| client.start(&request).await).await?;
     if args.detach {
         if screen.json {
@@ -181,7 +192,6 @@ fn request(args: &RunArgs, environment: impl Iterator<Item = (OsString, OsString
         cwd: Some(cwd),
         env,
         inherit_env: Some(false),
-        owner: args.owner.clone(),
         name: args.name.clone(),
         labels: args.labels.iter().cloned().collect(),
         streams: args.streams,
@@ -189,10 +199,17 @@ fn request(args: &RunArgs, environment: impl Iterator<Item = (OsString, OsString
         stop_signal: args.stop_signal.clone(),
         grace: span(&args.grace),
         time_limit: span(&args.time_limit),
+        idle_limit: span(&args.idle_limit),
         output_limit: args.output_limit.as_deref().map(Size::from),
         idempotency_key: args.key.clone().or_else(fresh_key),
         ..Default::default()
     })
+}
+
+/// The owner of the process that this command runs in, unless the daemon is told who asks.
+fn inherited_owner(global: &Global) -> Option<String> {
+    let owner = std::env::var("PINFOLD_OWNER").ok().filter(|owner| !owner.is_empty());
+    owner.filter(|_| global.acting_as.is_none())
 }
 
 /// A key of this run's own, so that asking again after a broken connection starts nothing twice.

@@ -1,7 +1,9 @@
 //! Everything about one process: the text of `show`.
 
+use std::time::Duration;
+
 use jiff::Timestamp;
-use pinfold_api::types::{Record, TreeMember};
+use pinfold_api::types::{Lifetime, NotifyShown, Record, TreeMember};
 
 use super::list::ran;
 use super::outcome::{outcome_tone, render_details, render_outcome, render_status, status_tone};
@@ -40,7 +42,9 @@ fn facts(record: &Record, now: Timestamp) -> Vec<(&'static str, String, Tone)> {
     plain("command", Some(record.command.replace('\n', "\n          ")));
     plain("shell", record.shell.clone());
     plain("cwd", Some(record.cwd.clone()));
-    plain("owner", Some(record.owner.clone()));
+    plain("intent", record.intent.clone());
+    plain("owner", Some(render_owner(record)));
+    plain("notify", record.notify.as_ref().map(render_notify));
     let labels: Vec<_> = record.labels.iter().map(|(key, value)| format!("{key}={value}")).collect();
     plain("labels", (!labels.is_empty()).then(|| labels.join(" ")));
     say("status", render_status(record), status_tone(record));
@@ -65,6 +69,29 @@ fn facts(record: &Record, now: Timestamp) -> Vec<(&'static str, String, Tone)> {
     facts
 }
 
+/// `chat-7, below team, ends with it`.
+fn render_owner(record: &Record) -> String {
+    let below = record.parent.as_ref().map(|parent| format!(", below {parent}")).unwrap_or_default();
+    let lifetime = match record.lifetime {
+        Lifetime::Keep => "",
+        Lifetime::Owner => ", stopped when it ends",
+        Lifetime::Parent => ", goes to its parent when it ends",
+    };
+    format!("{}{below}{lifetime}", record.owner)
+}
+
+/// What the owner is told, and how.
+fn render_notify(notify: &NotifyShown) -> String {
+    let end = if notify.on_complete { "its end" } else { "not its end" };
+    let patterns = notify.patterns.iter().map(|pattern| format!("lines that match `{}`", one_line(pattern)));
+    let heartbeat = notify.heartbeat_ms.map(Duration::from_millis);
+    let heartbeat = heartbeat.map(|every| format!("every {} that it lives", render_duration(every)));
+    let webhook = notify.webhook.as_ref().map(|host| format!("to {host}"));
+    let command = notify.command.as_ref().map(|command| format!("by `{}`", one_line(command)));
+    let told = std::iter::once(end.to_owned()).chain(patterns).chain(heartbeat).chain(webhook).chain(command);
+    told.collect::<Vec<_>>().join(", ")
+}
+
 fn render_output(record: &Record) -> String {
     let output = &record.output;
     let dropped = match output.dropped {
@@ -76,7 +103,7 @@ fn render_output(record: &Record) -> String {
 
 fn render_usage(record: &Record) -> String {
     let usage = &record.usage;
-    let cpu = render_duration(std::time::Duration::from_millis(usage.cpu_ms));
+    let cpu = render_duration(Duration::from_millis(usage.cpu_ms));
     let memory = render_size(usage.max_rss_bytes);
     format!("cpu {cpu}, memory at most {memory}, at most {} at once", usage.processes)
 }
@@ -103,7 +130,7 @@ pub(crate) fn render_tree(tree: &[TreeMember]) -> String {
 fn render_member(member: &TreeMember) -> String {
     let ports: Vec<_> = member.ports.iter().map(u16::to_string).collect();
     let ports = if ports.is_empty() { String::new() } else { format!("  ports {}", ports.join(",")) };
-    let cpu = render_duration(std::time::Duration::from_millis(member.cpu_ms));
+    let cpu = render_duration(Duration::from_millis(member.cpu_ms));
     let memory = render_size(member.rss_bytes);
     format!("{} {} {}  cpu {cpu}  mem {memory}{ports}", member.pid, member.state, one_line(&member.command))
 }
@@ -150,6 +177,32 @@ tree
         };
         let text = render_record(&record, sample::now(), Paint::Plain);
         assert!(text.contains("outcome   signal TERM (stopped), by pinfold stop\n"), "{text}");
+    }
+
+    #[test]
+    fn what_was_asked_for_is_said() {
+        let notify = NotifyShown {
+            on_complete: true,
+            patterns: vec!["ERROR".into()],
+            heartbeat_ms: Some(60_000),
+            webhook: Some("https://x".into()),
+            command: None,
+        };
+        let record = Record {
+            parent: Some("team".into()),
+            lifetime: Lifetime::Owner,
+            intent: Some("the dev server".into()),
+            notify: Some(notify),
+            ..sample::record()
+        };
+        let text = render_record(&record, sample::now(), Paint::Plain);
+        for line in [
+            "intent    the dev server\n",
+            "owner     chat-7, below team, stopped when it ends\n",
+            "notify    its end, lines that match `ERROR`, every 1m00s that it lives, to https://x\n",
+        ] {
+            assert!(text.contains(line), "{text}");
+        }
     }
 
     #[test]

@@ -13,7 +13,7 @@ use crate::arguments::Arguments;
 use crate::facts::{self, Facts};
 use crate::refusal::Refusal;
 use crate::view::{self, Look};
-use crate::{random, tasks};
+use crate::{presence, random, tasks};
 
 /// A right call.
 pub(super) const RIGHT: &str = r#"execute {"command":"npm test","workdir":"app","timeout":"2m"}"#;
@@ -132,6 +132,7 @@ fn request(desk: &Desk<'_>, arguments: &Arguments, wait: Duration) -> Result<Sta
     if desk.base.env.is_some() {
         env.retain(|_, value| value.is_some());
     }
+    let lifetime = lifetime(arguments)?.unwrap_or(desk.lifetime);
     let streams = arguments.word("streams", &["merged", "separate"])?;
     Ok(StartRequest {
         command: Some(arguments.required("command")?),
@@ -143,13 +144,23 @@ fn request(desk: &Desk<'_>, arguments: &Arguments, wait: Duration) -> Result<Sta
         parent: desk.caller.parent.clone(),
         name: arguments.text("name")?,
         intent: arguments.text("label")?,
-        lifetime: lifetime(arguments)?,
+        lifetime: Some(lifetime),
+        owner_grace: (lifetime != Lifetime::Keep).then(|| grace(desk)),
         notify: notify(arguments)?,
         streams: streams.map(|word| if word == "separate" { Streams::Separate } else { Streams::Merged }),
         idempotency_key: Some(format!("mcp-{}", random::hex(16))),
         wait: (!wait.is_zero()).then(|| Span::Text(format!("{}ms", wait.as_millis()))),
         ..StartRequest::default()
     })
+}
+
+/// How long a process outlives the last contact of its owner, with whom this server stays in contact from here on.
+fn grace(desk: &Desk<'_>) -> Span {
+    if desk.base.env.is_none() {
+        return Span::from(desk.owner_grace.unwrap_or(presence::GRACE_OVER_HTTP));
+    }
+    desk.presence.keep(&desk.caller.owner, &desk.reach);
+    Span::from(desk.owner_grace.unwrap_or(presence::GRACE))
 }
 
 fn lifetime(arguments: &Arguments) -> Result<Option<Lifetime>, Refusal> {

@@ -13,7 +13,7 @@ mod wait;
 
 use std::time::Duration;
 
-use pinfold_api::types::Record;
+use pinfold_api::types::{Lifetime, Record};
 use rmcp::RoleServer;
 use rmcp::model::ProgressNotificationParam;
 use rmcp::service::RequestContext;
@@ -26,6 +26,7 @@ use crate::facts::{self, Facts};
 use crate::identity::Caller;
 use crate::memory::Memory;
 use crate::options::Base;
+use crate::presence::Presence;
 use crate::reach::Reach;
 use crate::refusal::Refusal;
 
@@ -68,6 +69,10 @@ pub(crate) struct Desk<'a> {
     pub(crate) context: &'a RequestContext<RoleServer>,
     /// No call takes longer without progress.
     pub(crate) longest_call: Option<Duration>,
+    /// What becomes of processes when their owner is ended, unless a call says so.
+    pub(crate) lifetime: Lifetime,
+    pub(crate) owner_grace: Option<&'a str>,
+    pub(crate) presence: &'a Presence,
 }
 
 /// What a call gives.
