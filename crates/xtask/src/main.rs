@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 use xtask::generate::Mode;
 use xtask::tidy::{self, Tree};
-use xtask::{bench, demo, generate, workspace_root};
+use xtask::{bench, demo, escapes, generate, workspace_root};
 
 #[derive(Debug, Parser)]
 #[command(name = "cargo xtask", about = "What keeps pinfold honest")]
@@ -29,6 +29,8 @@ enum Command {
     Demo,
     /// Measure what pinfold costs, against bare spawns in the same run
     Bench(bench::Options),
+    /// Try every way out of a stop, with and without cgroups, as root and as an ordinary user
+    Escapes(escapes::Options),
 }
 
 fn main() -> ExitCode {
@@ -38,6 +40,7 @@ fn main() -> ExitCode {
         Command::Generate { check } => generate(&root, if check { Mode::Check } else { Mode::Write }),
         Command::Demo => demo::run(&root).map(|()| ExitCode::SUCCESS),
         Command::Bench(options) => bench::run(&root, &options),
+        Command::Escapes(options) => escapes::run(&root, &options),
     };
     done.unwrap_or_else(|error| {
         eprintln!("xtask: {error:#}");
