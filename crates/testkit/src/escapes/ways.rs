@@ -258,7 +258,7 @@ pub const WAYS: &[Way] = &[
         "test -x /sbin/start-stop-daemon",
         way(
             "`start-stop-daemon`",
-            Program::Sh("/sbin/start-stop-daemon --start --background --exec /bin/sleep -- {nap}; exit 0"),
+            Program::Sh("/sbin/start-stop-daemon --start --background --make-pidfile --pidfile {dir}/pid --exec /bin/sleep -- {nap}; exit 0"),
             Out::Exactly(1),
         ),
     ),
@@ -323,7 +323,7 @@ pub const WAYS: &[Way] = &[
                 "frozen by a cgroup v1 freezer",
                 Program::Sh(
                     "mkdir {freezer}/{nap}; setsid -f sh -c 'echo $$ > {freezer}/{nap}/cgroup.procs; exec sleep {nap}'; \
-                     until [ -s {freezer}/{nap}/cgroup.procs ]; do sleep 0.01; done; echo FROZEN > {freezer}/{nap}/freezer.state; \
+                     until grep -q . {freezer}/{nap}/cgroup.procs; do sleep 0.01; done; echo FROZEN > {freezer}/{nap}/freezer.state; \
                      until grep -q FROZEN {freezer}/{nap}/freezer.state; do sleep 0.01; done; : > {dir}/out; exit 0",
                 ),
                 Out::Exactly(1),
