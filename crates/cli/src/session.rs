@@ -31,6 +31,11 @@ impl Session {
         Ok(Session { client, paths })
     }
 
+    /// Where the daemon's things are.
+    pub(crate) fn paths(&self) -> &Paths {
+        &self.paths
+    }
+
     /// Asks once. For requests that must not be done twice.
     pub(crate) fn once(&self) -> &Client {
         &self.client

@@ -1,10 +1,12 @@
 //! Where pinfold keeps its things, and how it is set up: built-in defaults, then the file, each checked.
 
 use std::fmt::Write as _;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use pinfold_model::admission::Limits;
+use pinfold_model::environment::EnvironmentFilter;
 use pinfold_model::spec::OUTPUT_LIMIT_LEAST;
 use pinfold_model::units::{parse_duration, parse_size};
 use serde::{Deserialize, Serialize};
@@ -91,6 +93,17 @@ pub enum Durability {
     Power,
 }
 
+/// TCP, for those who cannot open the socket.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Tcp {
+    /// Where to listen; nowhere without.
+    pub listen: Option<SocketAddr>,
+    /// Names of this machine that a `Host` may have, beside loopback's own.
+    pub hosts: Vec<String>,
+    /// Origins whose web pages may speak to the daemon.
+    pub origins: Vec<String>,
+}
+
 /// The effective configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
@@ -103,6 +116,9 @@ pub struct Config {
     pub durability: Durability,
     /// The most events kept in the log.
     pub events: u64,
+    pub tcp: Tcp,
+    /// Which variables reach processes from the daemon's environment, or from that of `pinfold run` and `pinfold mcp`.
+    pub environment: EnvironmentFilter,
     /// What is logged, as `tracing` filters are written.
     pub log: String,
 }
@@ -116,6 +132,8 @@ impl Default for Config {
             containment: Containment::Auto,
             durability: Durability::Programs,
             events: 100_000,
+            tcp: Tcp::default(),
+            environment: EnvironmentFilter::default(),
             log: "info".to_owned(),
         }
     }
@@ -133,6 +151,28 @@ struct File {
     log: Option<String>,
     #[serde(default)]
     limits: FileLimits,
+    #[serde(default)]
+    tcp: FileTcp,
+    #[serde(default)]
+    environment: FileEnvironment,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct FileEnvironment {
+    allow: Option<Vec<String>>,
+    #[serde(default)]
+    deny: Vec<String>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct FileTcp {
+    listen: Option<String>,
+    #[serde(default)]
+    hosts: Vec<String>,
+    #[serde(default)]
+    origins: Vec<String>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -204,9 +244,15 @@ impl Config {
                 store_bytes: size("limits.store", file.limits.store, default.limits.store_bytes)?,
                 retention: duration("limits.retention", file.limits.retention, default.limits.retention)?,
             },
+            environment: EnvironmentFilter { allow: file.environment.allow, deny: file.environment.deny },
             containment: file.containment.unwrap_or_default(),
             durability: file.durability.unwrap_or_default(),
             events: file.events.unwrap_or(default.events),
+            tcp: Tcp {
+                listen: file.tcp.listen.as_deref().map(loopback).transpose().map_err(|p| bad("tcp.listen", p))?,
+                hosts: file.tcp.hosts,
+                origins: file.tcp.origins,
+            },
             log: file.log.unwrap_or(default.log),
         };
         if config.output_limit < OUTPUT_LIMIT_LEAST {
@@ -258,7 +304,46 @@ impl Config {
             let _ = write!(text, "# {about}\n{name} = {value}\n");
         };
         limits.iter().for_each(&mut write);
+        text.push_str(&self.tcp.render_toml());
+        text.push_str(&render_environment(&self.environment));
         text
+    }
+}
+
+impl Tcp {
+    fn render_toml(&self) -> String {
+        let listen = match self.listen {
+            Some(address) => format!("listen = \"{address}\"\n"),
+            None => "# listen = \"127.0.0.1:7373\"\n".to_owned(),
+        };
+        format!(
+            "\n[tcp]\n# where to listen besides the socket, on loopback; every request needs a token (pinfold token add)\n\
+             {listen}# names a Host header may have, beside localhost and loopback addresses\nhosts = {:?}\n\
+             # origins whose web pages may speak to the daemon\norigins = {:?}\n",
+            self.hosts, self.origins
+        )
+    }
+}
+
+fn render_environment(filter: &EnvironmentFilter) -> String {
+    let allow = match &filter.allow {
+        Some(allow) => format!("allow = {allow:?}\n"),
+        None => "# allow = [\"PATH\", \"HOME\", \"LC_*\"]\n".to_owned(),
+    };
+    format!(
+        "\n[environment]\n# variables that reach processes though no request sets them (all, unless said); `*` for any characters\n\
+         {allow}# variables that do not\ndeny = {:?}\n",
+        filter.deny
+    )
+}
+
+/// An address of this machine alone.
+fn loopback(text: &str) -> Result<SocketAddr, String> {
+    let bad = || format!("`{text}` is no address with a port: write \"127.0.0.1:7373\"");
+    let address: SocketAddr = text.parse().map_err(|_| bad())?;
+    match address.ip().is_loopback() {
+        true => Ok(address),
+        false => Err(format!("`{text}` is not loopback: listen there, and put a proxy with TLS before it")),
     }
 }
 
@@ -279,13 +364,14 @@ mod tests {
     #[test]
     fn every_setting_is_taken() {
         let text = "grace = \"2s\"\noutput_limit = \"1M\"\ncontainment = \"subreaper\"\ndurability = \"power\"\n\
-                    events = 10\nlog = \"debug\"\n[limits]\nprocesses = 3\nstore = \"1G\"\nretention = \"1d\"\n";
+                    events = 10\nlog = \"debug\"\n[environment]\nallow = [\"PATH\"]\ndeny = [\"*_KEY\"]\n[limits]\nprocesses = 3\nstore = \"1G\"\nretention = \"1d\"\n";
         let config = parse(text).expect("valid");
         assert_eq!(config.grace, Duration::from_secs(2));
         assert_eq!(config.output_limit, 1 << 20);
         assert_eq!(config.containment, Containment::Subreaper);
         assert_eq!(config.durability, Durability::Power);
         assert_eq!(config.limits.processes, 3);
+        assert!(config.environment.passes("PATH") && !config.environment.passes("HOME"));
         assert_eq!(config.limits.retention, Duration::from_secs(86_400));
         assert_eq!(parse(&config.render_toml()).expect("valid"), config);
     }
@@ -298,6 +384,8 @@ mod tests {
             ("output_limit = 12", "output_limit"),
             ("containment = \"jail\"", "jail"),
             ("[limits]\nstore = \"lots\"", "limits.store"),
+            ("[tcp]\nlisten = \"0.0.0.0:80\"", "tcp.listen"),
+            ("[tcp]\nlisten = \"here\"", "tcp.listen"),
             ("= =", "config.toml"),
         ] {
             let error = parse(text).expect_err(text).to_string();

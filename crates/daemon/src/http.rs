@@ -22,17 +22,18 @@ use hyper_util::service::TowerToHyperService;
 use pinfold_api::error::ErrorCode;
 use pinfold_api::types::{
     AckRequest, EndRequest, EventsQuery, GcRequest, HandoverRequest, Health, ListQuery, OutputQuery, ShutdownAnswer,
-    ShutdownRequest, SignalRequest, StartRequest, StopRequest, WaitManyRequest, WaitQuery,
+    ShutdownRequest, SignalRequest, StartRequest, StopRequest, TokenRequest, WaitManyRequest, WaitQuery,
 };
 use pinfold_os::socket;
 use serde::de::DeserializeOwned;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{UnixListener, UnixStream};
 
 use crate::clock::rfc3339;
 use crate::metrics;
 use crate::output::RawPage;
 use crate::refusal::Refusal;
-use crate::registry::lock;
+use crate::registry::{Entry, lock};
 use crate::scope::{Caller, Scope};
 use crate::service::Core;
 
@@ -64,6 +65,8 @@ pub(crate) fn routes(core: Arc<Core>) -> Router {
         .route("/v1/owners", get(owners))
         .route("/v1/owners/{id}/end", post(end_owner))
         .route("/v1/owners/{id}/release", post(release_owner))
+        .route("/v1/tokens", post(add_token).get(tokens))
+        .route("/v1/tokens/{id}", delete(revoke_token))
         .route("/v1/gc", post(gc))
         .route("/v1/shutdown", post(shutdown))
         .route("/healthz", get(health))
@@ -74,9 +77,17 @@ pub(crate) fn routes(core: Arc<Core>) -> Router {
         .with_state(core)
 }
 
+/// By which way a connection came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Entrance {
+    /// The socket: whoever may open it is the operator, and may ask to see less.
+    Socket,
+    /// TCP: each request must show a token.
+    Tcp,
+}
+
 /// Accepts connections until shutdown.
-pub(crate) async fn serve(core: Arc<Core>, listener: UnixListener) {
-    let router = routes(Arc::clone(&core));
+pub(crate) async fn serve(core: Arc<Core>, router: Router, listener: UnixListener) {
     let mut shutdown = core.shutdown.subscribe();
     loop {
         tokio::select! {
@@ -99,14 +110,22 @@ async fn serve_connection(core: Arc<Core>, router: Router, stream: UnixStream) {
     use std::os::fd::AsFd;
     let own = socket::own_uid();
     match socket::peer_uid(stream.as_fd()) {
-        Ok(uid) if uid == own || uid == 0 => {}
-        Ok(uid) => return tracing::warn!(uid, "another user's connection is refused"),
-        Err(error) => return tracing::warn!(%error, "a connection without credentials is refused"),
+        Ok(uid) if uid == own || uid == 0 => serve_stream(core, router, stream, Entrance::Socket).await,
+        Ok(uid) => tracing::warn!(uid, "another user's connection is refused"),
+        Err(error) => tracing::warn!(%error, "a connection without credentials is refused"),
     }
+}
+
+/// Serves one connection until it or the daemon ends.
+pub(crate) async fn serve_stream<S>(core: Arc<Core>, router: Router, stream: S, entrance: Entrance)
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
     let routes = TowerToHyperService::new(router);
-    // Whoever may open the socket is the operator; a request may ask to see less.
     let service = service_fn(move |mut request: hyper::Request<Incoming>| {
-        request.extensions_mut().insert(Scope::Operator);
+        if entrance == Entrance::Socket {
+            request.extensions_mut().insert(Scope::Operator);
+        }
         routes.call(request)
     });
     let mut builder = http1::Builder::new();
@@ -270,6 +289,25 @@ async fn release_owner(State(core): Shared, caller: Caller, Id(owner): Id) -> An
     core.release_owner(&caller.scope, &owner).map(Json)
 }
 
+async fn add_token(
+    State(core): Shared,
+    caller: Caller,
+    MaybeInput(request): MaybeInput<TokenRequest>,
+) -> Answer<impl IntoResponse> {
+    caller.must_be_operator()?;
+    Ok((StatusCode::CREATED, Json(core.add_token(request)?)))
+}
+
+async fn tokens(State(core): Shared, caller: Caller) -> Answer<impl IntoResponse> {
+    caller.must_be_operator()?;
+    Ok(Json(core.list_tokens()))
+}
+
+async fn revoke_token(State(core): Shared, caller: Caller, Id(id): Id) -> Answer<impl IntoResponse> {
+    caller.must_be_operator()?;
+    core.revoke_token(&id).map(Json)
+}
+
 async fn events(
     State(core): Shared,
     caller: Caller,
@@ -308,8 +346,15 @@ async fn shutdown(
     Ok(Json(ShutdownAnswer { stopped, left_running, survivors }))
 }
 
-async fn health(State(core): Shared, _caller: Caller) -> impl IntoResponse {
-    let unreadable = lock(&core.unreadable).clone();
+/// Of an owner's business only its own is told.
+async fn health(State(core): Shared, caller: Caller) -> impl IntoResponse {
+    let (unreadable, live) = match &caller.scope {
+        Scope::Operator => (lock(&core.unreadable).clone(), core.registry.live_count()),
+        scope => {
+            let in_view = |entry: &Arc<Entry>| core.sees(scope, &entry.state.borrow().history);
+            (vec![], core.registry.live().iter().filter(|entry| in_view(entry)).count())
+        }
+    };
     let troubles = unreadable.iter().map(|one| format!("process {} cannot be read: {}", one.id, one.reason));
     Json(Health {
         status: "ok".to_owned(),
@@ -317,8 +362,9 @@ async fn health(State(core): Shared, _caller: Caller) -> impl IntoResponse {
         pid: std::process::id(),
         home: core.home.root().to_string_lossy().into_owned(),
         socket: core.home.socket().to_string_lossy().into_owned(),
+        tcp: core.tcp_address.get().map(ToString::to_string),
         started_at: rfc3339(core.started_at),
-        live: core.registry.live_count() as u64,
+        live: live as u64,
         containment: if core.cgroups.is_ok() { "cgroup" } else { "subreaper" }.to_owned(),
         no_cgroup: core.cgroups.as_ref().err().cloned(),
         troubles: troubles.collect(),

@@ -5,6 +5,7 @@
 //! not at once: it would compete with the command that is starting.
 
 use std::collections::VecDeque;
+use std::ffi::OsString;
 use std::io::Write;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream as StdUnixStream;
@@ -13,6 +14,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use pinfold_model::environment::EnvironmentFilter;
 use pinfold_model::link::{FromKeeper, NurserySetup, ToKeeper, VERSION, encode};
 use pinfold_os::cgroup::Cgroup;
 use pinfold_os::{proc, socket};
@@ -34,6 +36,8 @@ const REFILL_AFTER: Duration = Duration::from_millis(200);
 pub(crate) struct Keepers {
     program: PathBuf,
     setup: NurserySetup,
+    /// What passes from the daemon's environment to the nursery, to keepers, to processes.
+    environment: EnvironmentFilter,
     nursery: Mutex<Option<Nursery>>,
     idle: Mutex<VecDeque<Arc<Link>>>,
 }
@@ -54,8 +58,8 @@ impl Drop for Nursery {
 }
 
 impl Keepers {
-    pub(crate) fn new(program: PathBuf, setup: NurserySetup) -> Self {
-        Self { program, setup, nursery: Mutex::new(None), idle: Mutex::default() }
+    pub(crate) fn new(program: PathBuf, setup: NurserySetup, environment: EnvironmentFilter) -> Self {
+        Self { program, setup, environment, nursery: Mutex::new(None), idle: Mutex::default() }
     }
 
     pub(crate) fn idle_count(&self) -> usize {
@@ -82,8 +86,11 @@ impl Keepers {
 
     fn start_nursery(&self) -> std::io::Result<Nursery> {
         let (ours, theirs) = StdUnixStream::pair()?;
+        let passes = |(name, _): &(OsString, OsString)| self.environment.passes(&name.to_string_lossy());
         let child = Command::new(&self.program)
             .arg("nursery")
+            .env_clear()
+            .envs(std::env::vars_os().filter(passes))
             .stdin(Stdio::from(OwnedFd::from(theirs)))
             .stdout(Stdio::null())
             .stderr(Stdio::null())

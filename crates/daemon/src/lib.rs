@@ -40,6 +40,8 @@ mod run;
 mod scope;
 mod service;
 mod start;
+mod tcp;
+mod tokens;
 mod wait;
 
 pub use run::{Options, RunError, run};

@@ -2,13 +2,14 @@
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use pinfold_model::link::{NurserySetup, VERSION};
 use pinfold_os::{cgroup, daemonize, proc, socket};
 use pinfold_store::ids::IdSource;
 use pinfold_store::index::{Index, IndexError, Opened};
 use pinfold_store::layout::{Home, HomeError, HomeLock, LockError};
+use pinfold_store::tokens::TokenFile;
 use tokio::net::UnixListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
@@ -21,7 +22,8 @@ use crate::metrics::Metrics;
 use crate::owners::OwnerBook;
 use crate::registry::Registry;
 use crate::service::Core;
-use crate::{gc, http, log, owners, recovery};
+use crate::tokens::Tokens;
+use crate::{gc, http, log, owners, recovery, tcp};
 
 /// What a daemon is made of.
 #[derive(Debug)]
@@ -83,6 +85,9 @@ async fn serve(options: Options, home: Home, _lock: &HomeLock) -> Result<(), Run
     tracing::info!(home = %options.paths.home.display(), version = env!("CARGO_PKG_VERSION"), "starting");
     recovery::recover(&core).await.map_err(RunError::Recovery)?;
     let listener = listen(&socket_path)?;
+    let router = http::routes(Arc::clone(&core));
+    let tcp =
+        listen_tcp(&core).await?.map(|listener| tokio::spawn(tcp::serve(Arc::clone(&core), router.clone(), listener)));
     let tending = tokio::spawn(gc::tend(Arc::clone(&core)));
     let ending = tokio::spawn(owners::tend(Arc::clone(&core)));
     let filling = {
@@ -92,10 +97,13 @@ async fn serve(options: Options, home: Home, _lock: &HomeLock) -> Result<(), Run
     let stopping = tokio::spawn(stop_on_signal(Arc::clone(&core)));
     (options.on_ready)(&socket_path);
     tracing::info!(socket = %socket_path.display(), live = core.registry.live_count(), "ready");
-    http::serve(Arc::clone(&core), listener).await;
+    http::serve(Arc::clone(&core), router, listener).await;
     let _ = std::fs::remove_file(&socket_path);
     stopping.abort();
     let _ = tokio::join!(tending, filling, ending);
+    if let Some(tcp) = tcp {
+        let _ = tcp.await;
+    }
     core.ledger.flush().await;
     keepers::remove_dead_cgroups(&core);
     tracing::info!("stopped");
@@ -116,6 +124,8 @@ fn compose(options: &Options, home: Home) -> Result<Core, RunError> {
     let queries = Index::reader(&home.index())?;
     let owners = OwnerBook::new(queries.parents()?);
     let ledger = Ledger::start(index, config.events)?;
+    let tokens =
+        TokenFile::open(&home).map_err(io(format!("cannot read {}", home.root().join("tokens.json").display())))?;
     let ids = IdSource::open(&home).map_err(io("cannot read the ids file"))?;
     let name = cgroup_name(home.root());
     let cgroups = match config.containment {
@@ -130,9 +140,11 @@ fn compose(options: &Options, home: Home) -> Result<Core, RunError> {
     };
     Ok(Core {
         registry: Registry::default(),
-        keepers: Keepers::new(options.program.clone(), setup),
+        keepers: Keepers::new(options.program.clone(), setup, config.environment.clone()),
         ledger,
         owners,
+        tokens: Tokens::new(tokens),
+        tcp_address: OnceLock::new(),
         ids: Mutex::new(ids),
         queries: Mutex::new(queries),
         metrics: Metrics::default(),
@@ -167,6 +179,15 @@ fn listen(path: &Path) -> Result<UnixListener, RunError> {
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600)).map_err(io(what.clone()))?;
     listener.set_nonblocking(true).map_err(io(what.clone()))?;
     UnixListener::from_std(listener).map_err(io(what))
+}
+
+/// Listens for TCP, if the configuration says so.
+async fn listen_tcp(core: &Core) -> Result<Option<tokio::net::TcpListener>, RunError> {
+    let Some(address) = core.config.tcp.listen else { return Ok(None) };
+    let what = format!("cannot listen on {address} (tcp.listen)");
+    let listener = tcp::listen(address).await.map_err(io(what.clone()))?;
+    let _ = core.tcp_address.set(listener.local_addr().map_err(io(what))?);
+    Ok(Some(listener))
 }
 
 /// TERM and INT shut the daemon down; the processes live on with their keepers.

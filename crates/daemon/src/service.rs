@@ -1,6 +1,7 @@
 //! The core: everything the daemon has, shared by all its tasks. What it does with it is in the modules around.
 
-use std::sync::{Arc, Mutex};
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, OnceLock};
 
 use pinfold_api::types::{Record, Unreadable};
 use pinfold_model::units::Moment;
@@ -21,6 +22,7 @@ use crate::owners::OwnerBook;
 use crate::refusal::Refusal;
 use crate::registry::{Registry, lock};
 use crate::render;
+use crate::tokens::Tokens;
 
 /// Everything the daemon has. Shared by all its tasks.
 #[derive(Debug)]
@@ -31,6 +33,9 @@ pub(crate) struct Core {
     pub(crate) keepers: Keepers,
     pub(crate) ledger: Ledger,
     pub(crate) owners: OwnerBook,
+    pub(crate) tokens: Tokens,
+    /// Where it listens for TCP, once it does.
+    pub(crate) tcp_address: OnceLock<SocketAddr>,
     /// Numbers for new processes.
     pub(crate) ids: Mutex<IdSource>,
     /// The index, for reading; used from blocking threads only.

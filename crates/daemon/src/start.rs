@@ -51,7 +51,7 @@ impl Core {
             return self.answer(existing, false, (wait, budget, on_timeout), vec![]).await;
         }
         check_cwd(&spec)?;
-        check_program(&spec)?;
+        check_program(&spec, self.config.environment.passes("PATH"))?;
         let hints = self.hints(&spec);
         let core = Arc::clone(self);
         // Goes on even if the client goes away: the process is then found by its key or in the list.
@@ -284,7 +284,7 @@ fn check_cwd(spec: &Spec) -> Result<(), Refusal> {
 }
 
 /// Whether the shell or program can be found, so that a typing error leaves no record.
-fn check_program(spec: &Spec) -> Result<(), Refusal> {
+fn check_program(spec: &Spec, has_our_path: bool) -> Result<(), Refusal> {
     let (what, name) = match &spec.program {
         Program::Shell { shell, .. } => ("shell", shell.as_str()),
         Program::Argv { argv } => ("program", argv.first().map_or("", String::as_str)),
@@ -299,7 +299,7 @@ fn check_program(spec: &Spec) -> Result<(), Refusal> {
     }
     let path = match spec.env.get("PATH") {
         Some(path) => path.as_deref().map(std::ffi::OsString::from),
-        None if spec.inherit_env => std::env::var_os("PATH"),
+        None if spec.inherit_env && has_our_path => std::env::var_os("PATH"),
         None => None,
     };
     let path = path.unwrap_or_else(|| DEFAULT_PATH.into());

@@ -28,6 +28,7 @@ pub mod retention;
 mod schema;
 #[cfg(test)]
 mod testing;
+pub mod tokens;
 
 /// What a write survives once it returned.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -14,6 +14,9 @@ pub struct Health {
     pub pid: u32,
     pub home: String,
     pub socket: String,
+    /// Where it listens for TCP, if the configuration says so.
+    #[serde(default)]
+    pub tcp: Option<String>,
     pub started_at: String,
     /// Live processes.
     pub live: u64,

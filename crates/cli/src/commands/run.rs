@@ -1,6 +1,7 @@
 //! `run`: start a process, and show it until its command exits.
 
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
@@ -9,12 +10,12 @@ use pinfold_api::input::{Size, Span};
 use pinfold_api::types::{Cause, OutputQuery, Record, StartRequest, Started, Strays, Streams};
 
 use super::foreground::{self, Ending, Showing};
-use crate::exit;
 use crate::failure::Failure;
 use crate::render::outcome::render_details;
 use crate::render::summary::render_strays;
 use crate::screen::Screen;
 use crate::session::Session;
+use crate::{exit, paths};
 
 /// Run a command, show its output, and exit with its exit code
 ///
@@ -87,7 +88,9 @@ pub(crate) struct RunArgs {
 
 /// Starts it, and shows it unless it is detached.
 pub(crate) async fn run(session: &Session, args: &RunArgs, screen: &mut Screen) -> Result<u8, Failure> {
-    let request = request(args, std::env::vars_os())?;
+    let config = paths::load_config(session.paths())?;
+    let passes = |(name, _): &(OsString, OsString)| config.environment.passes(&name.to_string_lossy());
+    let request = request(args, std::env::vars_os().filter(passes))?;
     let started = session.ask(async |client| client.start(&request).await).await?;
     if args.detach {
         if screen.json {
@@ -150,10 +153,7 @@ async fn print_json(session: &Session, started: Started, record: Record, screen:
 }
 
 /// The request that the arguments make.
-fn request(
-    args: &RunArgs,
-    environment: impl Iterator<Item = (std::ffi::OsString, std::ffi::OsString)>,
-) -> Result<StartRequest, Failure> {
+fn request(args: &RunArgs, environment: impl Iterator<Item = (OsString, OsString)>) -> Result<StartRequest, Failure> {
     let (command, argv) = match (&args.script, args.command.as_slice()) {
         (Some(script), _) => (Some(script.clone()), None),
         (None, [script]) => (Some(script.clone()), None),
@@ -164,9 +164,7 @@ fn request(
     }
     let cwd = directory(args.cwd.as_deref())?;
     // JSON carries text: a variable that is none cannot be passed on.
-    let text = |(name, value): (std::ffi::OsString, std::ffi::OsString)| {
-        Some((name.into_string().ok()?, Some(value.into_string().ok()?)))
-    };
+    let text = |(name, value): (OsString, OsString)| Some((name.into_string().ok()?, Some(value.into_string().ok()?)));
     let mut env: BTreeMap<String, Option<String>> = environment.filter_map(text).collect();
     if args.cwd.is_some() {
         env.insert("PWD".into(), Some(cwd.clone()));

@@ -17,6 +17,9 @@ pub(crate) fn render_health(health: &Health, paint: Paint) -> String {
     );
     let reason = health.no_cgroup.as_ref().map(|reason| format!(" (no cgroup: {reason})")).unwrap_or_default();
     text.push_str(&format!("  home         {}\n  socket       {}\n", health.home, health.socket));
+    if let Some(tcp) = &health.tcp {
+        text.push_str(&format!("  tcp          {tcp}, by token\n"));
+    }
     text.push_str(&format!("  containment  {}{reason}\n", health.containment));
     text.push_str(&format!("  live         {}\n", render_count(health.live, "process", "processes")));
     for trouble in &health.troubles {
@@ -43,6 +46,7 @@ mod tests {
             pid: 7,
             home: "/h".into(),
             socket: "/h/socket".into(),
+            tcp: None,
             started_at: "2026-01-01T00:00:00Z".into(),
             live: 1,
             containment: "subreaper".into(),

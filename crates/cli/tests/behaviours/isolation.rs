@@ -1,8 +1,11 @@
 //! Group 8: identity, quotas, and what one process must not learn of another.
 
+mod attacks;
+mod environment;
 mod lists;
 mod owners;
 mod secrets;
+mod tcp;
 
 use std::collections::HashSet;
 

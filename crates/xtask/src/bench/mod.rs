@@ -8,6 +8,7 @@ mod bare;
 mod capture;
 mod full_store;
 mod machine;
+mod mcp;
 mod memory;
 mod procfs;
 mod report;
@@ -61,6 +62,7 @@ enum Section {
     Waiter,
     FullStore,
     Restart,
+    Mcp,
 }
 
 /// How much of everything.
@@ -128,5 +130,6 @@ fn measure(section: Section, stage: &Stage, scale: Scale) -> anyhow::Result<Vec<
         Section::Waiter => waiter::measure(stage, scale),
         Section::FullStore => full_store::measure(stage, scale),
         Section::Restart => restart::measure(stage, scale),
+        Section::Mcp => mcp::measure(stage, scale),
     }
 }

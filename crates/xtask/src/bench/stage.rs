@@ -99,6 +99,10 @@ impl Daemon {
         self.child.id()
     }
 
+    pub(super) fn home(&self) -> &Path {
+        &self.home
+    }
+
     /// A client with connections of its own.
     pub(super) fn client(&self) -> Client {
         Client::new(self.home.join("socket"))

@@ -1,0 +1,166 @@
+//! TCP on loopback, for whoever cannot open the socket: opt-in, by token, and closed to web pages.
+//!
+//! A request must carry a token, a `Host` that means this machine (a name that an attacker made point here does not
+//! pass: DNS rebinding), and no `Origin` of a web page unless the configuration names it. No CORS header is ever sent.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::extract::{Request, State};
+use axum::http::{HeaderMap, HeaderValue, header};
+use axum::middleware::{Next, from_fn_with_state};
+use axum::response::{IntoResponse, Response};
+use pinfold_api::error::ErrorCode;
+use tokio::net::TcpListener;
+use tokio::sync::Semaphore;
+
+use crate::http::{Entrance, serve_stream};
+use crate::refusal::Refusal;
+use crate::service::Core;
+
+/// Connections at once; more wait to be accepted.
+const CONNECTIONS: usize = 256;
+/// How long a refused token waits for its answer: guessing is slow.
+const GUESS: Duration = Duration::from_millis(100);
+
+/// Accepts connections until shutdown.
+pub(crate) async fn serve(core: Arc<Core>, router: Router, listener: TcpListener) {
+    let router = router.layer(from_fn_with_state(Arc::clone(&core), admit));
+    let room = Arc::new(Semaphore::new(CONNECTIONS));
+    let mut shutdown = core.shutdown.subscribe();
+    loop {
+        let accepted = async {
+            let place = Arc::clone(&room).acquire_owned().await;
+            (listener.accept().await, place)
+        };
+        tokio::select! {
+            (accepted, place) = accepted => match accepted {
+                Ok((stream, _)) => {
+                    let _ = stream.set_nodelay(true);
+                    let (core, router) = (Arc::clone(&core), router.clone());
+                    tokio::spawn(async move {
+                        serve_stream(core, router, stream, Entrance::Tcp).await;
+                        drop(place);
+                    });
+                }
+                Err(error) => {
+                    tracing::error!(%error, "cannot accept a connection over TCP");
+                    tokio::time::sleep(Duration::from_millis(50)).await;
+                }
+            },
+            () = async { drop(shutdown.wait_for(|shutdown| *shutdown).await) } => return,
+        }
+    }
+}
+
+/// Lets a request in as whoever its token says, or refuses it.
+async fn admit(State(core): State<Arc<Core>>, mut request: Request, next: Next) -> Response {
+    let tcp = &core.config.tcp;
+    let headers = request.headers();
+    if let Err(refusal) = check_host(headers, &tcp.hosts).and_then(|()| check_origin(headers, &tcp.origins)) {
+        return refusal.into_response();
+    }
+    let scope = bearer(headers).and_then(|token| core.tokens.bearer(token));
+    match scope {
+        Some(scope) => {
+            request.extensions_mut().insert(scope);
+            next.run(request).await
+        }
+        None => {
+            tokio::time::sleep(GUESS).await;
+            let message = "a token is needed: `pinfold token add` makes one; send it as `Authorization: Bearer …`";
+            let mut response = Refusal::new(ErrorCode::Unauthorized, message).into_response();
+            response.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+            response
+        }
+    }
+}
+
+fn bearer(headers: &HeaderMap) -> Option<&str> {
+    let value = headers.get(header::AUTHORIZATION)?.to_str().ok()?;
+    let (scheme, token) = value.split_once(' ')?;
+    scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())
+}
+
+fn check_host(headers: &HeaderMap, allowed: &[String]) -> Result<(), Refusal> {
+    let hosts: Vec<_> = headers.get_all(header::HOST).iter().map(|host| host.to_str().unwrap_or_default()).collect();
+    match hosts.as_slice() {
+        [host] if is_loopback(host_name(host)) || allowed.iter().any(|name| name == host_name(host)) => Ok(()),
+        _ => Err(Refusal::new(ErrorCode::Forbidden, "this Host is not this machine: use 127.0.0.1 or localhost")),
+    }
+}
+
+fn check_origin(headers: &HeaderMap, allowed: &[String]) -> Result<(), Refusal> {
+    let foreign = |origin: &HeaderValue| {
+        let origin = origin.to_str().unwrap_or_default();
+        !allowed.iter().any(|name| name == origin)
+    };
+    match headers.get_all(header::ORIGIN).iter().any(foreign) {
+        true => {
+            let message = "web pages may not speak to this daemon: name the origin in `tcp.origins` if it is yours";
+            Err(Refusal::new(ErrorCode::Forbidden, message))
+        }
+        false => Ok(()),
+    }
+}
+
+/// `localhost` of `localhost:80`, `::1` of `[::1]:80`.
+fn host_name(host: &str) -> &str {
+    match host.strip_prefix('[') {
+        Some(rest) => rest.split(']').next().unwrap_or_default(),
+        None => host.split(':').next().unwrap_or_default(),
+    }
+}
+
+fn is_loopback(name: &str) -> bool {
+    name.eq_ignore_ascii_case("localhost")
+        || name.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback())
+}
+
+/// Listens where the configuration says.
+pub(crate) async fn listen(address: SocketAddr) -> std::io::Result<TcpListener> {
+    TcpListener::bind(address).await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn headers(pairs: &[(header::HeaderName, &str)]) -> HeaderMap {
+        pairs.iter().map(|(name, value)| (name.clone(), HeaderValue::from_str(value).expect("a value"))).collect()
+    }
+
+    #[test]
+    fn only_names_of_this_machine_pass_as_host() {
+        let host = |host: &str| check_host(&headers(&[(header::HOST, host)]), &["pinfold.test".into()]).is_ok();
+        for good in ["localhost", "LOCALHOST:80", "127.0.0.1:7373", "127.9.9.9", "[::1]:80", "pinfold.test:80"] {
+            assert!(host(good), "{good}");
+        }
+        for bad in
+            ["evil.example", "127.0.0.1.evil.example", "localhost.evil.example", "0.0.0.0", "[::]", "10.0.0.1", ""]
+        {
+            assert!(!host(bad), "{bad}");
+        }
+        assert!(check_host(&HeaderMap::new(), &[]).is_err());
+    }
+
+    #[test]
+    fn no_origin_passes_but_those_named() {
+        let origin =
+            |origin: &str| check_origin(&headers(&[(header::ORIGIN, origin)]), &["http://ok.test".into()]).is_ok();
+        assert!(check_origin(&HeaderMap::new(), &[]).is_ok() && origin("http://ok.test"));
+        for bad in ["http://evil.example", "null", "http://localhost:3000", "http://ok.test.evil.example"] {
+            assert!(!origin(bad), "{bad}");
+        }
+    }
+
+    #[test]
+    fn the_scheme_is_read_in_any_case_and_nothing_else_passes() {
+        let token = |value: &str| bearer(&headers(&[(header::AUTHORIZATION, value)])).map(str::to_owned);
+        assert_eq!(token("bearer abc").as_deref(), Some("abc"));
+        assert_eq!(token("Basic abc"), None);
+        assert_eq!(token("abc"), None);
+    }
+}

@@ -1,0 +1,105 @@
+//! Tokens: who may speak over TCP, and as whom. Kept as hashes, compared in constant time, shown never.
+
+use std::sync::Mutex;
+
+use pinfold_api::error::ErrorCode;
+use pinfold_api::types::{Token, TokenAnswer, TokenList, TokenRequest};
+use pinfold_model::spec::check_name;
+use pinfold_model::units::{Moment, parse_duration};
+use pinfold_store::tokens::{KeptToken, TokenFile, random_token};
+use sha2::{Digest, Sha256};
+use subtle::ConstantTimeEq;
+
+use crate::clock::{now, rfc3339};
+use crate::refusal::Refusal;
+use crate::registry::lock;
+use crate::scope::Scope;
+use crate::service::Core;
+
+/// Tokens at most.
+const MOST: usize = 1000;
+const LABEL_MOST: usize = 200;
+/// Characters of a token's hash that name it.
+const ID_LENGTH: usize = 8;
+
+#[derive(Debug)]
+pub(crate) struct Tokens {
+    file: Mutex<TokenFile>,
+}
+
+impl Tokens {
+    pub(crate) fn new(file: TokenFile) -> Self {
+        Self { file: Mutex::new(file) }
+    }
+
+    /// Whom a token makes its bearer; nobody, if it is unknown, revoked or expired. Looks at every token, so that
+    /// the time taken tells nothing.
+    pub(crate) fn bearer(&self, text: &str) -> Option<Scope> {
+        let hash = hash(text);
+        let mut found = None;
+        for token in lock(&self.file).tokens() {
+            let same = bool::from(token.hash.as_bytes().ct_eq(hash.as_bytes()));
+            if same && token.expires.is_none_or(|expires| now() < expires) {
+                found = Some(token.owner.clone().map_or(Scope::Operator, Scope::Owner));
+            }
+        }
+        found
+    }
+}
+
+impl Core {
+    pub(crate) fn add_token(&self, request: TokenRequest) -> Result<TokenAnswer, Refusal> {
+        if let Some(owner) = &request.owner {
+            check_name("owner", owner)?;
+        }
+        if request.label.as_ref().is_some_and(|label| label.chars().count() > LABEL_MOST) {
+            return Err(Refusal::invalid(format!("`label` is longer than {LABEL_MOST} characters")));
+        }
+        let created = now();
+        let expires = request.expires.map(|span| parse_duration(&span.text())).transpose()?;
+        let expires = expires.map(|span| Moment(created.0.saturating_add(span.as_micros() as u64)));
+        let mut file = lock(&self.tokens.file);
+        if file.tokens().len() >= MOST {
+            let message = format!("there are {MOST} tokens already: revoke one with `pinfold token revoke`");
+            return Err(Refusal::new(ErrorCode::LimitReached, message));
+        }
+        let token = random_token().map_err(Refusal::internal)?;
+        let hash = hash(&token);
+        let id = hash.chars().take(ID_LENGTH).collect();
+        let kept = KeptToken { id, hash, owner: request.owner, label: request.label, created, expires };
+        file.add(kept.clone()).map_err(unwritable)?;
+        tracing::info!(token = %kept.id, owner = kept.owner.as_deref(), "a token was made");
+        Ok(TokenAnswer { token, shown: show(&kept) })
+    }
+
+    pub(crate) fn list_tokens(&self) -> TokenList {
+        TokenList { tokens: lock(&self.tokens.file).tokens().iter().map(show).collect() }
+    }
+
+    pub(crate) fn revoke_token(&self, id: &str) -> Result<Token, Refusal> {
+        let removed = lock(&self.tokens.file).remove(id).map_err(unwritable)?;
+        let none = || Refusal::new(ErrorCode::NotFound, format!("no token `{id}`: `pinfold token ls` lists them"));
+        let removed = removed.ok_or_else(none)?;
+        tracing::info!(token = %removed.id, "a token was revoked");
+        Ok(show(&removed))
+    }
+}
+
+fn hash(text: &str) -> String {
+    Sha256::digest(text.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn unwritable(error: std::io::Error) -> Refusal {
+    let message = format!("the tokens cannot be written: {error}: free some space or check the permissions");
+    Refusal::new(ErrorCode::StoreUnwritable, message)
+}
+
+fn show(token: &KeptToken) -> Token {
+    Token {
+        id: token.id.clone(),
+        owner: token.owner.clone(),
+        label: token.label.clone(),
+        created_at: rfc3339(token.created),
+        expires_at: token.expires.map(rfc3339),
+    }
+}
