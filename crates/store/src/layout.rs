@@ -208,7 +208,7 @@ impl ProcessDir {
 
 /// Puts a whole new content in the file's place: readers see the old one or the new one. Daemons that race for a
 /// new home do this at the same time, so each writes a file of its own.
-pub fn replace_file(path: &Path, content: &[u8]) -> io::Result<()> {
+pub(crate) fn replace_file(path: &Path, content: &[u8]) -> io::Result<()> {
     let fresh = path.with_extension(format!("new-{}", std::process::id()));
     let mut options = OpenOptions::new();
     let file = options.write(true).create(true).truncate(true).mode(FILE_MODE).open(&fresh)?;

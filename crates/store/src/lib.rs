@@ -26,6 +26,7 @@ pub mod reader;
 pub mod record;
 pub mod retention;
 mod schema;
+pub mod secret;
 #[cfg(test)]
 mod testing;
 pub mod tokens;

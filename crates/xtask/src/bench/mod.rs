@@ -17,6 +17,7 @@ mod stage;
 mod start;
 mod stats;
 mod throughput;
+mod told;
 mod waiter;
 
 use std::os::unix::process::CommandExt;
@@ -60,6 +61,7 @@ enum Section {
     Capture,
     Memory,
     Waiter,
+    Told,
     FullStore,
     Restart,
     Mcp,
@@ -128,6 +130,7 @@ fn measure(section: Section, stage: &Stage, scale: Scale) -> anyhow::Result<Vec<
         Section::Capture => capture::measure(stage, scale),
         Section::Memory => memory::measure(stage, scale),
         Section::Waiter => waiter::measure(stage, scale),
+        Section::Told => told::measure(stage, scale),
         Section::FullStore => full_store::measure(stage, scale),
         Section::Restart => restart::measure(stage, scale),
         Section::Mcp => mcp::measure(stage, scale),
