@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use clap::{Parser, Subcommand};
 
 use crate::commands::{
-    completions, config, daemon, doctor, events, gc, logs, man, pause, ps, run, show, signal, stop, wait,
+    completions, config, daemon, doctor, events, gc, logs, man, mcp, pause, ps, run, show, signal, stop, tools, wait,
 };
 
 /// The process manager for AI agents: nothing strays, nothing is lost, nothing is invented.
@@ -48,6 +48,8 @@ pub(crate) enum Command {
     Resume(pause::ResumeArgs),
     Events(events::EventsArgs),
     Gc(gc::GcArgs),
+    Mcp(mcp::McpArgs),
+    Tools(tools::ToolsArgs),
     Daemon(daemon::DaemonArgs),
     Doctor(doctor::DoctorArgs),
     Config(config::ConfigArgs),

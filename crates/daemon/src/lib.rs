@@ -49,4 +49,4 @@ mod wait;
 mod watch;
 mod webhook;
 
-pub use run::{Options, RunError, run};
+pub use run::{Mount, Options, RunError, run};

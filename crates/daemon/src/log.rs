@@ -17,7 +17,11 @@ const LOG_MOST: u64 = 8 << 20;
 /// Begins logging to the file. Does nothing if a log was begun before.
 pub(crate) fn begin(path: &Path, filter: &str) -> io::Result<()> {
     let file = LogFile::open(path)?;
-    let filter = EnvFilter::try_new(filter).unwrap_or_else(|_| EnvFilter::new("info"));
+    let mut filter = EnvFilter::try_new(filter).unwrap_or_else(|_| EnvFilter::new("info"));
+    // The SDK behind /mcp logs whole requests, commands and environments included, wherever it is let.
+    if let Ok(quiet) = "rmcp=warn".parse() {
+        filter = filter.add_directive(quiet);
+    }
     let _ = tracing_subscriber::fmt().json().flatten_event(true).with_env_filter(filter).with_writer(file).try_init();
     Ok(())
 }

@@ -4,6 +4,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock};
 
+use axum::middleware::from_fn_with_state;
 use pinfold_model::link::{NurserySetup, VERSION};
 use pinfold_os::{cgroup, daemonize, proc, socket};
 use pinfold_store::ids::IdSource;
@@ -24,10 +25,12 @@ use crate::registry::Registry;
 use crate::service::Core;
 use crate::tokens::Tokens;
 use crate::webhook::Webhooks;
-use crate::{deliver, gc, http, log, owners, recovery, tcp};
+use crate::{deliver, gc, http, log, owners, recovery, scope, tcp};
+
+/// Routes that the daemon serves without knowing them, for a client of its own socket.
+pub type Mount = Box<dyn FnOnce(PathBuf) -> axum::Router + Send>;
 
 /// What a daemon is made of.
-#[derive(Debug)]
 pub struct Options {
     pub paths: Paths,
     pub config: Config,
@@ -35,6 +38,8 @@ pub struct Options {
     pub program: PathBuf,
     /// Called with the socket's path once the daemon answers.
     pub on_ready: fn(&Path),
+    /// What is served at `/mcp`; given the socket's path.
+    pub mount: Option<Mount>,
 }
 
 /// Why a daemon does not run.
@@ -80,13 +85,17 @@ pub fn run(options: Options) -> Result<(), RunError> {
     result
 }
 
-async fn serve(options: Options, home: Home, _lock: &HomeLock) -> Result<(), RunError> {
+async fn serve(mut options: Options, home: Home, _lock: &HomeLock) -> Result<(), RunError> {
     let socket_path = home.socket();
     let core = Arc::new(compose(&options, home)?);
     tracing::info!(home = %options.paths.home.display(), version = env!("CARGO_PKG_VERSION"), "starting");
     recovery::recover(&core).await.map_err(RunError::Recovery)?;
     let listener = listen(&socket_path)?;
-    let router = http::routes(Arc::clone(&core));
+    let mut router = http::routes(Arc::clone(&core));
+    if let Some(mount) = options.mount.take() {
+        let mounted = mount(socket_path.clone()).layer(from_fn_with_state(Arc::clone(&core), scope::hand_on));
+        router = router.nest("/mcp", mounted);
+    }
     let tcp =
         listen_tcp(&core).await?.map(|listener| tokio::spawn(tcp::serve(Arc::clone(&core), router.clone(), listener)));
     let tending = tokio::spawn(gc::tend(Arc::clone(&core)));

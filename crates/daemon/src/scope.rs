@@ -5,9 +5,11 @@
 
 use std::sync::Arc;
 
-use axum::extract::FromRequestParts;
+use axum::extract::{FromRequestParts, Request, State};
 use axum::http::request::Parts;
-use axum::http::{HeaderMap, HeaderName};
+use axum::http::{HeaderMap, HeaderName, HeaderValue};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
 use pinfold_api::client::{OWNER_HEADER, PARENT_HEADER};
 use pinfold_api::error::ErrorCode;
 use pinfold_model::facts::History;
@@ -106,6 +108,26 @@ impl Core {
             }
         }
     }
+}
+
+/// For routes that are clients of our own socket: what a token is bound to goes on with the request, as the headers
+/// that they act by.
+pub(crate) async fn hand_on(State(core): State<Arc<Core>>, mut request: Request, next: Next) -> Response {
+    let (owner, parent) = match request.extensions().get::<Scope>().cloned() {
+        Some(Scope::Operator) => return next.run(request).await,
+        Some(bound) => match core.narrow(bound, request.headers()).await {
+            Ok((scope, parent)) => (scope.name().to_owned(), parent),
+            Err(refusal) => return refusal.into_response(),
+        },
+        None => return Refusal::new(ErrorCode::Forbidden, "nobody vouches for this connection").into_response(),
+    };
+    let headers = request.headers_mut();
+    for (name, value) in [(&OWNER_HEADER, Some(owner)), (&PARENT_HEADER, parent)] {
+        if let Some(value) = value.and_then(|value| HeaderValue::from_bytes(value.as_bytes()).ok()) {
+            headers.insert(name, value);
+        }
+    }
+    next.run(request).await
 }
 
 fn name_in(headers: &HeaderMap, header: &HeaderName) -> Result<Option<String>, Refusal> {

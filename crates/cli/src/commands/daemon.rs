@@ -8,7 +8,7 @@ use pinfold_api::client::Client;
 use pinfold_api::error::ErrorCode;
 use pinfold_api::types::{Health, ShutdownAnswer, ShutdownRequest};
 use pinfold_daemon::config::Paths;
-use pinfold_daemon::{Options, RunError};
+use pinfold_daemon::{Mount, Options, RunError};
 
 use super::block_on;
 use crate::args::Global;
@@ -69,7 +69,13 @@ fn serve(paths: Paths, background: bool) -> Result<u8, Failure> {
     let config = paths::load_config(&paths)?;
     let program = std::env::current_exe().map_err(|error| Failure::trouble(format!("own executable: {error}")))?;
     let on_ready: fn(&Path) = if background { |_| {} } else { say_ready };
-    match pinfold_daemon::run(Options { paths, config, program, on_ready }) {
+    let options = pinfold_mcp::Options {
+        allowed_hosts: config.tcp.hosts.clone(),
+        allowed_origins: config.tcp.origins.clone(),
+        ..pinfold_mcp::Options::default()
+    };
+    let mount: Mount = Box::new(move |socket| pinfold_mcp::http_service(Client::new(socket), &options));
+    match pinfold_daemon::run(Options { paths, config, program, on_ready, mount: Some(mount) }) {
         Ok(()) => Ok(0),
         // The client that started this one connects to the other.
         Err(RunError::AlreadyRunning { .. }) if background => Ok(exit::OTHER_DAEMON),

@@ -10,6 +10,7 @@ pub(crate) mod gc;
 mod interrupts;
 pub(crate) mod logs;
 pub(crate) mod man;
+pub(crate) mod mcp;
 pub(crate) mod pause;
 pub(crate) mod ps;
 mod pump;
@@ -17,6 +18,7 @@ pub(crate) mod run;
 pub(crate) mod show;
 pub(crate) mod signal;
 pub(crate) mod stop;
+pub(crate) mod tools;
 pub(crate) mod wait;
 
 use std::future::Future;
@@ -46,6 +48,8 @@ pub(crate) fn dispatch(args: Args, screen: &mut Screen) -> Result<u8, Failure> {
         Command::Resume(args) => talk(global, async |session| pause::resume(session, &args, screen).await),
         Command::Events(args) => talk(global, async |session| events::run(session, &args, screen).await),
         Command::Gc(args) => talk(global, async |session| gc::run(session, &args, screen).await),
+        Command::Mcp(args) => mcp::run(&args, global, screen),
+        Command::Tools(args) => tools::run(&args, screen),
         Command::Daemon(args) => daemon::run(&args, global, screen),
         Command::Doctor(_) => doctor::run(global, screen),
         Command::Config(args) => config::run(&args, global, screen),

@@ -10,6 +10,7 @@ mod containment;
 mod crash;
 mod foreground;
 mod isolation;
+mod mcp;
 mod output;
 mod records;
 mod signals;

@@ -13,7 +13,8 @@ const ARROWS: &[Arrow] = &[
     ("store", &["os", "model"]),
     ("keeper", &["store", "os", "model"]),
     ("daemon", &["store", "os", "model", "api"]),
-    ("cli", &["daemon", "keeper", "api"]),
+    ("mcp", &["api"]),
+    ("cli", &["daemon", "keeper", "api", "mcp"]),
     ("testkit", &["model", "os", "store", "api", "keeper", "daemon"]),
     ("xtask", &["model", "api", "testkit"]),
 ];

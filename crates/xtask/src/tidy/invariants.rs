@@ -7,8 +7,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Finding, Source, Tree};
 
-/// Lifecycle, store, keeper, daemon, api.
-const FAMILIES: &str = "LSKDA";
+/// Lifecycle, store, keeper, daemon, api, mcp.
+const FAMILIES: &str = "LSKDAM";
 
 /// Every invariant that a header states has a test.
 pub(crate) fn every_invariant_has_a_test(tree: &Tree) -> Vec<Finding> {

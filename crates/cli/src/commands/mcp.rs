@@ -1,0 +1,76 @@
+//! `mcp`: serve a model's tools on stdin and stdout.
+
+use std::io::IsTerminal;
+use std::time::Duration;
+
+use clap::Args;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+use pinfold_api::client::Client;
+use pinfold_mcp::{Ensure, Options, Shape};
+
+use super::block_on;
+use crate::args::Global;
+use crate::failure::Failure;
+use crate::screen::Screen;
+use crate::{connect, paths};
+
+/// Serve the tools of an AI agent over MCP, on stdin and stdout
+///
+/// An agent starts this itself; see docs/mcp.md. The daemon is started if none runs. When the agent ends this
+/// command, the daemon and all processes live on.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  pinfold mcp\n  pinfold mcp --owner review-bot --tools process_list,process_output"
+)]
+pub(crate) struct McpArgs {
+    /// The owner of everything started here [default: as the client says, else one per connection]
+    #[arg(long)]
+    pub(crate) owner: Option<String>,
+    /// The owner above it, who sees and may stop what it starts
+    #[arg(long)]
+    pub(crate) parent: Option<String>,
+    /// Offer only these tools
+    #[arg(long, value_delimiter = ',', value_name = "TOOL")]
+    pub(crate) tools: Vec<String>,
+    /// Which set of tools
+    #[arg(long, default_value = "native", value_parser = shapes())]
+    pub(crate) shape: Shape,
+    /// No call takes longer (seconds), where the client hears no progress
+    #[arg(long, value_name = "S", default_value_t = 50)]
+    pub(crate) longest_call: u64,
+}
+
+/// The sets of tools by name.
+pub(super) fn shapes() -> impl TypedValueParser<Value = Shape> {
+    PossibleValuesParser::new(["native"]).map(|_| Shape::Native)
+}
+
+/// Serves until the client leaves.
+pub(crate) fn run(args: &McpArgs, global: &Global, screen: &mut Screen) -> Result<u8, Failure> {
+    let paths = paths::resolve(global)?;
+    let known = pinfold_mcp::names(args.shape);
+    if let Some(unknown) = args.tools.iter().find(|name| !known.contains(&name.as_str())) {
+        return Err(Failure::refused(format!("there is no tool `{unknown}`: there are {}", known.join(", "))));
+    }
+    let options = Options {
+        owner: args.owner.clone(),
+        parent: args.parent.clone(),
+        tools: args.tools.clone(),
+        shape: args.shape,
+        longest_call: Some(Duration::from_secs(args.longest_call)),
+        ..Options::default()
+    };
+    if std::io::stdin().is_terminal() {
+        screen.note("serving MCP on stdin and stdout: an agent starts this itself, see docs/mcp.md; Ctrl-D ends it");
+    }
+    let client = Client::new(paths.socket());
+    let ensure = {
+        let client = client.clone();
+        Ensure::new(move || {
+            let (client, paths) = (client.clone(), paths.clone());
+            Box::pin(async move { connect::ensure(&client, &paths).await.map_err(|failure| failure.error.message) })
+        })
+    };
+    block_on(async { Ok(pinfold_mcp::serve_stdio(client, ensure, options).await?) })?;
+    Ok(0)
+}

@@ -1,0 +1,10 @@
+//! Groups 9 and 10: what an agent sees over MCP. Left to others: the round trip with each real client.
+
+mod agent;
+mod arguments;
+mod contract;
+mod extensions;
+mod http;
+mod news;
+mod results;
+mod shim;

@@ -1,0 +1,136 @@
+//! Group 10: what a model may write, and what it is told when that is wrong.
+
+use pinfold_testkit::Pinfold;
+use serde_json::{Value, json};
+
+use super::agent::Agent;
+use crate::PINFOLD;
+
+#[test]
+fn durations_any_form() {
+    let pinfold = Pinfold::start(PINFOLD);
+    let mut agent = Agent::connect(&pinfold);
+    for timeout in [json!(30), json!("30"), json!("30s"), json!("5m"), json!(1.5), json!("1h30m"), json!(null)] {
+        let called = agent.call("execute", json!({ "command": "echo hi", "timeout": timeout }));
+        assert_eq!((called.output(), &called.facts["exit_code"]), ("hi\n", &json!(0)), "{timeout}");
+    }
+    // 0 is at once: the command runs on.
+    let called = agent.call("execute", json!({ "command": "exec sleep 300", "timeout": 0 }));
+    assert_eq!((&called.facts["state"], called.is_error), (&json!("running"), false), "{}", called.text);
+    let id = called.id().to_owned();
+    let called = agent.call("process_wait", json!({ "id": id, "timeout": "0s" }));
+    assert_eq!((&called.facts["reason"], called.is_error), (&json!("timeout"), false));
+    for timeout in [json!(-1), json!("-5s"), json!("soon"), json!(""), json!("1e9"), json!([30]), json!(true)] {
+        for (tool, key) in [("execute", "timeout"), ("process_wait", "quiet"), ("process_signal", "grace")] {
+            let mut arguments = json!({ "command": "true", "id": id });
+            arguments[key] = timeout.clone();
+            let called = agent.call(tool, arguments);
+            assert!(
+                called.is_error && called.facts["error"].as_str().is_some_and(|text| text.contains("30")),
+                "{timeout}"
+            );
+            assert!(called.facts["right_call"].as_str().is_some_and(|call| call.starts_with(tool)), "{}", called.text);
+        }
+    }
+}
+
+#[test]
+fn argument_hygiene() {
+    let pinfold = Pinfold::start(PINFOLD);
+    let mut agent = Agent::connect(&pinfold);
+    let called = agent.call("execute", json!({ "command": "echo hi", "reasoning": "because", "priority": 3 }));
+    assert_eq!(called.output(), "hi\n");
+    let wrong = [
+        (json!({}), "`command` is missing"),
+        (json!({ "command": "  " }), "`command` is empty"),
+        (json!({ "command": 7 }), "`command` must be a text"),
+        (json!({ "command": ["ls", "-l"] }), "`command` must be a text"),
+        (json!({ "Command": "true" }), "write `command`"),
+        (json!({ "command": "true", "maxOutput": 5 }), "write `max_output`"),
+        (json!({ "command": "true", "background": "true" }), "`background` must be true or false"),
+        (json!({ "command": "true", "env": { "A": 1 } }), "`env.A` must be a text"),
+        (json!({ "command": "true", "max_output": "lots" }), "`max_output`"),
+        (json!({ "command": "true", "max_tokens": -3 }), "`max_tokens` must be a whole number"),
+        (json!({ "command": "true", "lifetime": "forever" }), "none of keep, owner, parent"),
+        (json!({ "command": "true", "notify": { "patterns": "x" } }), "`notify`"),
+        (json!({ "command": "true", "notify": { "patterns": ["("] } }), "regular expression"),
+    ];
+    for (arguments, said) in wrong {
+        let called = agent.call("execute", arguments.clone());
+        assert!(called.is_error && called.text.contains(said), "{arguments}: {}", called.text);
+        assert!(called.text.contains("execute {") || said.contains("regular"), "{}", called.text);
+    }
+    let doubled = r#"{"command":"echo one","command":"echo two"}"#;
+    let deep = r#"{"command":"true","env":{"A":"1","A":"2"}}"#;
+    for (number, arguments, key) in [(801, doubled, "`command`"), (802, deep, "`env.A`")] {
+        agent.send_line(&format!(
+            r#"{{"jsonrpc":"2.0","id":{number},"method":"tools/call","params":{{"name":"execute","arguments":{arguments}}}}}"#
+        ));
+        let called = agent.called(number);
+        assert!(called.is_error && called.text.contains(&format!("{key} is given twice")), "{}", called.text);
+    }
+    // What is no message at all is passed over, and the next call is answered.
+    agent.send_line("{ this is no JSON");
+    agent.send_line(r#"{"jsonrpc":"2.0","method":"notifications/unheard_of"}"#);
+    assert_eq!(agent.call("process_list", json!({})).facts["total"], 1, "only one command ran");
+    for (tool, arguments, said) in [
+        ("process_output", json!({}), "`id` is missing"),
+        ("process_output", json!({ "id": "x", "cursor": 1, "tail": 5 }), "not both"),
+        ("process_wait", json!({}), "`id` is missing"),
+        ("process_wait", json!({ "id": "x", "ids": ["y"] }), "not both"),
+        ("process_wait", json!({ "id": "x", "until": "moon" }), "none of exit"),
+        ("process_wait", json!({ "id": "x", "until": "match" }), "`pattern` is missing"),
+        ("process_wait", json!({ "id": "x", "port": 70000 }), "no TCP port"),
+        ("process_signal", json!({ "id": "x", "signal": "INT", "grace": 1 }), "belongs to a stop"),
+        ("process_list", json!({ "status": "sleepy" }), "sleepy"),
+    ] {
+        let called = agent.call(tool, arguments.clone());
+        assert!(called.is_error && called.text.contains(said), "{tool} {arguments}: {}", called.text);
+        assert!(called.facts["right_call"].as_str().is_some_and(|call| call.starts_with(tool)), "{}", called.text);
+    }
+}
+
+#[test]
+fn errors_two_kinds() {
+    let pinfold = Pinfold::start(PINFOLD);
+    let mut agent = Agent::connect(&pinfold);
+    let failing = agent.execute("echo out; exit 9");
+    assert!(!failing.is_error, "a failing command is a result");
+    assert_eq!((failing.output(), &failing.facts["exit_code"]), ("out\n", &json!(9)));
+    let killed = agent.execute("kill -9 $$");
+    assert_eq!((killed.is_error, &killed.facts["exit_code"]), (false, &Value::Null));
+    assert!(killed.facts["signal"].as_str().is_some_and(|signal| signal.contains("KILL")), "{}", killed.text);
+    let bad = agent.call("process_signal", json!({ "id": failing.id(), "signal": "NOPE" }));
+    assert!(bad.is_error && bad.text.contains("NOPE"), "{}", bad.text);
+    let lost = agent.call("process_output", json!({ "id": "zzzzzz" }));
+    assert!(lost.is_error && lost.text.contains("process_list"), "{}", lost.text);
+    assert!(lost.facts["error"].is_string() && lost.facts["code"] == "not_found");
+}
+
+#[test]
+fn missing_shell_advice() {
+    let pinfold = Pinfold::start(PINFOLD);
+    let mut agent = Agent::connect(&pinfold);
+    let called = agent.call("execute", json!({ "command": "true", "shell": "no-such-shell" }));
+    assert!(called.is_error && called.text.contains("`no-such-shell`"), "{}", called.text);
+    assert!(called.text.contains("install it, or name another"), "{}", called.text);
+    let called = agent.call("execute", json!({ "command": "true", "workdir": "/no/such/place" }));
+    assert!(called.is_error && called.text.contains("`/no/such/place`"), "{}", called.text);
+    assert_eq!(agent.call("process_list", json!({})).facts["total"], 0);
+}
+
+#[test]
+fn input_is_told_how_to_be_given() {
+    let pinfold = Pinfold::start(PINFOLD);
+    let mut agent = Agent::connect(&pinfold);
+    let id = agent.background("exec sleep 300");
+    let called = agent.call("process_input", json!({ "id": id, "text": "yes\n" }));
+    assert!(called.is_error, "{}", called.text);
+    let right = called.facts["right_call"].as_str().expect("a right call");
+    let arguments: Value = serde_json::from_str(right.strip_prefix("execute ").expect("execute")).expect("JSON");
+    // The call that is shown is one: with a program that reads, it works.
+    let command = arguments["command"].as_str().expect("a command").replace("./setup", "tr a-z A-Z");
+    let directory = pinfold.home().display().to_string();
+    let called = agent.call("execute", json!({ "command": command, "workdir": directory }));
+    assert_eq!(called.output(), "YES\n", "{}", called.text);
+}

@@ -1,0 +1,88 @@
+//! Told, not polling: what ended is told with the next result, once.
+
+use pinfold_testkit::{Pidfd, Pinfold, until};
+use serde_json::{Value, json};
+
+use super::agent::{Agent, Called, shim};
+use crate::PINFOLD;
+
+fn told(called: &Called) -> Vec<String> {
+    called.news().iter().map(|news| news["id"].as_str().unwrap_or_default().to_owned()).collect()
+}
+
+/// Calls until something is told; what was told.
+fn until_told(agent: &mut Agent) -> Vec<Value> {
+    let mut news = Vec::new();
+    until("news", || {
+        news = agent.call("process_list", json!({ "status": "lost" })).news();
+        !news.is_empty()
+    });
+    news
+}
+
+#[test]
+fn ends_are_told_once_with_the_next_result() {
+    let pinfold = Pinfold::start(PINFOLD);
+    let mut agent = Agent::connect(&pinfold);
+    let id = agent.background("sleep 0.5; echo last words; exit 5");
+    pinfold.wait_finished(&id);
+    let news = until_told(&mut agent);
+    assert_eq!((&news[0]["id"], &news[0]["exit_code"]), (&json!(id), &json!(5)));
+    assert_eq!((&news[0]["event"], &news[0]["last_output"]), (&json!("ended"), &json!("last words\n")));
+    // Neither again, nor what a result itself shows, nor to anybody else.
+    for _ in 0..3 {
+        assert_eq!(told(&agent.execute("true")), [""; 0]);
+    }
+    assert_eq!(told(&Agent::connect(&pinfold).execute("true")), [""; 0]);
+}
+
+#[test]
+fn an_end_that_was_shown_is_no_news() {
+    let pinfold = Pinfold::start(PINFOLD);
+    let mut agent = Agent::connect_with(shim(&pinfold, &["--owner", "chat"]));
+    let id = agent.background("sleep 0.3; exit 5");
+    assert_eq!(agent.call("process_wait", json!({ "id": id })).facts["exit_code"], 5);
+    assert_eq!(told(&agent.execute("true")), [""; 0]);
+    agent.hang_up();
+    drop(agent);
+    // Something else ends, so that there is a result to be sure of.
+    let mut next = Agent::connect_with(shim(&pinfold, &["--owner", "chat"]));
+    let other = next.background("sleep 0.3; exit 6");
+    pinfold.wait_finished(&other);
+    assert!(until_told(&mut next).iter().any(|news| news["id"] == other.as_str()));
+}
+
+#[test]
+fn m4_neither_a_crash_nor_a_cancelled_call_loses_an_end() {
+    let pinfold = Pinfold::start(PINFOLD);
+    let owner = ["--owner", "chat"];
+    let mut agent = Agent::connect_with(shim(&pinfold, &owner));
+    let id = agent.background("sleep 0.3; exit 5");
+    let waiting =
+        agent.begin_call("process_wait", json!({ "id": id, "until": "match", "pattern": "never", "timeout": "40s" }));
+    agent.notify("notifications/cancelled", json!({ "requestId": waiting }));
+    pinfold.wait_finished(&id);
+    Pidfd::open(agent.shim.id()).expect("a shim").kill();
+    let mut next = Agent::connect_with(shim(&pinfold, &owner));
+    assert_eq!(until_told(&mut next)[0]["id"], id.as_str());
+}
+
+#[test]
+fn many_ends_are_told_in_few_words() {
+    let pinfold = Pinfold::start(PINFOLD);
+    let mut agent = Agent::connect(&pinfold);
+    let gate = crate::calls::Gate::new(&pinfold, "gate");
+    let ids: Vec<String> = (0..30).map(|n| agent.background(&format!("{}; echo end {n}", gate.wait()))).collect();
+    gate.open();
+    let all = pinfold.list(&Default::default());
+    assert_eq!(all.total, 30);
+    for id in &ids {
+        pinfold.wait_finished(id);
+    }
+    until("all ends are written down", || {
+        pinfold.events(0).events.iter().filter(|event| event.completion).count() == 30
+    });
+    let called = agent.call("process_list", json!({ "status": "lost" }));
+    assert_eq!((called.news().len(), &called.facts["more_news"]), (25, &json!(5)), "{}", called.text);
+    assert_eq!(called.news().iter().filter(|news| news["last_output"].is_string()).count(), 5);
+}

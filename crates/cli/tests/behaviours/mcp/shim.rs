@@ -1,0 +1,112 @@
+//! Group 9: the shim is expendable.
+
+use std::os::unix::process::CommandExt;
+
+use pinfold_api::types::Status;
+use pinfold_testkit::{Pidfd, Pinfold, Setup, alive, until};
+use serde_json::json;
+
+use super::agent::{Agent, shim};
+use crate::PINFOLD;
+
+/// Waits until the shim has left; gives whether it left in good order.
+fn gone(agent: &mut Agent) -> bool {
+    let mut status = None;
+    until("the shim leaves", || {
+        status = agent.shim.try_wait().expect("our child");
+        status.is_some()
+    });
+    status.is_some_and(|status| status.success())
+}
+
+#[test]
+fn shim_exit_fast() {
+    let pinfold = Pinfold::start(PINFOLD);
+    let daemon = pinfold.daemon_pid();
+    for signal in [None, Some(2), Some(15)] {
+        let mut agent = Agent::connect(&pinfold);
+        let id = agent.background("exec sleep 300");
+        agent.begin_call("process_wait", json!({ "id": id, "timeout": "10m" }));
+        agent.call("process_list", json!({}));
+        match signal {
+            None => agent.hang_up(),
+            Some(signal) => Pidfd::open(agent.shim.id()).expect("a shim").signal(signal),
+        }
+        assert!(gone(&mut agent), "{signal:?}");
+        assert!(alive(daemon) && pinfold.show(&id).status == Status::Running);
+    }
+}
+
+#[test]
+fn shim_group_killed() {
+    let pinfold = Pinfold::prepare(PINFOLD, Setup::default());
+    let mut command = shim(&pinfold, &[]);
+    // As codex does: a group of its own, TERM to all of it, then KILL.
+    command.process_group(0);
+    let mut agent = Agent::connect_with(command);
+    let id = agent.background("exec sleep 300");
+    let (daemon, group) = (pinfold.daemon_pid(), agent.shim.id());
+    for signal in ["-TERM", "-KILL"] {
+        // The shim is not reaped, so that the group's number is still its own.
+        let _ = std::process::Command::new("kill").args([signal, "--", &format!("-{group}")]).output();
+    }
+    until("the shim is gone", || !alive(group));
+    assert!(alive(daemon) && pinfold.show(&id).status == Status::Running);
+}
+
+#[test]
+fn works_with_env_whitelist() {
+    let pinfold = Pinfold::prepare(PINFOLD, Setup::default());
+    let home = pinfold.home().display().to_string();
+    let mut command = std::process::Command::new(PINFOLD);
+    command.args(["--home", &home, "mcp"]).env_clear().current_dir("/");
+    for (name, value) in
+        [("HOME", home.as_str()), ("PATH", "/usr/bin:/bin"), ("USER", "x"), ("LANG", "C"), ("TERM", "xterm")]
+    {
+        command.env(name, value);
+    }
+    let mut agent = Agent::connect_with(command);
+    let called = agent.execute("echo $HOME; cd; pwd");
+    assert_eq!(called.output(), format!("{home}\n{home}\n"), "{}", called.text);
+    let id = agent.background("exec sleep 300");
+    assert_eq!(agent.call("process_list", json!({})).facts["processes"][0]["id"], id.as_str());
+    assert_eq!(agent.call("process_signal", json!({ "id": id })).facts["cause"], "stop_requested");
+}
+
+#[test]
+fn server_ready_under_1s() {
+    let pinfold = Pinfold::prepare(PINFOLD, Setup::default());
+    let mut agent = Agent::connect(&pinfold);
+    assert_eq!(agent.request("tools/list", json!({}))["result"]["tools"].as_array().map(Vec::len), Some(6));
+    assert_eq!(agent.execute("echo cold").output(), "cold\n");
+    // What keeps the daemon from starting is no matter of the handshake; the first call tells of it.
+    let broken = Pinfold::prepare(PINFOLD, Setup { config: "no such = \"setting".into(), ..Setup::default() });
+    let mut agent = Agent::connect(&broken);
+    assert_eq!(agent.request("tools/list", json!({}))["result"]["tools"].as_array().map(Vec::len), Some(6));
+    let called = agent.execute("true");
+    assert!(called.is_error && called.text.contains("config.toml"), "{}", called.text);
+    drop(agent);
+    let _ = std::fs::remove_file(broken.home().join("config.toml"));
+}
+
+#[test]
+fn transport_error_recovery() {
+    let pinfold = Pinfold::start(PINFOLD);
+    let mut agent = Agent::connect(&pinfold);
+    let gate = crate::calls::Gate::new(&pinfold, "gate");
+    let command = format!("echo run; {}; exit 7", gate.wait());
+    let running = agent.begin_call("execute", json!({ "command": command, "timeout": "40s" }));
+    until("the command is there", || pinfold.list(&Default::default()).total == 1);
+    pinfold.kill_daemon();
+    let id = agent.call("process_list", json!({})).facts["processes"][0]["id"].as_str().expect("an id").to_owned();
+    let waiting = agent.begin_call("process_wait", json!({ "id": id, "timeout": "40s" }));
+    agent.call("process_list", json!({}));
+    pinfold.kill_daemon();
+    gate.open();
+    for call in [running, waiting] {
+        let called = agent.called(call);
+        assert_eq!((&called.facts["exit_code"], called.id()), (&json!(7), id.as_str()), "{}", called.text);
+    }
+    assert_eq!(agent.call("process_output", json!({ "id": id, "cursor": 0 })).output(), "run\n");
+    assert_eq!(agent.call("process_list", json!({ "all": true })).facts["total"], 1);
+}

@@ -1,0 +1,240 @@
+//! What a result says of a process: one struct, from which both the structured content and the text are made.
+
+use pinfold_api::types::{Cause, Outcome, OutputPage, Range, Record, Status, Survivor, WaitReason};
+use serde::Serialize;
+
+/// The most of a command that a result repeats.
+const COMMAND_MOST: usize = 300;
+/// The most strays that a result lists; the rest are counted.
+const STRAYS_MOST: usize = 20;
+
+/// What a result says of one process. Fields that do not apply are absent: a running process has no exit code.
+#[derive(Clone, Debug, Default, Serialize)]
+pub(crate) struct Facts {
+    pub(crate) id: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) name: Option<String>,
+    /// What it is for, as its starter said.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) label: Option<String>,
+    pub(crate) command: String,
+    pub(crate) state: &'static str,
+    #[serde(skip_serializing_if = "is_false")]
+    pub(crate) paused: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) exit_code: Option<u8>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) signal: Option<String>,
+    #[serde(skip_serializing_if = "is_false")]
+    pub(crate) core_dumped: bool,
+    /// Why it ended, where that was not of its own accord.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) cause: Option<Cause>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) stopped_by: Option<String>,
+    /// Why it could not start, or what is known of one that was lost.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) failure: Option<String>,
+    pub(crate) elapsed_ms: u64,
+    /// Why the wait of this call ended.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) reason: Option<WaitReason>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) matched: Option<Line>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) port: Option<u16>,
+    /// Where the next read continues.
+    pub(crate) cursor: u64,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) ports: Vec<u16>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) strays: Vec<Stray>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) more_strays: Option<usize>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) survivors: Option<Vec<Left>>,
+    /// How many processes a signal reached.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) reached: Option<u32>,
+    #[serde(flatten)]
+    pub(crate) sight: Option<Sight>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) notes: Vec<String>,
+}
+
+/// A stretch of output, with its accounts.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub(crate) struct Sight {
+    /// Absent where lines were searched for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) output: Option<String>,
+    /// Where it begins.
+    pub(crate) output_from: u64,
+    /// Bytes inside it that were left out.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub(crate) omitted_bytes: u64,
+    /// Where they are: a read from there on shows them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) omitted: Option<Range>,
+    /// Bytes that are no longer kept.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) gap: Option<Range>,
+    /// Lines of the whole output that look like errors, where much was left out.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) error_lines: Vec<Line>,
+    /// Lines that a search found, and lines around them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) lines: Option<Vec<Line>>,
+}
+
+/// A line of output and where it begins.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(crate) struct Line {
+    pub(crate) cursor: u64,
+    pub(crate) line: String,
+    #[serde(skip_serializing_if = "is_false")]
+    pub(crate) context: bool,
+}
+
+/// A process that outlives its command.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(crate) struct Stray {
+    pub(crate) pid: u32,
+    pub(crate) command: String,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) ports: Vec<u16>,
+}
+
+/// A process that a signal could not end or reach.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(crate) struct Left {
+    pub(crate) pid: u32,
+    pub(crate) command: String,
+    pub(crate) why: String,
+}
+
+impl Facts {
+    /// What the record says.
+    pub(crate) fn of(record: &Record) -> Self {
+        let mut facts = Facts {
+            id: record.id.clone(),
+            name: record.name.clone(),
+            label: record.intent.clone(),
+            command: clip(&record.command, COMMAND_MOST),
+            state: state(record.status),
+            paused: record.paused,
+            cause: record.cause.filter(|cause| *cause != Cause::OnItsOwn),
+            stopped_by: record.stopped_by.clone(),
+            elapsed_ms: elapsed_ms(record),
+            ..Facts::default()
+        };
+        match &record.outcome {
+            Some(Outcome::Exited { code }) => facts.exit_code = Some(*code),
+            Some(Outcome::Signaled { name, core_dumped, .. }) => {
+                facts.signal = Some(name.clone());
+                facts.core_dumped = *core_dumped;
+            }
+            Some(Outcome::FailedToStart { step, error }) => facts.failure = Some(format!("{step}: {error}")),
+            Some(Outcome::Lost { evidence }) => facts.failure = Some(evidence.clone()),
+            None => {}
+        }
+        let members = record.tree.iter();
+        if record.status == Status::Lingering {
+            let stray = |member: &pinfold_api::types::TreeMember| Stray {
+                pid: member.pid,
+                command: clip(&member.command, COMMAND_MOST),
+                ports: member.ports.clone(),
+            };
+            facts.strays = members.take(STRAYS_MOST).map(stray).collect();
+            facts.more_strays = Some(record.tree.len().saturating_sub(STRAYS_MOST)).filter(|more| *more > 0);
+        } else {
+            facts.ports = members.flat_map(|member| member.ports.iter().copied()).collect();
+            facts.ports.sort_unstable();
+            facts.ports.dedup();
+        }
+        facts.notes.extend(record.note.clone());
+        facts
+    }
+
+    /// With a stretch of output, and the cursor behind it.
+    pub(crate) fn seen(mut self, (sight, next): (Sight, u64)) -> Self {
+        self.sight = Some(sight);
+        self.cursor = next;
+        self
+    }
+}
+
+/// Whether the record tells an end: its command is over, whatever it left behind.
+pub(crate) fn is_over(record: &Record) -> bool {
+    record.outcome.is_some() || matches!(record.status, Status::Finished | Status::Lost)
+}
+
+/// Whether it ended in a way that wants an explanation.
+pub(crate) fn has_failed(record: &Record) -> bool {
+    is_over(record) && !matches!(record.outcome, Some(Outcome::Exited { code: 0 }))
+}
+
+pub(crate) fn survivors(survivors: &[Survivor]) -> Vec<Left> {
+    let left = |one: &Survivor| Left { pid: one.pid, command: clip(&one.command, 200), why: one.reason.clone() };
+    survivors.iter().take(STRAYS_MOST).map(left).collect()
+}
+
+/// A text of at most so many characters.
+pub(crate) fn clip(text: &str, most: usize) -> String {
+    match text.char_indices().nth(most) {
+        None => text.to_owned(),
+        Some((at, _)) => format!("{}… ({} bytes in all)", &text[..at], text.len()),
+    }
+}
+
+pub(crate) fn state(status: Status) -> &'static str {
+    match status {
+        Status::Starting => "starting",
+        Status::Running => "running",
+        Status::Lingering => "lingering",
+        Status::Finished => "finished",
+        Status::Lost => "lost",
+    }
+}
+
+/// How long it ran, or has run.
+fn elapsed_ms(record: &Record) -> u64 {
+    let moment = |text: &String| text.parse::<jiff::Timestamp>().ok();
+    let begun = record.started_at.as_ref().and_then(moment).or_else(|| moment(&record.created_at));
+    let ended = record.exited_at.as_ref().or(record.finished_at.as_ref()).and_then(moment);
+    let ended = ended.unwrap_or_else(jiff::Timestamp::now);
+    begun.map_or(0, |begun| u64::try_from(ended.as_millisecond() - begun.as_millisecond()).unwrap_or(0))
+}
+
+/// The output of a page, as a model reads it, and where the next read continues.
+pub(crate) fn sight(page: &OutputPage) -> (Sight, u64) {
+    let line = |found: &pinfold_api::types::Match| Line {
+        cursor: found.cursor,
+        line: printable(&found.text),
+        context: found.context,
+    };
+    let lines: Option<Vec<Line>> = page.matches.as_ref().map(|matches| matches.iter().map(line).collect());
+    let sight = Sight {
+        output: lines.is_none().then(|| printable(&page.text)),
+        output_from: page.cursor,
+        omitted_bytes: page.omitted_bytes,
+        omitted: page.omitted,
+        gap: page.gap,
+        error_lines: Vec::new(),
+        lines,
+    };
+    (sight, page.next_cursor)
+}
+
+/// Control characters as a dot: they mean nothing to a reader, and escaped they would burst a result's bound.
+pub(crate) fn printable(text: &str) -> String {
+    text.replace(|c: char| c.is_control() && !matches!(c, '\n' | '\t'), ".")
+}
+
+fn is_false(flag: &bool) -> bool {
+    !flag
+}
+
+fn is_zero(count: &u64) -> bool {
+    *count == 0
+}

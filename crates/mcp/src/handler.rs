@@ -1,0 +1,197 @@
+//! The handler that every transport and every revision of the protocol speaks to.
+
+use rmcp::model::{
+    CallToolRequestParams, CallToolResponse, CancelTaskParams, CompleteRequestMethod, CompleteRequestParams,
+    CompleteResult, GetTaskParams, GetTaskResult, Implementation, ListPromptsRequestMethod, ListPromptsResult,
+    ListResourceTemplatesResult, ListResourcesResult, ListToolsResult, PaginatedRequestParams,
+    ReadResourceRequestParams, ReadResourceResponse, ReadResourceResult, ResourceUpdatedNotificationParam,
+    ServerCapabilities, ServerConfig, SubscribeRequestParams, SubscriptionFilter, Tool, UnsubscribeRequestParams,
+    UpdateTaskParams,
+};
+use rmcp::service::{RequestContext, SubscriptionContext};
+use rmcp::{ErrorData, RoleServer, ServerHandler};
+
+use crate::reach::Reach;
+use crate::server::Server;
+use crate::{resources, tasks};
+
+/// What a model is told of the server as a whole.
+const INSTRUCTIONS: &str = "pinfold runs shell commands and keeps them: output, exit code and every child process, also \
+when this connection or the chat ends. Run everything with execute; it never hangs on `&`, which is never needed but \
+harmless. What takes longer than its timeout runs on under an id that stays valid; ids survive restarts, process_list \
+finds them again. Do not poll: how a process ended is told in `news` with your next result, and process_wait waits.";
+
+impl Server {
+    /// The way to the daemon for a request that is no tool call.
+    fn way(&self, context: &RequestContext<RoleServer>) -> Result<Reach, ErrorData> {
+        let way = self.caller(context).map(|(_, reach)| reach);
+        way.map_err(|refusal| ErrorData::invalid_params(refusal.message, None))
+    }
+}
+
+fn internal(refusal: crate::refusal::Refusal) -> ErrorData {
+    ErrorData::internal_error(refusal.message, None)
+}
+
+// The SDK marks what only older revisions have as deprecated; clients that speak them are served all the same.
+#[allow(deprecated)]
+impl ServerHandler for Server {
+    fn get_info(&self) -> ServerConfig {
+        let capabilities = ServerCapabilities::builder()
+            .enable_tools()
+            .enable_resources()
+            .enable_resources_subscribe()
+            .enable_tasks()
+            .build();
+        ServerConfig::new(capabilities)
+            .with_server_info(Implementation::new("pinfold", env!("CARGO_PKG_VERSION")))
+            .with_instructions(INSTRUCTIONS)
+    }
+
+    async fn list_tools(
+        &self,
+        _request: Option<PaginatedRequestParams>,
+        _context: RequestContext<RoleServer>,
+    ) -> Result<ListToolsResult, ErrorData> {
+        Ok(ListToolsResult { tools: self.offered().to_vec(), ..ListToolsResult::default() })
+    }
+
+    fn get_tool(&self, name: &str) -> Option<Tool> {
+        self.offered().iter().find(|tool| tool.name == name).cloned()
+    }
+
+    async fn call_tool(
+        &self,
+        request: CallToolRequestParams,
+        context: RequestContext<RoleServer>,
+    ) -> Result<CallToolResponse, ErrorData> {
+        self.answer(request, &context).await
+    }
+
+    async fn list_resources(
+        &self,
+        _request: Option<PaginatedRequestParams>,
+        context: RequestContext<RoleServer>,
+    ) -> Result<ListResourcesResult, ErrorData> {
+        let resources = resources::list(&self.way(&context)?).await.map_err(internal)?;
+        Ok(ListResourcesResult { resources, ..ListResourcesResult::default() })
+    }
+
+    async fn list_resource_templates(
+        &self,
+        _request: Option<PaginatedRequestParams>,
+        _context: RequestContext<RoleServer>,
+    ) -> Result<ListResourceTemplatesResult, ErrorData> {
+        let resource_templates = vec![resources::template()];
+        Ok(ListResourceTemplatesResult { resource_templates, ..ListResourceTemplatesResult::default() })
+    }
+
+    async fn read_resource(
+        &self,
+        request: ReadResourceRequestParams,
+        context: RequestContext<RoleServer>,
+    ) -> Result<ReadResourceResponse, ErrorData> {
+        let contents = resources::read(&self.way(&context)?, &request.uri).await?;
+        Ok(ReadResourceResponse::Complete(ReadResourceResult::new(vec![contents])))
+    }
+
+    async fn subscribe(
+        &self,
+        request: SubscribeRequestParams,
+        context: RequestContext<RoleServer>,
+    ) -> Result<(), ErrorData> {
+        let reach = self.way(&context)?;
+        // Also refuses what the caller does not see.
+        resources::read(&reach, &request.uri).await?;
+        let Some(id) = resources::id_in(&request.uri).map(str::to_owned).filter(|_| self.followed.has_room()) else {
+            return Err(ErrorData::invalid_params("too many subscriptions: unsubscribe from some", None));
+        };
+        let peer = context.peer.clone();
+        let task = tokio::spawn(async move {
+            resources::follow(&reach, &[id], |uri| {
+                let peer = peer.clone();
+                async move { peer.notify_resource_updated(ResourceUpdatedNotificationParam::new(uri)).await.is_ok() }
+            })
+            .await;
+        });
+        self.followed.add(&request.uri, task.abort_handle());
+        Ok(())
+    }
+
+    async fn unsubscribe(
+        &self,
+        request: UnsubscribeRequestParams,
+        _context: RequestContext<RoleServer>,
+    ) -> Result<(), ErrorData> {
+        self.followed.remove(&request.uri);
+        Ok(())
+    }
+
+    fn accepted_subscription_filter(&self, requested: &SubscriptionFilter) -> Option<SubscriptionFilter> {
+        let ours = requested.resource_subscriptions.iter().flatten().filter(|uri| resources::id_in(uri).is_some());
+        Some(SubscriptionFilter::builder().resource_subscriptions(ours.cloned().collect::<Vec<_>>()).build())
+    }
+
+    async fn listen(&self, context: SubscriptionContext) -> Result<(), ErrorData> {
+        let reach = self.way(context.request_context())?;
+        let wanted = context.accepted().resource_subscriptions.clone().unwrap_or_default();
+        let ids: Vec<String> = wanted.iter().filter_map(|uri| resources::id_in(uri).map(str::to_owned)).collect();
+        let following = resources::follow(&reach, &ids, |uri| {
+            let sink = context.sink();
+            async move { sink.notify_resource_updated(uri).await.is_ok() }
+        });
+        tokio::select! {
+            () = following => {}
+            () = context.cancelled() => {}
+        }
+        Ok(())
+    }
+
+    async fn get_task(
+        &self,
+        request: GetTaskParams,
+        context: RequestContext<RoleServer>,
+    ) -> Result<GetTaskResult, ErrorData> {
+        let record = tasks::find(&self.way(&context)?, &request.task_id).await?;
+        let task = tasks::detailed(&request.task_id, &record, || self.outcome(&record, &context)).await;
+        Ok(GetTaskResult::new(task))
+    }
+
+    async fn update_task(
+        &self,
+        request: UpdateTaskParams,
+        context: RequestContext<RoleServer>,
+    ) -> Result<(), ErrorData> {
+        tasks::find(&self.way(&context)?, &request.task_id).await?;
+        Err(ErrorData::invalid_params("this task asks for no input", None))
+    }
+
+    async fn cancel_task(
+        &self,
+        request: CancelTaskParams,
+        context: RequestContext<RoleServer>,
+    ) -> Result<(), ErrorData> {
+        let reach = self.way(&context)?;
+        let record = tasks::find(&reach, &request.task_id).await?;
+        tasks::cancel(&reach, &record);
+        Ok(())
+    }
+
+    // Not offered: the SDK would answer these with empty lists.
+
+    async fn list_prompts(
+        &self,
+        _request: Option<PaginatedRequestParams>,
+        _context: RequestContext<RoleServer>,
+    ) -> Result<ListPromptsResult, ErrorData> {
+        Err(ErrorData::method_not_found::<ListPromptsRequestMethod>())
+    }
+
+    async fn complete(
+        &self,
+        _request: CompleteRequestParams,
+        _context: RequestContext<RoleServer>,
+    ) -> Result<CompleteResult, ErrorData> {
+        Err(ErrorData::method_not_found::<CompleteRequestMethod>())
+    }
+}

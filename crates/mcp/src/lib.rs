@@ -1,0 +1,38 @@
+//! pinfold's MCP server: what a model sees of its processes, over stdio and streamable HTTP.
+//!
+//! Owns the tools, how their arguments are read and how results are told. Holds no process and no state that
+//! must survive: it is a client of the daemon like any other (one path to state, one set of rules), and what it
+//! remembers (how far an owner has read, what it was told) only saves a model from reading twice.
+//!
+//! Invariants that live here, each with a test of its name:
+//! - M1 the text of a result and its structured content say the same.
+//! - M2 what a process wrote stands inside the fence, what pinfold says outside.
+//! - M3 no text is larger than 64 KiB and no result than 256 KiB.
+//! - M4 an end is told to its owner, and acknowledged only after it was handed over.
+//! - M5 a cancelled call ends no process.
+
+mod arguments;
+mod duplicates;
+mod facts;
+mod handler;
+mod http;
+mod identity;
+mod memory;
+mod news;
+mod options;
+mod random;
+mod reach;
+mod refusal;
+mod render;
+mod resources;
+mod server;
+mod stdio;
+mod tasks;
+mod tools;
+mod view;
+
+pub use http::http_service;
+pub use options::{Base, Options};
+pub use reach::{Ensure, Ensuring};
+pub use stdio::serve_stdio;
+pub use tools::{Shape, definitions, names};

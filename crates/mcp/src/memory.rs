@@ -1,0 +1,157 @@
+//! How far each owner has read each process, so that a read without a cursor brings only what is new.
+//!
+//! Lost with the server, at no harm: a first read begins at 0. Bounds: [`OWNERS_MOST`] owners and [`READINGS_MOST`]
+//! processes each; beyond, whatever was used longest ago is forgotten and read from 0 again.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use pinfold_api::types::Range;
+
+const OWNERS_MOST: usize = 1_000;
+const READINGS_MOST: usize = 10_000;
+/// Of so many reads it is known what they left out.
+const OMITTED_MOST: usize = 8;
+
+/// What every owner has seen.
+#[derive(Debug, Default)]
+pub(crate) struct Memory {
+    owners: Mutex<Owners>,
+}
+
+#[derive(Debug, Default)]
+struct Owners {
+    /// Rises with every use, to tell which was longest ago.
+    clock: u64,
+    seats: HashMap<String, Seen>,
+}
+
+#[derive(Debug, Default)]
+struct Seen {
+    used: u64,
+    readings: HashMap<String, Reading>,
+}
+
+/// How far one process was read.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Reading {
+    used: u64,
+    /// Where the next read begins.
+    pub(crate) cursor: u64,
+    /// Reads in a row that brought nothing.
+    pub(crate) empty: u32,
+    /// What was left out of the latest reads.
+    omitted: VecDeque<Range>,
+}
+
+impl Memory {
+    /// How far this owner has read.
+    pub(crate) fn cursor(&self, owner: &str, process: &str) -> u64 {
+        self.look(owner, process, |reading| reading.cursor)
+    }
+
+    /// Whether the byte at this cursor was shown to the owner.
+    pub(crate) fn has_seen(&self, owner: &str, process: &str, cursor: u64) -> bool {
+        self.look(owner, process, |reading| {
+            cursor < reading.cursor
+                && !reading.omitted.iter().any(|left_out| (left_out.from..left_out.to).contains(&cursor))
+        })
+    }
+
+    /// Notes a read up to here, with what it left out.
+    pub(crate) fn read(&self, owner: &str, process: &str, cursor: u64, omitted: Option<Range>) {
+        self.change(owner, process, |reading| {
+            if cursor > reading.cursor {
+                reading.empty = 0;
+                reading.cursor = cursor;
+            }
+            if let Some(omitted) = omitted {
+                reading.omitted.truncate(OMITTED_MOST - 1);
+                reading.omitted.push_front(omitted);
+            }
+        });
+    }
+
+    /// Notes a read that brought nothing; gives how many there were in a row.
+    pub(crate) fn read_nothing(&self, owner: &str, process: &str) -> u32 {
+        self.change(owner, process, |reading| {
+            reading.empty += 1;
+            reading.empty
+        })
+    }
+
+    fn look<T: Default>(&self, owner: &str, process: &str, look: impl FnOnce(&Reading) -> T) -> T {
+        let owners = self.lock();
+        owners.seats.get(owner).and_then(|seen| seen.readings.get(process)).map(look).unwrap_or_default()
+    }
+
+    fn change<T>(&self, owner: &str, process: &str, change: impl FnOnce(&mut Reading) -> T) -> T {
+        let mut owners = self.lock();
+        owners.clock += 1;
+        let clock = owners.clock;
+        make_room(&mut owners.seats, owner, OWNERS_MOST, |seen| seen.used);
+        let seen = owners.seats.entry(owner.to_owned()).or_default();
+        seen.used = clock;
+        make_room(&mut seen.readings, process, READINGS_MOST, |reading| reading.used);
+        let reading = seen.readings.entry(process.to_owned()).or_default();
+        reading.used = clock;
+        change(reading)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Owners> {
+        self.owners.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Forgets what was used longest ago if one more would be too many.
+fn make_room<T>(map: &mut HashMap<String, T>, key: &str, most: usize, used: impl Fn(&T) -> u64) {
+    if map.len() < most || map.contains_key(key) {
+        return;
+    }
+    if let Some(oldest) = map.iter().min_by_key(|(_, value)| used(value)).map(|(key, _)| key.clone()) {
+        map.remove(&oldest);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn owners_read_apart_and_only_what_is_new() {
+        let memory = Memory::default();
+        memory.read("a", "p", 10, None);
+        assert_eq!((memory.cursor("a", "p"), memory.cursor("b", "p")), (10, 0));
+        memory.read("a", "p", 5, None);
+        assert_eq!(memory.cursor("a", "p"), 10);
+    }
+
+    #[test]
+    fn reads_that_bring_nothing_are_counted_until_one_does() {
+        let memory = Memory::default();
+        memory.read("a", "p", 10, None);
+        assert_eq!([(); 3].map(|()| memory.read_nothing("a", "p")), [1, 2, 3]);
+        memory.read("a", "p", 11, None);
+        assert_eq!(memory.read_nothing("a", "p"), 1);
+    }
+
+    #[test]
+    fn what_was_left_out_was_not_seen() {
+        let memory = Memory::default();
+        memory.read("a", "p", 100, Some(Range { from: 40, to: 60 }));
+        let seen = |cursor| memory.has_seen("a", "p", cursor);
+        assert_eq!(
+            [seen(0), seen(39), seen(40), seen(59), seen(60), seen(100)],
+            [true, true, false, false, true, false]
+        );
+    }
+
+    #[test]
+    fn the_oldest_is_forgotten_at_the_bound() {
+        let memory = Memory::default();
+        for process in 0..=READINGS_MOST {
+            memory.read("a", &process.to_string(), 1, None);
+        }
+        assert_eq!((memory.cursor("a", "0"), memory.cursor("a", "1")), (0, 1));
+    }
+}

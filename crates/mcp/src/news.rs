@@ -1,0 +1,363 @@
+//! What happened to an owner's processes since it last looked, told with the next result: the one channel that works
+//! in every client.
+//!
+//! M4 lives here. Events are leased from the daemon as the consumer [`CONSUMER`] of their owner. What a result has shown
+//! anyway is dropped; what is told is acknowledged a moment after it was handed over, at the next call or at a clean
+//! exit, so that neither a crash nor a cancelled call loses one. Bounds: [`PAGES`] pages a result, [`TOLD_MOST`]
+//! remembered ends (beyond, the oldest could be told a second time), [`OWNERS_MOST`] owners (beyond, one that owes
+//! nothing is forgotten).
+
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use pinfold_api::types::{Cause, Event, EventKind, EventsQuery, Outcome, OutputQuery};
+use serde::Serialize;
+use serde_json::{Map, Value};
+use tokio::sync::Mutex as AsyncMutex;
+
+use crate::facts::{self, clip, printable};
+use crate::identity::Caller;
+use crate::memory::Memory;
+use crate::reach::Reach;
+use crate::refusal::Refusal;
+use crate::tools::Shown;
+
+/// The name under which events are read and acknowledged.
+const CONSUMER: &str = "agent";
+/// How long they stay ours unacknowledged.
+const LEASE: &str = "30s";
+/// Events in one page, and pages in one go.
+const PAGE: u32 = 100;
+const PAGES: usize = 5;
+/// How many are told with their last output, how many more by name; the rest are counted.
+const IN_FULL: usize = 5;
+const BY_NAME: usize = 20;
+/// What is shown of the output of one that ended.
+const LAST_LINES: &str = "5 lines";
+const LAST_BYTES: &str = "400";
+const LINE_MOST: usize = 300;
+/// How long after a result it counts as handed over.
+const HANDED_OVER: Duration = Duration::from_secs(1);
+const TOLD_MOST: usize = 10_000;
+const OWNERS_MOST: usize = 1_000;
+
+/// The mail of every owner.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct News {
+    boxes: Arc<Mutex<HashMap<String, Arc<AsyncMutex<Mailbox>>>>>,
+}
+
+/// The mail of one owner.
+#[derive(Debug, Default)]
+struct Mailbox {
+    /// Fetched and neither told nor dropped, in their order.
+    owed: VecDeque<Event>,
+    /// Up to here everything was fetched, and acknowledged.
+    fetched: u64,
+    acked: u64,
+    /// Processes whose end was shown, oldest first.
+    told: VecDeque<String>,
+    told_set: HashSet<String>,
+    /// The first of each delivery that is being made and not handed over.
+    under_way: Vec<u64>,
+    /// Whether something was told since the last acknowledgement.
+    handed_over: bool,
+    /// Whether somebody already waits to settle it.
+    settling: bool,
+}
+
+/// What one result tells.
+#[derive(Debug, Default)]
+pub(crate) struct Delivery {
+    events: Vec<Event>,
+    items: Vec<Value>,
+    more: usize,
+}
+
+/// One piece of news.
+#[derive(Debug, Serialize)]
+struct Item {
+    id: String,
+    event: &'static str,
+    command: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    exit_code: Option<u8>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    signal: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cause: Option<Cause>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    failure: Option<String>,
+    /// Which run it was, should the same command have been started again.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    started_at: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cursor: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    suppressed: Option<u64>,
+    /// The line that matched.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    line: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    last_output: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    purpose: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    why: Option<String>,
+}
+
+impl News {
+    /// What is to be told beside a result that shows these processes. Trouble in fetching tells nothing now: it is
+    /// told later.
+    pub(crate) async fn collect(&self, reach: &Reach, caller: &Caller, memory: &Memory, shown: &[Shown]) -> Delivery {
+        let mailbox = self.mailbox(&caller.owner);
+        let mut mailbox = mailbox.lock().await;
+        for one in shown.iter().filter(|one| one.ended) {
+            mailbox.note_told(&one.id);
+        }
+        if mailbox.fetch(reach, caller).await.is_err() {
+            return Delivery::default();
+        }
+        mailbox.drop_known(&caller.owner, memory);
+        let events: Vec<Event> = mailbox.owed.drain(..).collect();
+        mailbox.under_way.extend(events.first().map(|event| event.seq));
+        for event in events.iter().filter(|event| event.completion) {
+            mailbox.note_told(&event.process);
+        }
+        drop(mailbox);
+        let mut items = Vec::new();
+        for (place, event) in events.iter().enumerate().take(IN_FULL + BY_NAME) {
+            let last_output = if place < IN_FULL { last_output(reach, event).await } else { None };
+            items.push(serde_json::to_value(item(event, last_output)).unwrap_or_default());
+        }
+        let more = events.len().saturating_sub(items.len());
+        Delivery { events, items, more }
+    }
+
+    /// Takes back what a cancelled call would have told.
+    pub(crate) async fn take_back(&self, owner: &str, delivery: Delivery) {
+        let mailbox = self.mailbox(owner);
+        let mut mailbox = mailbox.lock().await;
+        mailbox.arrived(&delivery);
+        for event in delivery.events.into_iter().rev() {
+            mailbox.told_set.remove(&event.process);
+            mailbox.owed.push_front(event);
+        }
+    }
+
+    /// The result goes out. A moment from now it is acknowledged; once, however many results come meanwhile.
+    pub(crate) async fn hand_over(&self, delivery: Delivery, reach: &Reach, caller: &Caller, memory: &Arc<Memory>) {
+        let mailbox = self.mailbox(&caller.owner);
+        let waited_for = {
+            let mut mailbox = mailbox.lock().await;
+            mailbox.arrived(&delivery);
+            mailbox.handed_over |= !delivery.events.is_empty();
+            std::mem::replace(&mut mailbox.settling, true)
+        };
+        if waited_for {
+            return;
+        }
+        let (reach, caller, memory) = (reach.clone(), caller.clone(), Arc::clone(memory));
+        tokio::spawn(async move {
+            tokio::time::sleep(HANDED_OVER).await;
+            let mut mailbox = mailbox.lock().await;
+            mailbox.settling = false;
+            // The end of what a result showed may have been written down only after it.
+            if mailbox.fetch(&reach, &caller).await.is_ok() {
+                mailbox.drop_known(&caller.owner, &memory);
+                mailbox.ack(&reach).await;
+            }
+        });
+    }
+
+    /// Acknowledges at once what earlier results told: whoever calls again has read them.
+    pub(crate) async fn settle(&self, reach: &Reach, owner: &str) {
+        let mailbox = self.mailbox(owner);
+        let mut mailbox = mailbox.lock().await;
+        if mailbox.handed_over {
+            mailbox.ack(reach).await;
+        }
+    }
+
+    /// Notes that these were shown outside of a result.
+    pub(crate) async fn showed(&self, owner: &str, shown: &[Shown]) {
+        let mailbox = self.mailbox(owner);
+        let mut mailbox = mailbox.lock().await;
+        for one in shown.iter().filter(|one| one.ended) {
+            mailbox.note_told(&one.id);
+        }
+    }
+
+    /// The owners who were told anything here.
+    pub(crate) fn owners(&self) -> Vec<String> {
+        self.boxes.lock().unwrap_or_else(PoisonError::into_inner).keys().cloned().collect()
+    }
+
+    fn mailbox(&self, owner: &str) -> Arc<AsyncMutex<Mailbox>> {
+        let mut boxes = self.boxes.lock().unwrap_or_else(PoisonError::into_inner);
+        if boxes.len() >= OWNERS_MOST && !boxes.contains_key(owner) {
+            let idle = boxes.iter().find(|(_, one)| one.try_lock().is_ok_and(|one| one.is_settled()));
+            let idle = idle.map(|(owner, _)| owner.clone());
+            if let Some(idle) = idle {
+                boxes.remove(&idle);
+            }
+        }
+        Arc::clone(boxes.entry(owner.to_owned()).or_default())
+    }
+}
+
+impl Mailbox {
+    fn is_settled(&self) -> bool {
+        self.owed.is_empty() && self.acked == self.fetched && !self.settling
+    }
+
+    fn note_told(&mut self, process: &str) {
+        if self.told_set.insert(process.to_owned()) {
+            self.told.push_back(process.to_owned());
+        }
+        if self.told.len() > TOLD_MOST
+            && let Some(oldest) = self.told.pop_front()
+        {
+            self.told_set.remove(&oldest);
+        }
+    }
+
+    /// The delivery is no longer under way.
+    fn arrived(&mut self, delivery: &Delivery) {
+        if let Some(first) = delivery.events.first() {
+            self.under_way.retain(|seq| *seq != first.seq);
+        }
+    }
+
+    async fn fetch(&mut self, reach: &Reach, caller: &Caller) -> Result<(), Refusal> {
+        for _ in 0..PAGES {
+            let query = &EventsQuery {
+                owner: Some(caller.owner.clone()),
+                limit: Some(PAGE),
+                kinds: Some("announce".into()),
+                consumer: Some(CONSUMER.into()),
+                lease: Some(LEASE.into()),
+                ..EventsQuery::default()
+            };
+            let page = reach.ask(|client| async move { client.events(query).await }).await?;
+            let full = page.events.len() == PAGE as usize;
+            // What a lease gave back is here already.
+            let fetched = self.fetched;
+            self.owed.extend(page.events.into_iter().filter(|event| event.seq > fetched));
+            self.fetched = self.fetched.max(self.owed.back().map_or(0, |event| event.seq));
+            if !full {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Drops what the owner has seen.
+    fn drop_known(&mut self, owner: &str, memory: &Memory) {
+        let told = &self.told_set;
+        self.owed.retain(|event| {
+            let seen = || event.cursor.is_some_and(|cursor| memory.has_seen(owner, &event.process, cursor));
+            match event.kind {
+                EventKind::Matched => !seen(),
+                EventKind::Heartbeat => !seen() && !told.contains(&event.process),
+                EventKind::HandedOver => true,
+                _ => !told.contains(&event.process),
+            }
+        });
+    }
+
+    /// The last event below everything that is still owed or under way.
+    fn settled_through(&self) -> u64 {
+        let open = self.owed.iter().map(|event| event.seq).chain(self.under_way.iter().copied()).min();
+        open.map_or(self.fetched, |seq| seq.saturating_sub(1))
+    }
+
+    async fn ack(&mut self, reach: &Reach) {
+        let through = self.settled_through();
+        if through > self.acked && reach.client().ack(CONSUMER, through).await.is_ok() {
+            self.acked = through;
+            self.handed_over = false;
+        }
+    }
+}
+
+impl Delivery {
+    /// Puts the news into a result.
+    pub(crate) fn tell(&self, facts: &mut Map<String, Value>) {
+        if !self.items.is_empty() {
+            facts.insert("news".into(), self.items.clone().into());
+        }
+        if self.more > 0 {
+            facts.insert("more_news".into(), self.more.into());
+        }
+    }
+}
+
+/// The last of what a process said before it ended.
+async fn last_output(reach: &Reach, event: &Event) -> Option<String> {
+    if !event.completion {
+        return None;
+    }
+    let query = &OutputQuery {
+        tail: Some(LAST_LINES.into()),
+        budget: Some(LAST_BYTES.into()),
+        strip_ansi: Some(true),
+        collapse_cr: Some(true),
+        ..OutputQuery::default()
+    };
+    let id = event.process.as_str();
+    let page = reach.ask(|client| async move { client.output(id, query).await }).await.ok()?;
+    Some(printable(&page.text)).filter(|text| !text.is_empty())
+}
+
+fn item(event: &Event, last_output: Option<String>) -> Item {
+    let text = event.text.as_deref().map(|text| clip(&printable(text), LINE_MOST));
+    let mut item = Item {
+        id: event.process.clone(),
+        event: name(event),
+        command: clip(&event.command, LINE_MOST),
+        exit_code: None,
+        signal: None,
+        cause: event.cause.filter(|cause| *cause != Cause::OnItsOwn),
+        failure: None,
+        started_at: event.started_at.clone(),
+        cursor: event.cursor,
+        suppressed: event.suppressed.filter(|count| *count > 0),
+        line: None,
+        last_output,
+        purpose: None,
+        why: None,
+    };
+    match &event.outcome {
+        Some(Outcome::Exited { code }) => item.exit_code = Some(*code),
+        Some(Outcome::Signaled { name, .. }) => item.signal = Some(name.clone()),
+        Some(Outcome::FailedToStart { step, error }) => item.failure = Some(format!("{step}: {error}")),
+        Some(Outcome::Lost { evidence }) => item.failure = Some(evidence.clone()),
+        None => {}
+    }
+    match event.kind {
+        EventKind::Matched => item.line = text,
+        EventKind::Heartbeat => item.last_output = text.map(|text| facts::printable(&text)),
+        EventKind::HandedOver => item.purpose = text,
+        _ => item.why = text,
+    }
+    item
+}
+
+fn name(event: &Event) -> &'static str {
+    match event.kind {
+        EventKind::Started => "started",
+        EventKind::Exited | EventKind::Finished => "ended",
+        EventKind::Closed => "closed",
+        EventKind::Lost => "lost",
+        EventKind::Matched => "matched",
+        EventKind::WatchEnded => "watch_ended",
+        EventKind::Heartbeat => "heartbeat",
+        EventKind::HandedOver => "handed_over",
+    }
+}
+
+#[cfg(test)]
+#[path = "news_tests.rs"]
+mod tests;

@@ -1,0 +1,44 @@
+//! How a server is set up.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use crate::tools::Shape;
+
+/// What the caller of a server decides.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    /// The owner of every call, before anything a client says.
+    pub owner: Option<String>,
+    /// Its parent.
+    pub parent: Option<String>,
+    /// Only these tools; all where it is empty.
+    pub tools: Vec<String>,
+    pub shape: Shape,
+    /// No call takes longer, where the client hears no progress. Default 50 s: below every client's own limit.
+    pub longest_call: Option<Duration>,
+    /// Hosts that may be named in `Host` beside loopback; for HTTP.
+    pub allowed_hosts: Vec<String>,
+    /// Origins that a browser may come from; none by default; for HTTP.
+    pub allowed_origins: Vec<String>,
+}
+
+/// What commands are started on: the environment and directory of the shim, or the daemon's own.
+#[derive(Clone, Debug, Default)]
+pub struct Base {
+    /// The environment; where there is none, the daemon's is inherited.
+    pub env: Option<BTreeMap<String, String>>,
+    /// What a relative directory is relative to; where there is none, it must be absolute.
+    pub cwd: Option<String>,
+}
+
+impl Base {
+    /// This program's own environment and directory. What is not UTF-8 cannot be passed on.
+    pub fn of_this_program() -> Self {
+        let text = |(name, value): (std::ffi::OsString, std::ffi::OsString)| {
+            Some((name.into_string().ok()?, value.into_string().ok()?))
+        };
+        let cwd = std::env::current_dir().ok().and_then(|path| path.into_os_string().into_string().ok());
+        Base { env: Some(std::env::vars_os().filter_map(text).collect()), cwd }
+    }
+}

@@ -1,0 +1,62 @@
+//! Why a tool call has no good answer, as the model reads it: what was wrong, and a call that would be right.
+
+use pinfold_api::client::ClientError;
+use pinfold_api::error::ErrorCode;
+use serde_json::{Value, json};
+
+/// A tool error. A failing command is none: it is a result.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Refusal {
+    /// For programs.
+    pub(crate) code: String,
+    /// What was wrong and what to do.
+    pub(crate) message: String,
+    /// A call that would have been taken.
+    pub(crate) right_call: Option<String>,
+}
+
+impl Refusal {
+    /// The arguments make no sense as they were given.
+    pub(crate) fn invalid(message: impl Into<String>) -> Self {
+        Refusal { code: "invalid_arguments".into(), message: message.into(), right_call: None }
+    }
+
+    /// pinfold itself could not do it.
+    pub(crate) fn trouble(message: impl Into<String>) -> Self {
+        Refusal { code: "internal".into(), message: message.into(), right_call: None }
+    }
+
+    /// With a call that would be right.
+    pub(crate) fn show(self, right_call: &str) -> Self {
+        Refusal { right_call: Some(right_call.to_owned()), ..self }
+    }
+
+    /// As structured content.
+    pub(crate) fn facts(&self) -> Value {
+        let mut facts = json!({ "error": self.message, "code": self.code });
+        if let Some(call) = &self.right_call {
+            facts["right_call"] = Value::String(call.clone());
+        }
+        facts
+    }
+}
+
+impl From<ClientError> for Refusal {
+    fn from(error: ClientError) -> Self {
+        match error {
+            ClientError::Api { error, .. } => {
+                let code = serde_json::to_value(error.code).ok().and_then(|code| code.as_str().map(str::to_owned));
+                let message = match error.code {
+                    // The daemon speaks to people at a terminal; what follows its colon is not for a model.
+                    ErrorCode::NotFound => {
+                        let fact = error.message.split(": ").next().unwrap_or_default();
+                        format!("{fact}: process_list {{}} shows yours")
+                    }
+                    _ => error.message,
+                };
+                Refusal { code: code.unwrap_or_else(|| "internal".into()), message, right_call: None }
+            }
+            ClientError::Unreachable { .. } | ClientError::Protocol(_) => Refusal::trouble(error.to_string()),
+        }
+    }
+}

@@ -1,0 +1,184 @@
+//! One call, from the request to its result: who calls, which tool, what came of it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::http::request::Parts;
+use pinfold_api::client::Client;
+use pinfold_api::types::Record;
+use rmcp::model::{CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock, Tool};
+use rmcp::service::RequestContext;
+use rmcp::{ErrorData, RoleServer};
+use serde_json::{Map, Value};
+
+use crate::identity::{Caller, Seat};
+use crate::memory::Memory;
+use crate::news::News;
+use crate::options::{Base, Options};
+use crate::reach::{Ensure, Reach};
+use crate::refusal::Refusal;
+use crate::resources::Followed;
+use crate::tools::{self, Answer, Call, Desk, Shape};
+use crate::{duplicates, random, render, tasks};
+
+/// One server. Clones are further connections, which share everything but what they follow.
+#[derive(Debug)]
+pub(crate) struct Server {
+    inner: Arc<Inner>,
+    pub(crate) followed: Followed,
+}
+
+#[derive(Debug)]
+struct Inner {
+    reach: Reach,
+    seat: Seat,
+    base: Base,
+    memory: Arc<Memory>,
+    news: News,
+    shape: Shape,
+    longest_call: Option<Duration>,
+    /// What is offered, after restriction.
+    offered: Vec<Tool>,
+}
+
+impl Clone for Server {
+    fn clone(&self) -> Self {
+        Server { inner: Arc::clone(&self.inner), followed: Followed::default() }
+    }
+}
+
+impl Server {
+    pub(crate) fn new(client: Client, ensure: Option<Ensure>, seat: Seat, base: Base, options: &Options) -> Self {
+        let offered = tools::definitions(options.shape)
+            .into_iter()
+            .filter_map(|definition| serde_json::from_value::<Tool>(definition).ok())
+            .filter(|tool| options.tools.is_empty() || options.tools.iter().any(|name| *name == tool.name))
+            .collect();
+        let inner = Inner {
+            reach: Reach::new(client, ensure),
+            seat,
+            base,
+            memory: Arc::default(),
+            news: News::default(),
+            shape: options.shape,
+            longest_call: options.longest_call,
+            offered,
+        };
+        Server { inner: Arc::new(inner), followed: Followed::default() }
+    }
+
+    pub(crate) fn reach(&self) -> &Reach {
+        &self.inner.reach
+    }
+
+    pub(crate) fn offered(&self) -> &[Tool] {
+        &self.inner.offered
+    }
+
+    /// Whose request it is, and the way to the daemon in that name.
+    pub(crate) fn caller(&self, context: &RequestContext<RoleServer>) -> Result<(Caller, Reach), Refusal> {
+        let headers = context.extensions.get::<Parts>().map(|parts| &parts.headers);
+        let caller = self.inner.seat.caller(&context.meta.0.0, headers)?;
+        let reach = self.inner.reach.acting_as(&caller);
+        Ok((caller, reach))
+    }
+
+    /// Calls a tool. Bad arguments are a result that says so; only an unknown tool is an error of the protocol.
+    pub(crate) async fn answer(
+        &self,
+        request: CallToolRequestParams,
+        context: &RequestContext<RoleServer>,
+    ) -> Result<CallToolResponse, ErrorData> {
+        let offered = self.offered();
+        if !offered.iter().any(|tool| tool.name == request.name) {
+            let names: Vec<&str> = offered.iter().map(|tool| &*tool.name).collect();
+            let message = format!("there is no tool `{}`: there are {}", request.name, names.join(", "));
+            return Err(ErrorData::invalid_params(message, None));
+        }
+        let (caller, reach) = match self.caller(context) {
+            Ok(caller) => caller,
+            Err(refusal) => return Ok(refused(&refusal).into()),
+        };
+        let inner = &self.inner;
+        inner.news.settle(&reach, &caller.owner).await;
+        let desk = self.desk(caller.clone(), reach.clone(), context);
+        let answer = match tools::call(inner.shape, &desk, call(request, context)).await {
+            Ok(answer) => answer,
+            Err(refusal) => Answer::refused(&refusal),
+        };
+        if let Some((id, record)) = &answer.task {
+            return Ok(CallToolResponse::Task(tasks::created(id, record)));
+        }
+        Ok(self.with_news(answer, &caller, &reach, context).await.into())
+    }
+
+    /// The result, with what else its reader should know. A cancelled call has no reader.
+    async fn with_news(
+        &self,
+        answer: Answer,
+        caller: &Caller,
+        reach: &Reach,
+        context: &RequestContext<RoleServer>,
+    ) -> CallToolResult {
+        let Inner { news, memory, .. } = &*self.inner;
+        let mut facts = answer.facts;
+        if !context.ct.is_cancelled() {
+            let delivery = news.collect(reach, caller, memory, &answer.shown).await;
+            delivery.tell(&mut facts);
+            match context.ct.is_cancelled() {
+                true => news.take_back(&caller.owner, delivery).await,
+                false => news.hand_over(delivery, reach, caller, memory).await,
+            }
+        }
+        result(facts, answer.is_error)
+    }
+
+    /// Acknowledges what was handed over, before a clean exit.
+    pub(crate) async fn settle(&self) {
+        for owner in self.inner.news.owners() {
+            let reach = self.inner.reach.acting_as(&Caller { owner: owner.clone(), parent: None });
+            self.inner.news.settle(&reach, &owner).await;
+        }
+    }
+
+    /// The result that an `execute` would have had, for a task that is over.
+    pub(crate) async fn outcome(&self, record: &Record, context: &RequestContext<RoleServer>) -> CallToolResult {
+        let (caller, reach) = match self.caller(context) {
+            Ok(caller) => caller,
+            Err(refusal) => return refused(&refusal),
+        };
+        match tools::outcome(&self.desk(caller.clone(), reach, context), record).await {
+            Ok(answer) => {
+                self.inner.news.showed(&caller.owner, &answer.shown).await;
+                result(answer.facts, false)
+            }
+            Err(refusal) => refused(&refusal),
+        }
+    }
+
+    fn desk<'a>(&'a self, caller: Caller, reach: Reach, context: &'a RequestContext<RoleServer>) -> Desk<'a> {
+        let Inner { memory, base, longest_call, .. } = &*self.inner;
+        Desk { reach, caller, memory, base, context, longest_call: *longest_call }
+    }
+}
+
+fn call(request: CallToolRequestParams, context: &RequestContext<RoleServer>) -> Call {
+    let doubled = match context.meta.0.0.get(duplicates::META_KEY) {
+        Some(Value::Array(keys)) => keys.iter().filter_map(|key| key.as_str().map(str::to_owned)).collect(),
+        _ => Vec::new(),
+    };
+    Call { tool: request.name.into_owned(), values: request.arguments.unwrap_or_default(), doubled }
+}
+
+/// A result: the facts, and the same facts as text.
+fn result(facts: Map<String, Value>, is_error: bool) -> CallToolResult {
+    let text = render::render(&facts, &random::hex(4));
+    let mut result = CallToolResult::success(vec![ContentBlock::text(text)]);
+    result.structured_content = Some(Value::Object(facts));
+    result.is_error = Some(is_error);
+    result
+}
+
+fn refused(refusal: &Refusal) -> CallToolResult {
+    result(Answer::refused(refusal).facts, true)
+}

@@ -1,0 +1,112 @@
+//! The shim: MCP on stdin and stdout. It is expendable: nothing ends with it but the calls it carries.
+
+use std::time::Duration;
+
+use pinfold_api::client::Client;
+use rmcp::transport::io::stdio_pipes;
+use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncWriteExt, BufReader, DuplexStream};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::oneshot;
+
+use crate::identity::Seat;
+use crate::options::{Base, Options};
+use crate::reach::Ensure;
+use crate::server::Server;
+use crate::{duplicates, random};
+
+/// The longest message; a longer one is dropped, as the SDK does with it.
+const LINE_MOST: usize = 16 << 20;
+/// What lies between the reading of a line and its parsing.
+const BUFFER: usize = 64 << 10;
+/// How long calls that were made before the end of input may still take.
+const LAST_ANSWERS: Duration = Duration::from_millis(250);
+/// How long it may take to acknowledge what was told.
+const LAST_ACKS: Duration = Duration::from_millis(100);
+
+/// Serves one client on stdin and stdout until it leaves, or until INT or TERM. The daemon is started beside the
+/// handshake, not before it.
+pub async fn serve_stdio(client: Client, ensure: Ensure, options: Options) -> std::io::Result<()> {
+    let server = Server::new(client, Some(ensure), seat(&options), Base::of_this_program(), &options);
+    let warming = {
+        let reach = server.reach().clone();
+        // Whoever calls first meets the same trouble, and is told of it.
+        tokio::spawn(async move { reach.ensure().await.is_ok() })
+    };
+    let (stdin, stdout) = stdio_pipes();
+    let (near, far) = tokio::io::duplex(BUFFER);
+    let (ended, end) = oneshot::channel();
+    let feeding = tokio::spawn(async move {
+        feed(stdin, far).await;
+        let _ = ended.send(());
+    });
+    let serving = tokio::spawn(serve(server.clone(), near, stdout));
+    let (mut term, mut int) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+    tokio::select! {
+        _ = term.recv() => {}
+        _ = int.recv() => {}
+        _ = end => {
+            // Calls that are still open are answered if that takes but a moment.
+            let _ = tokio::time::timeout(LAST_ANSWERS, serving).await;
+        }
+    }
+    let _ = tokio::time::timeout(LAST_ACKS, server.settle()).await;
+    warming.abort();
+    feeding.abort();
+    Ok(())
+}
+
+async fn serve(server: Server, input: DuplexStream, output: rmcp::transport::io::StdioWriter) {
+    if let Ok(running) = rmcp::serve_server(server, (input, output)).await {
+        let _ = running.waiting().await;
+    }
+}
+
+fn seat(options: &Options) -> Seat {
+    let variable = |name| std::env::var(name).ok().filter(|value| !value.is_empty());
+    Seat {
+        owner: options.owner.clone(),
+        parent: options.parent.clone(),
+        claude: variable("CLAUDE_CODE_SESSION_ID"),
+        inside: variable("PINFOLD_OWNER"),
+        connection: Some(format!("mcp-{}", random::hex(8))),
+    }
+}
+
+/// Hands lines on, with doubled keys noted. Ends with the input.
+async fn feed(input: impl AsyncRead + Unpin, mut output: DuplexStream) {
+    let mut input = BufReader::new(input);
+    let mut line = Vec::new();
+    let mut dropping = false;
+    loop {
+        let Ok(available) = input.fill_buf().await else { return };
+        if available.is_empty() {
+            return;
+        }
+        let end = available.iter().position(|byte| *byte == b'\n');
+        let taken = end.map_or(available.len(), |end| end + 1);
+        if !dropping && line.len() + taken <= LINE_MOST {
+            line.extend_from_slice(&available[..taken]);
+        } else {
+            dropping = true;
+        }
+        input.consume(taken);
+        if end.is_none() {
+            continue;
+        }
+        if !dropping && pass_on(&line, &mut output).await.is_err() {
+            return;
+        }
+        line.clear();
+        dropping = false;
+    }
+}
+
+async fn pass_on(line: &[u8], output: &mut DuplexStream) -> std::io::Result<()> {
+    match duplicates::noted(line) {
+        Some(noted) => {
+            output.write_all(&noted).await?;
+            output.write_all(b"\n").await
+        }
+        None => output.write_all(line).await,
+    }
+}

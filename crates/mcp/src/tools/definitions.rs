@@ -1,0 +1,84 @@
+//! What a model reads of the tools. The whole list stays within [`LIST_MOST`] bytes: every chat pays for it.
+
+use std::sync::LazyLock;
+
+use serde_json::Value;
+
+use super::Shape;
+
+/// The most bytes of all definitions as `tools/list` gives them.
+#[cfg(test)]
+const LIST_MOST: usize = 6_000;
+
+/// One tool, as the protocol has it.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Definition(Value);
+
+static NATIVE: LazyLock<Vec<Definition>> = LazyLock::new(|| parsed(include_str!("definitions.json")));
+
+/// The text is part of the program, and a test reads it: it cannot be malformed.
+fn parsed(text: &str) -> Vec<Definition> {
+    let values: Vec<Value> = serde_json::from_str(text).unwrap_or_default();
+    values.into_iter().map(Definition).collect()
+}
+
+impl Definition {
+    pub(crate) fn name(&self) -> &str {
+        self.0["name"].as_str().unwrap_or_default()
+    }
+
+    /// The names of its arguments.
+    pub(crate) fn keys(&self) -> Vec<&str> {
+        let properties = self.0["inputSchema"]["properties"].as_object();
+        properties.into_iter().flat_map(|properties| properties.keys().map(String::as_str)).collect()
+    }
+}
+
+/// The definitions of a set of tools, as `tools/list` gives them.
+pub fn definitions(shape: Shape) -> Vec<Value> {
+    of(shape).iter().map(|definition| definition.0.clone()).collect()
+}
+
+/// The names of a set of tools.
+pub fn names(shape: Shape) -> Vec<&'static str> {
+    of(shape).iter().map(Definition::name).collect()
+}
+
+/// A tool of our own.
+pub(super) fn native(name: &str) -> Option<&'static Definition> {
+    NATIVE.iter().find(|definition| definition.name() == name)
+}
+
+fn of(shape: Shape) -> &'static [Definition] {
+    match shape {
+        Shape::Native => &NATIVE,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_whole_list_is_small() {
+        let list = serde_json::json!({ "tools": definitions(Shape::Native) }).to_string();
+        assert!(list.len() <= LIST_MOST, "{} bytes", list.len());
+    }
+
+    #[test]
+    fn names_are_plain_and_hints_complete() {
+        let names = names(Shape::Native);
+        let all = ["execute", "process_output", "process_wait", "process_list", "process_input", "process_signal"];
+        assert_eq!(names, all);
+        for definition in definitions(Shape::Native) {
+            let name = definition["name"].as_str().expect("a name");
+            assert!(name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_'), "{name}");
+            for hint in ["readOnlyHint", "destructiveHint", "idempotentHint", "openWorldHint"] {
+                assert!(definition["annotations"][hint].is_boolean(), "{name} {hint}");
+            }
+            for schema in ["inputSchema", "outputSchema"] {
+                assert_eq!(definition[schema]["type"], "object", "{name} {schema}");
+            }
+        }
+    }
+}

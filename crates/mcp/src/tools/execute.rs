@@ -1,0 +1,189 @@
+//! `execute`: start a command and wait for it a while.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use pinfold_api::input::Span;
+use pinfold_api::types::{Lifetime, Notify, Record, StartRequest, Started, Streams, WaitQuery, WaitReason};
+
+use super::wait::{self, Wait};
+use super::{Answer, Desk, PATIENCE};
+use crate::arguments::Arguments;
+use crate::facts::{self, Facts};
+use crate::refusal::Refusal;
+use crate::view::{self, Look};
+use crate::{random, tasks};
+
+/// A right call.
+pub(super) const RIGHT: &str = r#"execute {"command":"npm test","workdir":"app","timeout":"2m"}"#;
+
+/// How long a command in the background may take to fail at once.
+const EARLY: Duration = Duration::from_millis(200);
+/// How long the start itself waits: most commands are over by then, in one request.
+const FIRST: Duration = Duration::from_millis(500);
+
+/// Programs that ask, page or colour are told that nobody is there.
+const NON_INTERACTIVE: &[(&str, &str)] = &[
+    ("GIT_EDITOR", "true"),
+    ("GIT_SEQUENCE_EDITOR", "true"),
+    ("EDITOR", "true"),
+    ("VISUAL", "true"),
+    ("GIT_TERMINAL_PROMPT", "0"),
+    ("PAGER", "cat"),
+    ("GIT_PAGER", "cat"),
+    ("NO_COLOR", "1"),
+    ("TERM", "dumb"),
+    ("DEBIAN_FRONTEND", "noninteractive"),
+];
+/// Marks of the process that the shim itself runs in; not those of what it starts.
+const MARKS: &[&str] = &["PINFOLD_ID", "PINFOLD_OWNER", "PINFOLD_MARK"];
+
+pub(super) async fn call(desk: &Desk<'_>, arguments: &Arguments) -> Result<Answer, Refusal> {
+    let background = arguments.flag("background")?;
+    let asked = arguments.duration("timeout")?;
+    let (limit, cut) = match background {
+        true => (asked.unwrap_or(EARLY).min(EARLY), None),
+        false => desk.patience(asked.unwrap_or(PATIENCE)),
+    };
+    let (budget, budget_note) = view::budget(arguments)?;
+    let mut request = request(desk, arguments, limit.min(FIRST))?;
+    let task = (!background && desk.takes_tasks()).then(|| random::hex(16));
+    request.labels.extend(task.iter().map(|task| (tasks::LABEL.to_owned(), task.clone())));
+    let begun = Instant::now();
+    let started = desk.hold("the start", start(desk, &request)).await?;
+    let hints = started.hints.clone();
+    let mut record = started.record;
+    let mut reason = started.waited.as_ref().map(|waited| waited.reason);
+    if let Some(task) = task.filter(|_| !facts::is_over(&record)) {
+        return Ok(Answer { task: Some((task, record)), ..Answer::default() });
+    }
+    let left = limit.saturating_sub(begun.elapsed());
+    if !facts::is_over(&record) && !background && !left.is_zero() {
+        let wait = Wait { limit: left, query: WaitQuery { until: Some("exit".into()), ..WaitQuery::default() } };
+        let answer = desk.hold(&record.id, wait::patiently(desk, &record.id, &wait)).await?;
+        (reason, record) = (Some(answer.reason), answer.record);
+    }
+    let mut facts = describe(desk, &record, Look { cursor: Some(0), budget, ..Look::default() }).await?;
+    if !background {
+        facts.reason = reason.or(Some(if facts::is_over(&record) { WaitReason::Exited } else { WaitReason::Timeout }));
+    }
+    facts.notes.extend(hints);
+    facts.notes.extend(budget_note);
+    facts.notes.extend(cut.filter(|_| !facts::is_over(&record)));
+    facts.notes.extend(how_it_goes_on(&record));
+    Ok(Answer::of(facts, &record))
+}
+
+/// What the call would have given, had it waited for the end.
+pub(super) async fn outcome(desk: &Desk<'_>, record: &Record) -> Result<Answer, Refusal> {
+    let mut facts = describe(desk, record, Look { cursor: Some(0), ..Look::default() }).await?;
+    facts.reason = Some(WaitReason::Exited);
+    facts.notes.extend(how_it_goes_on(record));
+    Ok(Answer::of(facts, record))
+}
+
+/// Starts it; asked again of the next daemon, the key keeps it from running twice.
+async fn start(desk: &Desk<'_>, request: &StartRequest) -> Result<Started, Refusal> {
+    let started = desk.reach.ask(|client| async move { client.start(request).await }).await;
+    started.map_err(|refusal| match refusal.code.as_str() {
+        "no_program" => refusal.show(r#"execute {"command":"echo hi","shell":"bash"}"#),
+        "invalid_request" | "bad_cwd" => refusal.show(RIGHT),
+        _ => refusal,
+    })
+}
+
+/// The facts of a process with a look at its output, which counts as read.
+pub(super) async fn describe(desk: &Desk<'_>, record: &Record, look: Look) -> Result<Facts, Refusal> {
+    let (seen, hint) = view::look(&desk.reach, record, &look).await?;
+    desk.memory.read(&desk.caller.owner, &record.id, seen.1, seen.0.omitted);
+    let mut facts = Facts::of(record).seen(seen);
+    facts.notes.extend(hint);
+    Ok(facts)
+}
+
+fn how_it_goes_on(record: &Record) -> Option<String> {
+    let id = &record.id;
+    if !facts::is_over(record) {
+        return Some(format!(
+            "it runs on; its end will be told in the news of a later result; process_wait {{\"id\":\"{id}\"}} waits for \
+             it, process_signal {{\"id\":\"{id}\"}} stops it"
+        ));
+    }
+    (!record.tree.is_empty())
+        .then(|| format!("the command is over and left strays running; process_signal {{\"id\":\"{id}\"}} stops them"))
+}
+
+fn request(desk: &Desk<'_>, arguments: &Arguments, wait: Duration) -> Result<StartRequest, Refusal> {
+    let given = arguments.variables("env")?;
+    let cwd = directory(desk, arguments)?;
+    let mut env: BTreeMap<String, Option<String>> = BTreeMap::new();
+    if let Some(base) = &desk.base.env {
+        env.extend(base.iter().map(|(name, value)| (name.clone(), Some(value.clone()))));
+        for mark in MARKS {
+            env.remove(*mark);
+        }
+    }
+    env.extend(NON_INTERACTIVE.iter().map(|(name, value)| ((*name).to_owned(), Some((*value).to_owned()))));
+    if let Some(cwd) = &cwd {
+        env.insert("PWD".into(), Some(cwd.clone()));
+    }
+    env.extend(given);
+    if desk.base.env.is_some() {
+        env.retain(|_, value| value.is_some());
+    }
+    let streams = arguments.word("streams", &["merged", "separate"])?;
+    Ok(StartRequest {
+        command: Some(arguments.required("command")?),
+        shell: arguments.text("shell")?,
+        cwd,
+        env,
+        inherit_env: Some(desk.base.env.is_none()),
+        owner: Some(desk.caller.owner.clone()),
+        parent: desk.caller.parent.clone(),
+        name: arguments.text("name")?,
+        intent: arguments.text("label")?,
+        lifetime: lifetime(arguments)?,
+        notify: notify(arguments)?,
+        streams: streams.map(|word| if word == "separate" { Streams::Separate } else { Streams::Merged }),
+        idempotency_key: Some(format!("mcp-{}", random::hex(16))),
+        wait: (!wait.is_zero()).then(|| Span::Text(format!("{}ms", wait.as_millis()))),
+        ..StartRequest::default()
+    })
+}
+
+fn lifetime(arguments: &Arguments) -> Result<Option<Lifetime>, Refusal> {
+    let word = arguments.word("lifetime", &["keep", "owner", "parent"])?;
+    Ok(word.map(|word| match word.as_str() {
+        "owner" => Lifetime::Owner,
+        "parent" => Lifetime::Parent,
+        _ => Lifetime::Keep,
+    }))
+}
+
+/// What is to be told of it; read as the daemon reads it, so that one place says what is in it.
+fn notify(arguments: &Arguments) -> Result<Option<Notify>, Refusal> {
+    let Some(object) = arguments.object("notify")? else { return Ok(None) };
+    let notify = serde_json::from_value(object.into());
+    notify.map(Some).map_err(|error| {
+        arguments
+            .refuse(format!("`notify`: {error}"))
+            .show(r#"execute {"command":"make","background":true,"notify":{"patterns":["error:"],"heartbeat":"5m"}}"#)
+    })
+}
+
+/// The directory, absolute: a relative one is relative to the shim's own.
+fn directory(desk: &Desk<'_>, arguments: &Arguments) -> Result<Option<String>, Refusal> {
+    let base = desk.base.cwd.as_deref();
+    match (arguments.text("workdir")?, base) {
+        (None, base) => Ok(base.map(str::to_owned)),
+        (Some(given), _) if given.starts_with(['/', '~']) => Ok(Some(given)),
+        (Some(given), Some(base)) => {
+            let path = Path::new(base).join(&given);
+            path.into_os_string().into_string().map(Some).map_err(|_| arguments.refuse("`workdir` is not UTF-8"))
+        }
+        (Some(given), None) => {
+            Err(arguments.refuse(format!("`workdir`: `{given}` is relative to nothing here: give an absolute path")))
+        }
+    }
+}

@@ -1,0 +1,77 @@
+//! `process_list`: what an owner has, also when it forgot every id.
+
+use pinfold_api::types::{ListQuery, ProcessList};
+use serde_json::{Map, Value};
+
+use super::{Answer, Desk, Shown, object};
+use crate::arguments::Arguments;
+use crate::facts::{self, Facts};
+use crate::refusal::Refusal;
+
+/// A right call.
+pub(super) const RIGHT: &str = r#"process_list {"status":"live"}"#;
+
+/// One page; a hundred short entries fit a result.
+const PAGE: u32 = 100;
+/// How many that ended are listed unless all are asked for.
+const RECENT: u32 = 10;
+/// The most of a command in a list.
+const COMMAND_MOST: usize = 160;
+
+pub(super) async fn call(desk: &Desk<'_>, arguments: &Arguments) -> Result<Answer, Refusal> {
+    let status = arguments.text("status")?;
+    let (all, page) = (arguments.flag("all")?, arguments.text("page")?);
+    let some = status.is_none() && !all && page.is_none();
+    let live = if some { Some("live".to_owned()) } else { status.clone() };
+    let list = ask(desk, ListQuery { status: live, page, limit: Some(PAGE), ..ListQuery::default() }).await?;
+    let mut records = list.processes;
+    let mut total = list.total;
+    if some {
+        let ended = Some("finished,lost".to_owned());
+        let query = ListQuery { status: ended, limit: Some(RECENT), ..ListQuery::default() };
+        let ended = ask(desk, query).await?;
+        total += ended.total;
+        if list.next.is_none() {
+            records.extend(ended.processes);
+        }
+    }
+    let mut answer = Answer::default();
+    let mut entries = Vec::new();
+    for record in &records {
+        let cursor = desk.memory.cursor(&desk.caller.owner, &record.id);
+        let command = facts::clip(&record.command, COMMAND_MOST);
+        let facts = Facts { cursor, command, ..Facts::of(record) };
+        let mut entry = object(&facts);
+        entry.insert("output_bytes".into(), record.output.bytes.into());
+        entries.push(Value::Object(entry));
+        answer.shown.push(Shown { id: record.id.clone(), ended: facts::is_over(record), cursor });
+    }
+    answer.facts = summary(entries, total, list.next, some);
+    Ok(answer)
+}
+
+fn summary(entries: Vec<Value>, total: u64, next: Option<String>, some: bool) -> Map<String, Value> {
+    let mut facts = Map::new();
+    let (shown, more) = (entries.len() as u64, next.is_some());
+    facts.insert("processes".into(), entries.into());
+    facts.insert("total".into(), total.into());
+    if let Some(next) = next {
+        facts.insert("next".into(), next.clone().into());
+    }
+    if more {
+        facts.insert(
+            "notes".into(),
+            vec!["there are more: give `next` as `page`, with the same status".to_owned()].into(),
+        );
+    } else if some && shown < total {
+        let note = format!("{} more have ended: process_list {{\"all\":true}} lists them", total - shown);
+        facts.insert("notes".into(), vec![note].into());
+    }
+    facts
+}
+
+async fn ask(desk: &Desk<'_>, query: ListQuery) -> Result<ProcessList, Refusal> {
+    let query = &query;
+    let list = desk.reach.ask(|client| async move { client.list(query).await }).await;
+    list.map_err(|refusal| if refusal.code == "invalid_request" { refusal.show(RIGHT) } else { refusal })
+}

@@ -1,0 +1,225 @@
+//! The tools: their definitions, and what each does with its arguments.
+//!
+//! A [`Shape`] is one set of tools. A second set has its definitions and its `call` in a module of its own, and is
+//! named here; the server knows no tool by name.
+
+mod definitions;
+mod execute;
+mod input;
+mod list;
+mod output;
+mod signal;
+mod wait;
+
+use std::time::Duration;
+
+use pinfold_api::types::Record;
+use rmcp::RoleServer;
+use rmcp::model::ProgressNotificationParam;
+use rmcp::service::RequestContext;
+use serde_json::{Map, Value};
+
+pub use definitions::{definitions, names};
+
+use crate::arguments::Arguments;
+use crate::facts::{self, Facts};
+use crate::identity::Caller;
+use crate::memory::Memory;
+use crate::options::Base;
+use crate::reach::Reach;
+use crate::refusal::Refusal;
+
+/// How long a call waits unless it says so.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+/// How long it may wait at most.
+const LONGEST: Duration = Duration::from_secs(12 * 3600);
+/// How long where the client hears no progress: below every client's own limit.
+const WITHOUT_PROGRESS: Duration = Duration::from_secs(50);
+/// codex gives up after 300 s whatever it hears.
+const FOR_CODEX: Duration = Duration::from_secs(240);
+/// How often a call that waits says so.
+const PROGRESS: Duration = Duration::from_secs(10);
+
+/// A set of tools.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Shape {
+    /// pinfold's own.
+    #[default]
+    Native,
+}
+
+/// One call of a tool.
+#[derive(Clone, Debug)]
+pub(crate) struct Call {
+    pub(crate) tool: String,
+    pub(crate) values: Map<String, Value>,
+    /// Keys that were given twice.
+    pub(crate) doubled: Vec<String>,
+}
+
+/// What a call works with.
+#[derive(Debug)]
+pub(crate) struct Desk<'a> {
+    /// The way to the daemon, in the caller's name.
+    pub(crate) reach: Reach,
+    pub(crate) caller: Caller,
+    pub(crate) memory: &'a Memory,
+    pub(crate) base: &'a Base,
+    pub(crate) context: &'a RequestContext<RoleServer>,
+    /// No call takes longer without progress.
+    pub(crate) longest_call: Option<Duration>,
+}
+
+/// What a call gives.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Answer {
+    /// Whether it says why the call could not be done.
+    pub(crate) is_error: bool,
+    pub(crate) facts: Map<String, Value>,
+    /// The processes that it shows.
+    pub(crate) shown: Vec<Shown>,
+    /// The task that it became, for a client that has tasks.
+    pub(crate) task: Option<(String, Record)>,
+}
+
+/// A process that a result shows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Shown {
+    pub(crate) id: String,
+    /// Whether it shows how it ended.
+    pub(crate) ended: bool,
+    /// How far its output was shown.
+    pub(crate) cursor: u64,
+}
+
+/// Calls a tool of the set.
+pub(crate) async fn call(shape: Shape, desk: &Desk<'_>, call: Call) -> Result<Answer, Refusal> {
+    match shape {
+        Shape::Native => native(desk, call).await,
+    }
+}
+
+/// What an `execute` says of a process that is over, for a client that got a task for it.
+pub(crate) async fn outcome(desk: &Desk<'_>, record: &Record) -> Result<Answer, Refusal> {
+    execute::outcome(desk, record).await
+}
+
+async fn native(desk: &Desk<'_>, call: Call) -> Result<Answer, Refusal> {
+    let definition = definitions::native(&call.tool).ok_or_else(|| {
+        Refusal::invalid(format!("there is no tool `{}`: there are {}", call.tool, names(Shape::Native).join(", ")))
+    })?;
+    let read = |right_call| Arguments::new(call.values, &call.doubled, &definition.keys(), right_call);
+    match call.tool.as_str() {
+        "execute" => execute::call(desk, &read(execute::RIGHT)?).await,
+        "process_output" => output::call(desk, &read(output::RIGHT)?).await,
+        "process_wait" => wait::call(desk, &read(wait::RIGHT)?).await,
+        "process_list" => list::call(desk, &read(list::RIGHT)?).await,
+        "process_input" => input::call(desk, &read(input::RIGHT)?).await,
+        _ => signal::call(desk, &read(signal::RIGHT)?).await,
+    }
+}
+
+impl Answer {
+    /// The answer about one process.
+    fn of(facts: Facts, record: &Record) -> Self {
+        let shown = Shown { id: record.id.clone(), ended: facts::is_over(record), cursor: facts.cursor };
+        Answer { facts: object(&facts), shown: vec![shown], ..Answer::default() }
+    }
+}
+
+impl Answer {
+    /// The answer to a call that could not be done.
+    pub(crate) fn refused(refusal: &Refusal) -> Self {
+        Answer { is_error: true, facts: object(&refusal.facts()), ..Answer::default() }
+    }
+}
+
+/// A struct as the object that it is.
+fn object(facts: &impl serde::Serialize) -> Map<String, Value> {
+    match serde_json::to_value(facts) {
+        Ok(Value::Object(object)) => object,
+        _ => Map::new(),
+    }
+}
+
+impl Desk<'_> {
+    /// Whether the request says that a task would be understood.
+    pub(crate) fn takes_tasks(&self) -> bool {
+        self.context.client_capabilities().is_some_and(|capabilities| capabilities.supports_tasks())
+    }
+
+    /// How long a call may wait, and the note if that is less than it asked for.
+    pub(crate) fn patience(&self, asked: Duration) -> (Duration, Option<String>) {
+        let client = self.context.client_info().map(|client| client.name).unwrap_or_default();
+        let progress = self.context.meta.get_progress_token().is_some();
+        let most = longest(&client, progress, self.longest_call);
+        let note = (asked > most).then(|| {
+            let seconds = most.as_secs_f64();
+            format!("waited {seconds}s, not longer: this client may give up on a longer call; process_wait goes on")
+        });
+        (asked.min(most), note)
+    }
+
+    /// Waits for the work, with progress for whoever asked for it; a cancelled call lets go of it.
+    pub(crate) async fn hold<T>(
+        &self,
+        what: &str,
+        work: impl Future<Output = Result<T, Refusal>>,
+    ) -> Result<T, Refusal> {
+        enum Happened<T> {
+            Done(Result<T, Refusal>),
+            Cancelled,
+            Waiting,
+        }
+        let token = self.context.meta.get_progress_token();
+        let mut work = std::pin::pin!(work);
+        let mut waited = 0.0;
+        loop {
+            let happened = tokio::select! {
+                done = work.as_mut() => Happened::Done(done),
+                () = self.context.ct.cancelled() => Happened::Cancelled,
+                () = tokio::time::sleep(PROGRESS) => Happened::Waiting,
+            };
+            match (happened, &token) {
+                (Happened::Done(done), _) => return done,
+                (Happened::Cancelled, _) => {
+                    return Err(Refusal {
+                        code: "cancelled".into(),
+                        message: format!("the call was cancelled; {what} runs on"),
+                        right_call: None,
+                    });
+                }
+                (Happened::Waiting, None) => {}
+                (Happened::Waiting, Some(token)) => {
+                    waited += PROGRESS.as_secs_f64();
+                    let progress = ProgressNotificationParam::new(token.clone(), waited);
+                    // A client that does not listen is no reason to stop waiting.
+                    let _ =
+                        self.context.peer.notify_progress(progress.with_message(format!("waiting for {what}"))).await;
+                }
+            }
+        }
+    }
+}
+
+/// How long a call of this client may take.
+fn longest(client: &str, progress: bool, without_progress: Option<Duration>) -> Duration {
+    match progress {
+        false => without_progress.unwrap_or(WITHOUT_PROGRESS),
+        true if client.to_lowercase().contains("codex") => FOR_CODEX,
+        true => LONGEST,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_call_is_over_before_its_client_gives_up() {
+        assert_eq!(longest("gemini-cli", false, None), Duration::from_secs(50));
+        assert_eq!(longest("codex-mcp-client", true, None), Duration::from_secs(240));
+        assert_eq!(longest("claude-code", true, None), Duration::from_secs(12 * 3600));
+        assert_eq!(longest("claude-code", false, Some(Duration::from_secs(1))), Duration::from_secs(1));
+    }
+}

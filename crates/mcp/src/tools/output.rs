@@ -1,0 +1,68 @@
+//! `process_output`: read on, read a place, search.
+
+use pinfold_api::types::OutputQuery;
+use serde_json::Value;
+
+use super::{Answer, Desk, execute};
+use crate::arguments::Arguments;
+use crate::facts::{self, Facts};
+use crate::refusal::Refusal;
+use crate::view::{self, Look};
+
+/// A right call.
+pub(super) const RIGHT: &str = r#"process_output {"id":"k3v9x2"}"#;
+
+/// After this many reads in a row that brought nothing, a wait is pointed out.
+const PATIENT_READS: u32 = 3;
+/// How much a search shows unless it says so.
+const SEARCH: u64 = 8 << 10;
+
+pub(super) async fn call(desk: &Desk<'_>, arguments: &Arguments) -> Result<Answer, Refusal> {
+    let id = arguments.required("id")?;
+    let (budget, note) = view::budget(arguments)?;
+    let (cursor, tail) = (arguments.count("cursor")?, tail(arguments)?);
+    if cursor.is_some() && tail.is_some() {
+        return Err(arguments.refuse("give `cursor` or `tail`, not both"));
+    }
+    let stream = arguments.word("stream", &["stdout", "stderr"])?;
+    let grep = arguments.text("grep")?;
+    let context = arguments.count("context")?.map(|lines| u32::try_from(lines).unwrap_or(u32::MAX));
+    let record = {
+        let id = id.as_str();
+        desk.reach.ask(|client| async move { client.show(id).await }).await?
+    };
+    if grep.is_some() {
+        let budget = Some(budget.unwrap_or(SEARCH).to_string());
+        let query = OutputQuery { cursor, tail, grep, context, stream, budget, ..OutputQuery::default() };
+        let page = view::ask(&desk.reach, &record.id, &query).await?;
+        let mut facts = Facts::of(&record).seen(facts::sight(&page));
+        facts.notes.extend(page.hint);
+        facts.notes.extend(note);
+        return Ok(Answer::of(facts, &record));
+    }
+    let (owner, id) = (&desk.caller.owner, &record.id);
+    let before = desk.memory.cursor(owner, id);
+    let from = if tail.is_some() { None } else { cursor.or(Some(before)) };
+    let mut facts = execute::describe(desk, &record, Look { cursor: from, tail, budget, stream }).await?;
+    if !facts::is_over(&record) && facts.cursor <= before {
+        let empty = desk.memory.read_nothing(owner, id);
+        facts.notes.extend((empty >= PATIENT_READS).then(|| format!(
+            "{empty} reads in a row brought nothing: process_wait {{\"id\":\"{id}\",\"until\":\"output\"}} returns when \
+             there is more, process_wait {{\"id\":\"{id}\"}} when it ends"
+        )));
+    }
+    facts.notes.extend(note);
+    Ok(Answer::of(facts, &record))
+}
+
+/// A number is lines.
+fn tail(arguments: &Arguments) -> Result<Option<String>, Refusal> {
+    match arguments.raw("tail") {
+        None => Ok(None),
+        Some(Value::String(text)) => match text.trim().parse::<u64>() {
+            Ok(lines) => Ok(Some(format!("{lines} lines"))),
+            Err(_) => Ok(Some(text.clone())),
+        },
+        Some(_) => Ok(arguments.count("tail")?.map(|lines| format!("{lines} lines"))),
+    }
+}

@@ -1,0 +1,77 @@
+//! `process_signal`: stop a whole tree, or signal it.
+
+use std::time::Duration;
+
+use pinfold_api::input::Span;
+use pinfold_api::types::{SignalRequest, StopRequest};
+
+use super::{Answer, Desk, execute, wait};
+use crate::arguments::Arguments;
+use crate::facts;
+use crate::refusal::Refusal;
+use crate::view::Look;
+
+/// A right call.
+pub(super) const RIGHT: &str = r#"process_signal {"id":"k3v9x2","signal":"stop","grace":"5s"}"#;
+
+pub(super) async fn call(desk: &Desk<'_>, arguments: &Arguments) -> Result<Answer, Refusal> {
+    let id = arguments.required("id")?;
+    let signal = arguments.text("signal")?.filter(|signal| !signal.eq_ignore_ascii_case("stop"));
+    let grace = arguments.span("grace")?;
+    match signal {
+        None => stop(desk, &id, grace).await,
+        Some(_) if grace.is_some() => Err(arguments.refuse("`grace` belongs to a stop: leave `signal` out")),
+        Some(signal) => send(desk, &id, &signal).await,
+    }
+}
+
+/// A stop that has begun goes on, also when nobody waits for it.
+async fn stop(desk: &Desk<'_>, id: &str, grace: Option<String>) -> Result<Answer, Refusal> {
+    let (limit, _) = desk.patience(Duration::MAX);
+    let request = StopRequest { signal: None, grace: grace.map(Span::Text), by: Some(desk.caller.owner.clone()) };
+    let request = &request;
+    let stopping = desk.reach.ask(|client| async move { client.stop(id, request).await });
+    let stopping = async {
+        match tokio::time::timeout(limit, stopping).await {
+            Ok(answer) => answer.map(Some),
+            Err(_) => Ok(None),
+        }
+    };
+    let answer = desk.hold(id, stopping).await?;
+    let record = match &answer {
+        Some(answer) => answer.record.clone(),
+        None => wait::record(desk, id).await?,
+    };
+    let from = desk.memory.cursor(&desk.caller.owner, &record.id);
+    let mut facts = execute::describe(desk, &record, Look { cursor: Some(from), ..Look::default() }).await?;
+    match &answer {
+        None => facts.notes.push(format!("the stop goes on: process_wait {{\"id\":\"{}\"}} sees its end", record.id)),
+        Some(answer) if answer.already_over => facts.notes.push("it was over before: nothing was left to stop".into()),
+        Some(answer) => {
+            facts.survivors = Some(facts::survivors(&answer.survivors));
+            facts.notes.push(match answer.survivors.is_empty() {
+                true => "stopped: nothing of its tree is left".into(),
+                false => "not everything could be ended: see survivors".into(),
+            });
+        }
+    }
+    Ok(Answer::of(facts, &record))
+}
+
+/// A signal is sent once: a second time may mean something else.
+async fn send(desk: &Desk<'_>, id: &str, signal: &str) -> Result<Answer, Refusal> {
+    // Asked for first, so that the daemon is there and the signal need not be repeated.
+    let record = wait::record(desk, id).await?;
+    let request = SignalRequest { signal: signal.to_owned(), by: Some(desk.caller.owner.clone()) };
+    let answer = desk.reach.client().signal(&record.id, &request).await.map_err(Refusal::from);
+    let answer = answer.map_err(|refusal| refusal.show(RIGHT))?;
+    let from = desk.memory.cursor(&desk.caller.owner, &record.id);
+    let look = Look { cursor: Some(from), ..Look::default() };
+    let mut facts = execute::describe(desk, &answer.record, look).await?;
+    facts.reached = Some(answer.reached);
+    if !answer.refused.is_empty() {
+        facts.survivors = Some(facts::survivors(&answer.refused));
+        facts.notes.push("the signal did not reach those under survivors".into());
+    }
+    Ok(Answer::of(facts, &answer.record))
+}

@@ -1,0 +1,172 @@
+//! `process_wait`: until something happens to one process, or to any or all of many.
+
+use std::time::{Duration, Instant};
+
+use pinfold_api::input::Span;
+use pinfold_api::types::{Record, WaitAnswer, WaitManyAnswer, WaitManyRequest, WaitMode, WaitQuery, WaitReason};
+use serde_json::Value;
+
+use super::{Answer, Desk, PATIENCE, Shown, execute, object};
+use crate::arguments::Arguments;
+use crate::facts::{self, Facts, Line};
+use crate::refusal::Refusal;
+use crate::view::{self, Look};
+
+/// A right call.
+pub(super) const RIGHT: &str = r#"process_wait {"id":"k3v9x2","pattern":"listening on","timeout":"30s"}"#;
+
+/// How long one request waits; a longer wait is several.
+const ONE_REQUEST: Duration = Duration::from_secs(3600);
+/// What a wait for many may be for.
+const ENDS: &[&str] = &["exit", "finished", "closed"];
+const UNTIL: &[&str] = &["exit", "finished", "closed", "output", "match", "port", "quiet"];
+
+/// A wait and how long it may take.
+#[derive(Clone, Debug)]
+pub(super) struct Wait {
+    pub(super) limit: Duration,
+    pub(super) query: WaitQuery,
+}
+
+pub(super) async fn call(desk: &Desk<'_>, arguments: &Arguments) -> Result<Answer, Refusal> {
+    let (limit, cut) = desk.patience(arguments.duration("timeout")?.unwrap_or(PATIENCE));
+    let ids = arguments.texts("ids")?;
+    let id = arguments.text("id")?;
+    match (id, ids.as_slice()) {
+        (Some(id), []) => one(desk, arguments, &id, (limit, cut)).await,
+        (None, [id]) => one(desk, arguments, id, (limit, cut)).await,
+        (None, [_, _, ..]) => many(desk, arguments, ids, (limit, cut)).await,
+        (Some(_), [_, ..]) => Err(arguments.refuse("give `id` or `ids`, not both")),
+        (None, []) => Err(arguments.refuse("`id` is missing")),
+    }
+}
+
+async fn one(
+    desk: &Desk<'_>,
+    arguments: &Arguments,
+    id: &str,
+    (limit, cut): (Duration, Option<String>),
+) -> Result<Answer, Refusal> {
+    let mut query = query(arguments)?;
+    let (budget, note) = view::budget(arguments)?;
+    let record = desk.reach.ask(|client| async move { client.show(id).await }).await?;
+    let read = desk.memory.cursor(&desk.caller.owner, &record.id);
+    if query.until.as_deref() == Some("output") {
+        query.cursor = query.cursor.or(Some(read));
+    }
+    let answer = desk.hold(&record.id, patiently(desk, &record.id, &Wait { limit, query })).await?;
+    let cursor = arguments.count("cursor")?.unwrap_or(read);
+    let mut facts =
+        execute::describe(desk, &answer.record, Look { cursor: Some(cursor), budget, ..Look::default() }).await?;
+    facts.reason = Some(answer.reason);
+    facts.port = answer.port;
+    facts.matched = answer.matched.map(|line| Line {
+        cursor: answer.cursor,
+        line: facts::clip(&facts::printable(&line), 1000),
+        context: false,
+    });
+    facts.notes.extend(note);
+    if answer.reason == WaitReason::Timeout {
+        facts.notes.extend(cut);
+    }
+    Ok(Answer::of(facts, &answer.record))
+}
+
+async fn many(
+    desk: &Desk<'_>,
+    arguments: &Arguments,
+    ids: Vec<String>,
+    (limit, cut): (Duration, Option<String>),
+) -> Result<Answer, Refusal> {
+    let until = arguments.word("until", UNTIL)?.unwrap_or_else(|| "exit".into());
+    if !ENDS.contains(&until.as_str()) || arguments.raw("pattern").is_some() || arguments.raw("port").is_some() {
+        return Err(arguments.refuse("of several only the end can be waited for: until exit, finished or closed"));
+    }
+    let mode = match arguments.word("mode", &["any", "all"])?.as_deref() {
+        Some("all") => WaitMode::All,
+        _ => WaitMode::Any,
+    };
+    let request = WaitManyRequest { ids, mode: Some(mode), until: Some(until), timeout: None };
+    let answer = desk.hold("them", all_patiently(desk, &request, limit)).await?;
+    let mut told = Answer::default();
+    for (key, records) in [("done", &answer.done), ("pending", &answer.pending)] {
+        let mut list = Vec::new();
+        for record in records {
+            let cursor = desk.memory.cursor(&desk.caller.owner, &record.id);
+            let facts = Facts { cursor, ..Facts::of(record) };
+            told.shown.push(Shown { id: record.id.clone(), ended: facts::is_over(record), cursor });
+            list.push(Value::Object(object(&facts)));
+        }
+        told.facts.insert(key.into(), list.into());
+    }
+    told.facts.insert("reason".into(), serde_json::to_value(answer.reason).unwrap_or_default());
+    let notes: Vec<String> = cut.into_iter().filter(|_| answer.reason == WaitReason::Timeout).collect();
+    if !notes.is_empty() {
+        told.facts.insert("notes".into(), notes.into());
+    }
+    Ok(told)
+}
+
+fn query(arguments: &Arguments) -> Result<WaitQuery, Refusal> {
+    let pattern = arguments.text("pattern")?;
+    let port = match arguments.count("port")? {
+        None => None,
+        Some(port) => {
+            let port = u16::try_from(port).map_err(|_| arguments.refuse(format!("`port`: {port} is no TCP port")))?;
+            Some(port)
+        }
+    };
+    let quiet = arguments.span("quiet")?;
+    let until = match arguments.word("until", UNTIL)? {
+        Some(until) => until,
+        None if pattern.is_some() => "match".into(),
+        None if port.is_some() => "port".into(),
+        None if quiet.is_some() => "quiet".into(),
+        None => "exit".into(),
+    };
+    if until == "match" && pattern.is_none() {
+        return Err(arguments.refuse("`pattern` is missing: what is a line to match?"));
+    }
+    let cursor = arguments.count("cursor")?;
+    Ok(WaitQuery { until: Some(until), timeout: None, cursor, pattern, exclude: None, port, quiet })
+}
+
+/// Waits as long as it may take, over daemons that come and go.
+pub(super) async fn patiently(desk: &Desk<'_>, id: &str, wait: &Wait) -> Result<WaitAnswer, Refusal> {
+    let deadline = Instant::now() + wait.limit;
+    loop {
+        let ask = |client: pinfold_api::client::Client| async move {
+            let query = WaitQuery { timeout: Some(part(deadline)), ..wait.query.clone() };
+            client.wait(id, &query).await
+        };
+        let answer = desk.reach.ask(ask).await?;
+        if answer.reason != WaitReason::Timeout || Instant::now() >= deadline {
+            return Ok(answer);
+        }
+    }
+}
+
+async fn all_patiently(desk: &Desk<'_>, request: &WaitManyRequest, limit: Duration) -> Result<WaitManyAnswer, Refusal> {
+    let deadline = Instant::now() + limit;
+    loop {
+        let ask = |client: pinfold_api::client::Client| async move {
+            let request = WaitManyRequest { timeout: Some(Span::Text(part(deadline))), ..request.clone() };
+            client.wait_many(&request).await
+        };
+        let answer = desk.reach.ask(ask).await?;
+        if answer.reason != WaitReason::Timeout || Instant::now() >= deadline {
+            return Ok(answer);
+        }
+    }
+}
+
+/// How long the next request waits.
+fn part(deadline: Instant) -> String {
+    let left = deadline.saturating_duration_since(Instant::now()).min(ONE_REQUEST);
+    format!("{}ms", left.as_millis())
+}
+
+/// The record as it is now.
+pub(super) async fn record(desk: &Desk<'_>, id: &str) -> Result<Record, Refusal> {
+    desk.reach.ask(|client| async move { client.show(id).await }).await
+}
