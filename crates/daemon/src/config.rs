@@ -11,6 +11,8 @@ use pinfold_model::spec::OUTPUT_LIMIT_LEAST;
 use pinfold_model::units::{parse_duration, parse_size};
 use serde::{Deserialize, Serialize};
 
+use crate::webhook::Secret;
+
 mod coder;
 
 pub use coder::Coder;
@@ -122,6 +124,8 @@ pub struct Config {
     /// The most events kept in the log.
     pub events: u64,
     pub tcp: Tcp,
+    /// What webhooks are signed with; made and kept in the home without.
+    pub webhook_secret: Option<Secret>,
     /// Which variables reach processes from the daemon's environment, or from that of `pinfold run` and `pinfold mcp`.
     pub environment: EnvironmentFilter,
     /// What coder's clients get at `/api/v0/processes`.
@@ -140,6 +144,7 @@ impl Default for Config {
             durability: Durability::Programs,
             events: 100_000,
             tcp: Tcp::default(),
+            webhook_secret: None,
             environment: EnvironmentFilter::default(),
             coder: Coder::default(),
             log: "info".to_owned(),
@@ -165,6 +170,21 @@ struct File {
     environment: FileEnvironment,
     #[serde(default)]
     coder: FileCoder,
+    #[serde(default)]
+    webhook: FileWebhook,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct FileWebhook {
+    secret: Option<String>,
+}
+
+/// A secret is shown to nobody.
+impl std::fmt::Debug for FileWebhook {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str("FileWebhook")
+    }
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -258,6 +278,10 @@ impl Config {
             containment: file.containment.unwrap_or_default(),
             durability: file.durability.unwrap_or_default(),
             events: file.events.unwrap_or(default.events),
+            webhook_secret: {
+                let secret = file.webhook.secret.as_deref().map(Secret::parse).transpose();
+                secret.map_err(|error| bad("webhook.secret", error.to_string()))?
+            },
             tcp: Tcp {
                 listen: file.tcp.listen.as_deref().map(loopback).transpose().map_err(|p| bad("tcp.listen", p))?,
                 hosts: file.tcp.hosts,
@@ -318,6 +342,7 @@ impl Config {
         text.push_str(&self.tcp.render_toml());
         text.push_str(&render_environment(&self.environment));
         text.push_str(&self.coder.render_toml());
+        text.push_str(render_webhook(self.webhook_secret.as_ref()));
         text
     }
 }
@@ -347,6 +372,17 @@ fn render_environment(filter: &EnvironmentFilter) -> String {
          {allow}# variables that do not\ndeny = {:?}\n",
         filter.deny
     )
+}
+
+/// A secret that is set is not shown: this text is read by more eyes than the file.
+fn render_webhook(secret: Option<&Secret>) -> &'static str {
+    match secret {
+        Some(_) => "\n[webhook]\n# what webhooks are signed with: set, and not shown\n",
+        None => {
+            "\n[webhook]\n# what webhooks are signed with; without, webhook.key in the home, which is made at first use\n\
+             # secret = \"whsec_...\"\n"
+        }
+    }
 }
 
 /// An address of this machine alone.
@@ -404,6 +440,7 @@ mod tests {
             ("[tcp]\nlisten = \"here\"", "tcp.listen"),
             ("[coder]\nwait_cap = \"soon\"", "coder.wait_cap"),
             ("[coder]\nworkdir = \"src\"", "coder.workdir"),
+            ("[webhook]\nsecret = \"guess\"", "webhook.secret"),
             ("= =", "config.toml"),
         ] {
             let error = parse(text).expect_err(text).to_string();

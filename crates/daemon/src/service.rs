@@ -24,6 +24,7 @@ use crate::refusal::Refusal;
 use crate::registry::{Registry, lock};
 use crate::render;
 use crate::tokens::Tokens;
+use crate::webhook::Webhooks;
 
 /// Everything the daemon has. Shared by all its tasks.
 #[derive(Debug)]
@@ -35,6 +36,7 @@ pub(crate) struct Core {
     pub(crate) ledger: Ledger,
     pub(crate) owners: OwnerBook,
     pub(crate) tokens: Tokens,
+    pub(crate) webhooks: Webhooks,
     /// Where it listens for TCP, once it does.
     pub(crate) tcp_address: OnceLock<SocketAddr>,
     /// Numbers for new processes.

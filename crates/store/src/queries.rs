@@ -217,6 +217,18 @@ impl Queries {
         Ok(numbers?.into_iter().map(|n| n as u64).collect())
     }
 
+    /// The event of this kind of a process that has the greatest number to tell it apart.
+    pub fn latest_of(&self, process: &ProcessId, kind: EventKind) -> Result<Option<Event>> {
+        let sql = "SELECT process, seq, owner, kind, at_us, payload, n FROM events
+                   WHERE process = ?1 AND kind = ?2 ORDER BY n DESC LIMIT 1";
+        let mut statement = self.connection.prepare_cached(sql)?;
+        let mut rows = statement.query(params![process.as_str(), kind.name()])?;
+        match rows.next()? {
+            Some(row) => read_event(row),
+            None => Ok(None),
+        }
+    }
+
     /// The number of the latest event ever, there still or not; where a rebuilt sequence began, before the first.
     pub fn last_seq(&self) -> Result<u64> {
         let sql = "SELECT max((SELECT seq FROM sqlite_sequence WHERE name = 'events'), 0)";

@@ -18,6 +18,7 @@ mod stage;
 mod start;
 mod stats;
 mod throughput;
+mod told;
 mod waiter;
 
 use std::os::unix::process::CommandExt;
@@ -61,6 +62,7 @@ enum Section {
     Capture,
     Memory,
     Waiter,
+    Told,
     FullStore,
     Restart,
     Mcp,
@@ -130,6 +132,7 @@ fn measure(section: Section, stage: &Stage, scale: Scale) -> anyhow::Result<Vec<
         Section::Capture => capture::measure(stage, scale),
         Section::Memory => memory::measure(stage, scale),
         Section::Waiter => waiter::measure(stage, scale),
+        Section::Told => told::measure(stage, scale),
         Section::FullStore => full_store::measure(stage, scale),
         Section::Restart => restart::measure(stage, scale),
         Section::Mcp => mcp::measure(stage, scale),
