@@ -24,6 +24,7 @@ mod gc;
 mod http;
 mod keepers;
 mod ledger;
+mod limits;
 mod link;
 mod list;
 mod log;
