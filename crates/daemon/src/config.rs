@@ -14,9 +14,12 @@ use serde::{Deserialize, Serialize};
 use crate::webhook::Secret;
 
 mod coder;
+mod limits;
 
 pub use coder::Coder;
 use coder::FileCoder;
+use limits::FileLimits;
+pub use limits::ProcessLimits;
 
 /// Where everything is. `PINFOLD_HOME` alone moves it all.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -119,6 +122,7 @@ pub struct Config {
     /// Bytes of output kept for each process, unless asked otherwise.
     pub output_limit: u64,
     pub limits: Limits,
+    pub process_limits: ProcessLimits,
     pub containment: Containment,
     pub durability: Durability,
     /// The most events kept in the log.
@@ -140,6 +144,7 @@ impl Default for Config {
             grace: Duration::from_secs(5),
             output_limit: 64 << 20,
             limits: Limits::default(),
+            process_limits: ProcessLimits::default(),
             containment: Containment::Auto,
             durability: Durability::Programs,
             events: 100_000,
@@ -205,14 +210,6 @@ struct FileTcp {
     origins: Vec<String>,
 }
 
-#[derive(Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct FileLimits {
-    processes: Option<usize>,
-    store: Option<Text>,
-    retention: Option<Text>,
-}
-
 /// A number or a text: `30`, `"30s"`.
 #[derive(Debug, Deserialize)]
 #[serde(untagged)]
@@ -269,11 +266,8 @@ impl Config {
         let config = Self {
             grace: duration("grace", file.grace, default.grace)?,
             output_limit: size("output_limit", file.output_limit, default.output_limit)?,
-            limits: Limits {
-                processes: file.limits.processes.unwrap_or(default.limits.processes),
-                store_bytes: size("limits.store", file.limits.store, default.limits.store_bytes)?,
-                retention: duration("limits.retention", file.limits.retention, default.limits.retention)?,
-            },
+            limits: file.limits.limits().map_err(|(setting, problem)| bad(setting, problem))?,
+            process_limits: file.limits.process().map_err(|(setting, problem)| bad(setting, problem))?,
             environment: EnvironmentFilter { allow: file.environment.allow, deny: file.environment.deny },
             containment: file.containment.unwrap_or_default(),
             durability: file.durability.unwrap_or_default(),
@@ -320,25 +314,12 @@ impl Config {
             ("the most events kept in the log", "events", self.events.to_string()),
             ("what is logged: error, warn, info, debug or trace", "log", format!("\"{}\"", self.log)),
         ];
-        let limits = [
-            ("live processes at once", "processes", self.limits.processes.to_string()),
-            (
-                "bytes of the whole store; the oldest ended processes go first",
-                "store",
-                self.limits.store_bytes.to_string(),
-            ),
-            ("how long an ended process is kept, from its end", "retention", seconds(self.limits.retention)),
-        ];
         let mut text = String::new();
         let mut write = |(about, name, value): &(&str, &str, String)| {
             let _ = write!(text, "# {about}\n{name} = {value}\n");
         };
         settings.iter().for_each(&mut write);
-        text.push_str("\n[limits]\n");
-        let mut write = |(about, name, value): &(&str, &str, String)| {
-            let _ = write!(text, "# {about}\n{name} = {value}\n");
-        };
-        limits.iter().for_each(&mut write);
+        text.push_str(&limits::render(&self.limits, &self.process_limits));
         text.push_str(&self.tcp.render_toml());
         text.push_str(&render_environment(&self.environment));
         text.push_str(&self.coder.render_toml());
@@ -429,6 +410,23 @@ mod tests {
     }
 
     #[test]
+    fn limits_of_processes_and_owners_are_taken_and_none_is_set_without() {
+        assert_eq!(Config::default().process_limits, ProcessLimits::default());
+        let text = "[limits]\ntime_limit = \"2h\"\nidle_limit = 60\nmemory_limit = \"1G\"\npids_limit = 100\ncpus = 0.5\n\
+                    cpu_time_limit = \"5m\"\n[limits.owner]\nprocesses = 4\nmemory = \"2G\"\nstore = \"1M\"\n";
+        let config = parse(text).expect("valid");
+        let tree = &config.process_limits.tree;
+        assert_eq!((tree.memory, tree.pids, tree.millicpus), (Some(1 << 30), Some(100), Some(500)));
+        assert_eq!(
+            (config.process_limits.time, tree.cpu_time.map(|time| time.as_secs())),
+            (Some(Duration::from_secs(7200)), Some(300))
+        );
+        let owner = &config.limits.owner;
+        assert_eq!((owner.processes, owner.memory_bytes, owner.store_bytes), (Some(4), Some(2 << 30), Some(1 << 20)));
+        assert_eq!(parse(&config.render_toml()).expect("valid"), config);
+    }
+
+    #[test]
     fn mistakes_name_the_file_and_the_setting() {
         for (text, named) in [
             ("grase = 1", "grase"),
@@ -436,6 +434,11 @@ mod tests {
             ("output_limit = 12", "output_limit"),
             ("containment = \"jail\"", "jail"),
             ("[limits]\nstore = \"lots\"", "limits.store"),
+            ("[limits]\nmemory_limit = 12", "memory_limit"),
+            ("[limits]\ncpus = 0", "limits.cpus"),
+            ("[limits]\ntime_limit = 0", "limits.time_limit"),
+            ("[limits.owner]\nmemory = \"much\"", "limits.owner.memory"),
+            ("[limits.owner]\nfiles = 3", "files"),
             ("[tcp]\nlisten = \"0.0.0.0:80\"", "tcp.listen"),
             ("[tcp]\nlisten = \"here\"", "tcp.listen"),
             ("[coder]\nwait_cap = \"soon\"", "coder.wait_cap"),

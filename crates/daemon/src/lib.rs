@@ -28,6 +28,7 @@ mod heartbeat;
 mod http;
 mod keepers;
 mod ledger;
+mod limits;
 mod link;
 mod list;
 mod log;

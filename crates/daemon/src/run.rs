@@ -26,7 +26,7 @@ use crate::registry::Registry;
 use crate::service::Core;
 use crate::tokens::Tokens;
 use crate::webhook::Webhooks;
-use crate::{deliver, gc, http, log, owners, recovery, scope, tcp};
+use crate::{deliver, gc, http, limits, log, owners, recovery, scope, tcp};
 
 /// Routes that the daemon serves without knowing them, for a client of its own socket.
 pub type Mount = Box<dyn FnOnce(PathBuf) -> axum::Router + Send>;
@@ -140,6 +140,7 @@ fn compose(options: &Options, home: Home) -> Result<Core, RunError> {
         TokenFile::open(&home).map_err(io(format!("cannot read {}", home.root().join("tokens.json").display())))?;
     let ids = IdSource::open(&home).map_err(io("cannot read the ids file"))?;
     let name = cgroup_name(home.root());
+    let limit_name = limits::place_name(&name);
     let cgroups = match config.containment {
         Containment::Subreaper => Err("switched off by `containment = \"subreaper\"`".to_owned()),
         Containment::Auto => cgroup::open_base(&name).map_err(|unavailable| unavailable.to_string()),
@@ -166,6 +167,8 @@ fn compose(options: &Options, home: Home) -> Result<Core, RunError> {
         user_home: std::env::var("HOME").ok().filter(|home| home.starts_with('/')).unwrap_or_else(|| "/".to_owned()),
         started_at: now(),
         cgroups,
+        limit_name,
+        limit_places: OnceLock::new(),
         unreadable: Mutex::default(),
         shutdown: watch::Sender::new(false),
         config,

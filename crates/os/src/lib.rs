@@ -4,8 +4,11 @@
 //! what the kernel said.
 
 pub mod cgroup;
+pub mod controllers;
 pub mod daemonize;
 pub mod fsio;
+mod mounts;
+mod oom;
 pub mod poll;
 pub mod ports;
 pub mod proc;

@@ -63,6 +63,18 @@ pub(crate) struct RunArgs {
     /// Stop the whole tree after so long without output
     #[arg(long, value_name = "D")]
     pub(crate) idle_limit: Option<String>,
+    /// The most memory of the whole tree (512M, 2G)
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) memory_limit: Option<String>,
+    /// The most processes and threads of the tree at once
+    #[arg(long, value_name = "N")]
+    pub(crate) pids_limit: Option<u32>,
+    /// How many cores the tree may keep busy (0.5); needs the cpu controller, see `pinfold doctor`
+    #[arg(long, value_name = "CORES")]
+    pub(crate) cpus: Option<f64>,
+    /// The most processor time of the whole tree
+    #[arg(long, value_name = "D")]
+    pub(crate) cpu_time_limit: Option<String>,
     /// How long a stop waits before KILL
     #[arg(long, value_name = "D")]
     pub(crate) grace: Option<String>,
@@ -150,13 +162,28 @@ async fn finish(session: &Session, started: Started, record: Record, screen: &mu
         Some(None) => {}
         None => screen.note(&format!("{} ended and nobody saw how", record.id)),
     }
-    if record.cause == Some(Cause::TimeLimit) {
-        screen.note(&format!("{} was stopped at its time limit", record.id));
+    if let Some(limit) = record.cause.and_then(reached_limit) {
+        screen.note(&format!("{} was stopped at its {limit} limit", record.id));
+    }
+    if let Some(note) = &record.note {
+        screen.note(&format!("{}: {note}", record.id));
     }
     if let Some(strays) = render_strays(&record) {
         screen.hint(&strays);
     }
     Ok(code)
+}
+
+/// The limit that a cause speaks of.
+fn reached_limit(cause: Cause) -> Option<&'static str> {
+    match cause {
+        Cause::TimeLimit => Some("time"),
+        Cause::IdleLimit => Some("idle"),
+        Cause::OutOfMemory => Some("memory"),
+        Cause::PidsLimit => Some("pids"),
+        Cause::CpuTimeLimit => Some("cpu time"),
+        Cause::OnItsOwn | Cause::StopRequested | Cause::OwnerEnded => None,
+    }
 }
 
 /// The start's own answer, as it would be had it waited: the record as it is now, with the output.
@@ -207,6 +234,10 @@ fn request(args: &RunArgs, environment: impl Iterator<Item = (OsString, OsString
         grace: span(&args.grace),
         time_limit: span(&args.time_limit),
         idle_limit: span(&args.idle_limit),
+        memory_limit: args.memory_limit.as_deref().map(Size::from),
+        pids_limit: args.pids_limit,
+        cpus: args.cpus,
+        cpu_time_limit: span(&args.cpu_time_limit),
         output_limit: args.output_limit.as_deref().map(Size::from),
         idempotency_key: args.key.clone().or_else(fresh_key),
         ..Default::default()

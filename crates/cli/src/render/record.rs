@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
-use pinfold_api::types::{Lifetime, NotifyShown, Record, TreeMember};
+use pinfold_api::types::{Lifetime, LimitsShown, NotifyShown, Record, TreeMember};
 
 use super::list::ran;
 use super::outcome::{outcome_tone, render_details, render_outcome, render_status, status_tone};
@@ -65,6 +65,7 @@ fn facts(record: &Record, now: Timestamp) -> Vec<(&'static str, String, Tone)> {
     plain("ran", ran(record, now).map(render_duration));
     plain("output", Some(render_output(record)));
     plain("usage", Some(render_usage(record)));
+    plain("limits", record.limits.as_ref().map(render_limits));
     plain("note", record.note.clone());
     facts
 }
@@ -106,6 +107,20 @@ fn render_usage(record: &Record) -> String {
     let cpu = render_duration(Duration::from_millis(usage.cpu_ms));
     let memory = render_size(usage.max_rss_bytes);
     format!("cpu {cpu}, memory at most {memory}, at most {} at once", usage.processes)
+}
+
+/// `memory 64 MiB, 100 pids, 0.5 cores, cpu 5s, run 2h00m, idle 30s`.
+fn render_limits(limits: &LimitsShown) -> String {
+    let span = |millis: u64| render_duration(std::time::Duration::from_millis(millis));
+    let parts = [
+        limits.memory_bytes.map(|bytes| format!("memory {}", render_size(bytes))),
+        limits.pids.map(|pids| format!("{pids} pids")),
+        limits.millicpus.map(|millis| format!("{} cores", f64::from(millis) / 1000.0)),
+        limits.cpu_time_ms.map(|millis| format!("cpu {}", span(millis))),
+        limits.time_ms.map(|millis| format!("run {}", span(millis))),
+        limits.idle_ms.map(|millis| format!("idle {}", span(millis))),
+    ];
+    parts.into_iter().flatten().collect::<Vec<_>>().join(", ")
 }
 
 /// Children under their parents, two spaces deeper.
@@ -164,6 +179,19 @@ tree
     4713 S node vite  cpu 812ms  mem 86 MiB  ports 3000,3001
 ";
         assert_eq!(text, expected);
+    }
+
+    #[test]
+    fn limits_are_shown_as_people_write_them() {
+        let limits = LimitsShown {
+            memory_bytes: Some(64 << 20),
+            pids: Some(100),
+            millicpus: Some(500),
+            cpu_time_ms: Some(5000),
+            ..LimitsShown::default()
+        };
+        let text = render_record(&Record { limits: Some(limits), ..sample::record() }, sample::now(), Paint::Plain);
+        assert!(text.contains("limits    memory 64 MiB, 100 pids, 0.5 cores, cpu 5.0s\n"), "{text}");
     }
 
     #[test]
