@@ -27,6 +27,8 @@ use crate::watch::Watch;
 const SAMPLE: Duration = Duration::from_secs(10);
 /// A stop that still has survivors after so many KILLs answers with their names, and goes on killing.
 const KILLS_BEFORE_ANSWER: u32 = 4;
+/// How often the list of children is read anew while their ends change it.
+const REAPS: u32 = 16;
 /// How often a fact that the disk refused is tried again.
 const WRITE_AGAIN: Duration = Duration::from_millis(500);
 
@@ -293,18 +295,28 @@ impl Driver {
 
     /// Reaps orphans that ended; whether any child but the leader is left.
     fn reap_orphans(&mut self, leader: Option<u32>, means: &Means<'_>) -> bool {
-        let Ok(children) = means.children.pids() else { return true };
-        let mut alive = 0;
-        for pid in children.into_iter().filter(|pid| Some(*pid) != leader) {
-            match wait::reap_if_ended(pid) {
-                Ok(Some(ended)) => self.usage.add(&ended),
-                Ok(None) => alive += 1,
-                Err(_) => {}
+        let leaders = u32::from(self.exited_at.is_none());
+        for _ in 0..REAPS {
+            let Ok(children) = means.children.pids() else { return true };
+            let (mut alive, mut reaped) = (0, false);
+            for pid in children.into_iter().filter(|pid| Some(*pid) != leader) {
+                match wait::reap_if_ended(pid) {
+                    Ok(Some(ended)) => {
+                        self.usage.add(&ended);
+                        reaped = true;
+                    }
+                    Ok(None) => alive += 1,
+                    Err(_) => {}
+                }
+            }
+            self.usage.processes = self.usage.processes.max(alive + leaders);
+            // One that ended after the list was read has left its children to us: only a list without an end is whole.
+            if alive > 0 || !reaped {
+                return alive > 0;
             }
         }
-        let leaders = u32::from(self.exited_at.is_none());
-        self.usage.processes = self.usage.processes.max(alive + leaders);
-        alive > 0
+        // They end and leave children as fast as they are reaped: the next end wakes us again.
+        true
     }
 
     /// Whatever is due.

@@ -279,7 +279,9 @@ impl<'a> Keeper<'a> {
         let birthplace = Birthplace::of(self.cgroup.as_ref(), watch.as_ref());
         match launch(&mut self.spawner, &intent, env, directory.path(), &birthplace) {
             Ok(launched) => {
-                watch.as_mut().map(Watch::begin);
+                if let Some(watch) = &mut watch {
+                    watch.begin(&launched.child);
+                }
                 let writer = OutputWriter::new(directory.path(), intent.spec.output_limit, intent.at);
                 let pump = Pump::new(launched.sources, writer);
                 let Self { link, children, cgroup, .. } = self;

@@ -12,7 +12,8 @@ use pinfold_model::link::LimitPlace;
 use pinfold_model::outcome::Cause;
 use pinfold_os::cgroup::Cgroup;
 use pinfold_os::controllers::{Bounds, Controller, Limited, Place, Version};
-use pinfold_os::{daemonize, tree};
+use pinfold_os::spawn::Child;
+use pinfold_os::{brake, daemonize, tree};
 
 /// The least and the longest time between two looks at what is accounted.
 const LOOK_LEAST: Duration = Duration::from_millis(20);
@@ -21,6 +22,8 @@ const LOOK_MOST: Duration = Duration::from_millis(200);
 const REST: u32 = 20;
 /// How often the counters of controllers are read.
 const LOOK_AT_COUNTERS: Duration = Duration::from_millis(100);
+/// How often the brake on forks is set anew, since the user's other tasks count for it.
+const BRAKE_AGAIN: Duration = Duration::from_secs(2);
 /// Processor time that is far from its limit is looked at this often.
 const LOOK_FAR: Duration = Duration::from_secs(1);
 
@@ -34,6 +37,7 @@ pub(crate) struct Watch {
     kills_seen: u64,
     kills_settled: u64,
     next: Instant,
+    braked_at: Instant,
 }
 
 impl Watch {
@@ -52,8 +56,9 @@ impl Watch {
             // One that had a tree before goes on counting.
             None => keepers_own.filter(|_| limits.cpu_time.is_some()).and_then(|cgroup| cgroup.cpu_time().ok()),
         };
-        let next = Instant::now() + LOOK_LEAST;
-        let watch = Self { limits, limited, cpu_before, kills_seen: 0, kills_settled: 0, next };
+        let now = Instant::now();
+        let (next, braked_at) = (now + LOOK_LEAST, now);
+        let watch = Self { limits, limited, cpu_before, kills_seen: 0, kills_settled: 0, next, braked_at };
         if limits.millicpus.is_some() && !watch.limited.enforces(Controller::Cpu) {
             watch.remove();
             return Err("its share of cores (`cpus`) cannot be set: the cpu controller refuses it".to_owned());
@@ -71,8 +76,11 @@ impl Watch {
     }
 
     /// The tree has begun.
-    pub(crate) fn begin(&mut self) {
+    pub(crate) fn begin(&mut self, leader: &Child) {
         self.limited.entered();
+        if let Some(most) = self.limits.pids.filter(|_| self.accounts(Controller::Pids)) {
+            brake::brake_forks(&[leader.pid], 1, u64::from(most));
+        }
     }
 
     /// When to look next.
@@ -145,12 +153,18 @@ impl Watch {
         bound && !self.limited.enforces(controller)
     }
 
-    fn walk(&self, reading: &mut Reading, reaped: Duration) {
+    fn walk(&mut self, reading: &mut Reading, reaped: Duration) {
         let pids = self.limits.pids.filter(|_| self.accounts(Controller::Pids)).map(u64::from);
         let usage = tree::usage_below(daemonize::own_pid(), pids);
         reading.pids = pids.map(|_| usage.threads);
-        if pids.is_some_and(|most| usage.threads > most) {
-            return;
+        if let Some(most) = pids {
+            if usage.threads > most {
+                return;
+            }
+            if self.braked_at.elapsed() >= BRAKE_AGAIN {
+                brake::brake_forks(&usage.pids, usage.threads, most);
+                self.braked_at = Instant::now();
+            }
         }
         if let Some(limit) = self.limits.memory.filter(|_| self.accounts(Controller::Memory)) {
             // The plain sum counts shared pages more than once: it can only be too great.

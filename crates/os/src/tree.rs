@@ -271,7 +271,26 @@ pub fn halt_descendants(root: u32) -> Reach {
 
 /// Stops, then kills every living descendant of `root`, so that a forking tree cannot outrun the walk.
 pub fn kill_descendants(root: u32) -> Reach {
-    stop_then_kill(|| descendants(root)).1
+    let mut halted = HashSet::new();
+    stop_then_kill(|| halt_walk(root, &mut halted)).1
+}
+
+/// As [`descendants`], stopping each whom no walk met before it is asked for its children: a tree that forks as fast as
+/// it is walked comes to a halt with the walk, and not after it.
+fn halt_walk(root: u32, halted: &mut HashSet<(u32, u64)>) -> Vec<Member> {
+    let Ok(start) = proc::start_time(root) else { return Vec::new() };
+    let (mut living, mut reach) = (Vec::new(), Reach::default());
+    walk(root, start, |stat| {
+        if stat.is_living() {
+            let member = Member { pid: stat.pid, stat };
+            if halted.insert(member.stat.identity()) {
+                reach.send(&member, &[libc::SIGSTOP]);
+            }
+            living.push(member);
+        }
+        if living.len() == MAX_MEMBERS { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    });
+    living
 }
 
 /// Kills the whole process group that an unreaped child of ours leads, in one step of the kernel: nobody in it forks
