@@ -11,6 +11,13 @@ use pinfold_model::spec::OUTPUT_LIMIT_LEAST;
 use pinfold_model::units::{parse_duration, parse_size};
 use serde::{Deserialize, Serialize};
 
+use crate::webhook::Secret;
+
+mod coder;
+
+pub use coder::Coder;
+use coder::FileCoder;
+
 /// Where everything is. `PINFOLD_HOME` alone moves it all.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Paths {
@@ -117,8 +124,12 @@ pub struct Config {
     /// The most events kept in the log.
     pub events: u64,
     pub tcp: Tcp,
+    /// What webhooks are signed with; made and kept in the home without.
+    pub webhook_secret: Option<Secret>,
     /// Which variables reach processes from the daemon's environment, or from that of `pinfold run` and `pinfold mcp`.
     pub environment: EnvironmentFilter,
+    /// What coder's clients get at `/api/v0/processes`.
+    pub coder: Coder,
     /// What is logged, as `tracing` filters are written.
     pub log: String,
 }
@@ -133,7 +144,9 @@ impl Default for Config {
             durability: Durability::Programs,
             events: 100_000,
             tcp: Tcp::default(),
+            webhook_secret: None,
             environment: EnvironmentFilter::default(),
+            coder: Coder::default(),
             log: "info".to_owned(),
         }
     }
@@ -155,6 +168,23 @@ struct File {
     tcp: FileTcp,
     #[serde(default)]
     environment: FileEnvironment,
+    #[serde(default)]
+    coder: FileCoder,
+    #[serde(default)]
+    webhook: FileWebhook,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct FileWebhook {
+    secret: Option<String>,
+}
+
+/// A secret is shown to nobody.
+impl std::fmt::Debug for FileWebhook {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str("FileWebhook")
+    }
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -248,11 +278,16 @@ impl Config {
             containment: file.containment.unwrap_or_default(),
             durability: file.durability.unwrap_or_default(),
             events: file.events.unwrap_or(default.events),
+            webhook_secret: {
+                let secret = file.webhook.secret.as_deref().map(Secret::parse).transpose();
+                secret.map_err(|error| bad("webhook.secret", error.to_string()))?
+            },
             tcp: Tcp {
                 listen: file.tcp.listen.as_deref().map(loopback).transpose().map_err(|p| bad("tcp.listen", p))?,
                 hosts: file.tcp.hosts,
                 origins: file.tcp.origins,
             },
+            coder: file.coder.try_into_coder().map_err(|(setting, problem)| bad(setting, problem))?,
             log: file.log.unwrap_or(default.log),
         };
         if config.output_limit < OUTPUT_LIMIT_LEAST {
@@ -306,6 +341,8 @@ impl Config {
         limits.iter().for_each(&mut write);
         text.push_str(&self.tcp.render_toml());
         text.push_str(&render_environment(&self.environment));
+        text.push_str(&self.coder.render_toml());
+        text.push_str(render_webhook(self.webhook_secret.as_ref()));
         text
     }
 }
@@ -337,6 +374,17 @@ fn render_environment(filter: &EnvironmentFilter) -> String {
     )
 }
 
+/// A secret that is set is not shown: this text is read by more eyes than the file.
+fn render_webhook(secret: Option<&Secret>) -> &'static str {
+    match secret {
+        Some(_) => "\n[webhook]\n# what webhooks are signed with: set, and not shown\n",
+        None => {
+            "\n[webhook]\n# what webhooks are signed with; without, webhook.key in the home, which is made at first use\n\
+             # secret = \"whsec_...\"\n"
+        }
+    }
+}
+
 /// An address of this machine alone.
 fn loopback(text: &str) -> Result<SocketAddr, String> {
     let bad = || format!("`{text}` is no address with a port: write \"127.0.0.1:7373\"");
@@ -364,7 +412,8 @@ mod tests {
     #[test]
     fn every_setting_is_taken() {
         let text = "grace = \"2s\"\noutput_limit = \"1M\"\ncontainment = \"subreaper\"\ndurability = \"power\"\n\
-                    events = 10\nlog = \"debug\"\n[environment]\nallow = [\"PATH\"]\ndeny = [\"*_KEY\"]\n[limits]\nprocesses = 3\nstore = \"1G\"\nretention = \"1d\"\n";
+                    events = 10\nlog = \"debug\"\n[environment]\nallow = [\"PATH\"]\ndeny = [\"*_KEY\"]\n\
+                    [coder]\nwait_cap = \"2s\"\nlist_for = 60\nworkdir = \"/w\"\nenv_command = \"printf '%s' \\\"A=1\\\"\"\n[limits]\nprocesses = 3\nstore = \"1G\"\nretention = \"1d\"\n";
         let config = parse(text).expect("valid");
         assert_eq!(config.grace, Duration::from_secs(2));
         assert_eq!(config.output_limit, 1 << 20);
@@ -373,6 +422,9 @@ mod tests {
         assert_eq!(config.limits.processes, 3);
         assert!(config.environment.passes("PATH") && !config.environment.passes("HOME"));
         assert_eq!(config.limits.retention, Duration::from_secs(86_400));
+        assert_eq!((config.coder.wait_cap.as_secs(), config.coder.list_for.as_secs()), (2, 60));
+        assert_eq!(config.coder.workdir.as_deref(), Some("/w"));
+        assert_eq!(config.coder.env_command.as_deref(), Some("printf '%s' \"A=1\""));
         assert_eq!(parse(&config.render_toml()).expect("valid"), config);
     }
 
@@ -386,6 +438,9 @@ mod tests {
             ("[limits]\nstore = \"lots\"", "limits.store"),
             ("[tcp]\nlisten = \"0.0.0.0:80\"", "tcp.listen"),
             ("[tcp]\nlisten = \"here\"", "tcp.listen"),
+            ("[coder]\nwait_cap = \"soon\"", "coder.wait_cap"),
+            ("[coder]\nworkdir = \"src\"", "coder.workdir"),
+            ("[webhook]\nsecret = \"guess\"", "webhook.secret"),
             ("= =", "config.toml"),
         ] {
             let error = parse(text).expect_err(text).to_string();

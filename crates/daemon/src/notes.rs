@@ -56,7 +56,7 @@ impl Core {
     }
 
     /// A keeper that lived through the death of an earlier daemon.
-    pub(crate) async fn adopt(&self, link: &Arc<Link>, kept: Kept) {
+    pub(crate) async fn adopt(self: &Arc<Self>, link: &Arc<Link>, kept: Kept) {
         let history = kept.history;
         let entry = match self.registry.get(&history.intent.id) {
             Some(entry) => entry,
@@ -78,6 +78,7 @@ impl Core {
         });
         tracing::info!(process = %entry.id, owner = %history.owner(), "adopted");
         self.ledger.apply(events_of(&history)).await;
+        self.attend(&entry);
         if history.status().is_over() {
             self.registry.retire(&entry);
             let bytes = render::disk_bytes(&history);

@@ -16,6 +16,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
 use crate::clock::now;
+use crate::coder::Coder;
 use crate::config::{Config, Containment, Paths};
 use crate::keepers::{self, Keepers};
 use crate::ledger::Ledger;
@@ -24,7 +25,8 @@ use crate::owners::OwnerBook;
 use crate::registry::Registry;
 use crate::service::Core;
 use crate::tokens::Tokens;
-use crate::{gc, http, log, owners, recovery, scope, tcp};
+use crate::webhook::Webhooks;
+use crate::{deliver, gc, http, log, owners, recovery, scope, tcp};
 
 /// Routes that the daemon serves without knowing them, for a client of its own socket.
 pub type Mount = Box<dyn FnOnce(PathBuf) -> axum::Router + Send>;
@@ -99,6 +101,7 @@ async fn serve(mut options: Options, home: Home, _lock: &HomeLock) -> Result<(),
         listen_tcp(&core).await?.map(|listener| tokio::spawn(tcp::serve(Arc::clone(&core), router.clone(), listener)));
     let tending = tokio::spawn(gc::tend(Arc::clone(&core)));
     let ending = tokio::spawn(owners::tend(Arc::clone(&core)));
+    let delivering = tokio::spawn(deliver::tend(Arc::clone(&core)));
     let filling = {
         let core = Arc::clone(&core);
         tokio::spawn(async move { keepers::refill(&core).await })
@@ -109,7 +112,7 @@ async fn serve(mut options: Options, home: Home, _lock: &HomeLock) -> Result<(),
     http::serve(Arc::clone(&core), router, listener).await;
     let _ = std::fs::remove_file(&socket_path);
     stopping.abort();
-    let _ = tokio::join!(tending, filling, ending);
+    let _ = tokio::join!(tending, filling, ending, delivering);
     if let Some(tcp) = tcp {
         let _ = tcp.await;
     }
@@ -153,10 +156,12 @@ fn compose(options: &Options, home: Home) -> Result<Core, RunError> {
         ledger,
         owners,
         tokens: Tokens::new(tokens),
+        webhooks: Webhooks::default(),
         tcp_address: OnceLock::new(),
         ids: Mutex::new(ids),
         queries: Mutex::new(queries),
         metrics: Metrics::default(),
+        coder: Coder::open(&home).map_err(io(format!("cannot read {}", home.coder_key().display())))?,
         boot_id: proc::boot_id().map_err(io("cannot read the boot id"))?,
         user_home: std::env::var("HOME").ok().filter(|home| home.starts_with('/')).unwrap_or_else(|| "/".to_owned()),
         started_at: now(),

@@ -13,6 +13,7 @@ use pinfold_store::layout::Home;
 use pinfold_store::queries::Queries;
 use tokio::sync::watch;
 
+use crate::coder::Coder;
 use crate::config::Config;
 use crate::find::Found;
 use crate::keepers::Keepers;
@@ -23,6 +24,7 @@ use crate::refusal::Refusal;
 use crate::registry::{Registry, lock};
 use crate::render;
 use crate::tokens::Tokens;
+use crate::webhook::Webhooks;
 
 /// Everything the daemon has. Shared by all its tasks.
 #[derive(Debug)]
@@ -34,6 +36,7 @@ pub(crate) struct Core {
     pub(crate) ledger: Ledger,
     pub(crate) owners: OwnerBook,
     pub(crate) tokens: Tokens,
+    pub(crate) webhooks: Webhooks,
     /// Where it listens for TCP, once it does.
     pub(crate) tcp_address: OnceLock<SocketAddr>,
     /// Numbers for new processes.
@@ -41,6 +44,7 @@ pub(crate) struct Core {
     /// The index, for reading; used from blocking threads only.
     pub(crate) queries: Mutex<Queries>,
     pub(crate) metrics: Metrics,
+    pub(crate) coder: Coder,
     pub(crate) boot_id: String,
     pub(crate) user_home: String,
     pub(crate) started_at: Moment,

@@ -19,6 +19,7 @@ use pinfold_model::units::{BadDuration, parse_duration, parse_size};
 use pinfold_store::ids::random_mark;
 use pinfold_store::record::RECORD_FORMAT;
 
+use crate::attend::{self, Unanswered};
 use crate::clock::now;
 use crate::find::Found;
 use crate::keepers;
@@ -56,7 +57,7 @@ impl Core {
         let core = Arc::clone(self);
         // Goes on even if the client goes away: the process is then found by its key or in the list.
         let started = tokio::spawn(async move { core.start_spec(spec).await });
-        let (found, created) = started.await.map_err(Refusal::internal)??;
+        let (found, created, _unanswered) = started.await.map_err(Refusal::internal)??;
         self.answer(found, created, (wait, budget, on_timeout), hints).await
     }
 
@@ -100,13 +101,30 @@ impl Core {
             output_limit: request.output_limit.map(|size| parse_size(&size.text())).transpose()?,
             idempotency_key: request.idempotency_key,
         };
-        let defaults = Defaults {
+        Ok(draft.try_into_spec(&self.defaults())?)
+    }
+
+    fn defaults(&self) -> Defaults {
+        Defaults {
             cwd: self.user_home.clone(),
             home: self.user_home.clone(),
             grace: self.config.grace,
             output_limit: self.config.output_limit,
-        };
-        Ok(draft.try_into_spec(&defaults)?)
+        }
+    }
+
+    /// Starts what the daemon itself wants run; what was started under its key before is given as it is.
+    pub(crate) async fn start_own(self: &Arc<Self>, draft: Draft) -> Result<Found, Refusal> {
+        let spec = draft.try_into_spec(&self.defaults())?;
+        if let Some(existing) = self.holder_of_key(&spec).await? {
+            return Ok(existing);
+        }
+        check_cwd(&spec)?;
+        let core = Arc::clone(self);
+        // Goes on even if the daemon is told to stop: the next one finds it by its key.
+        let started = tokio::spawn(async move { core.start_spec(spec).await });
+        let (found, _, _) = started.await.map_err(Refusal::internal)??;
+        Ok(found)
     }
 
     /// The process that already has this request's key, if it is the same request.
@@ -126,7 +144,7 @@ impl Core {
         holder.map(|holder| same_request(holder, spec)).transpose()
     }
 
-    async fn start_spec(self: Arc<Self>, spec: Spec) -> Result<(Found, bool), Refusal> {
+    async fn start_spec(self: Arc<Self>, spec: Spec) -> Result<(Found, bool, Option<Unanswered>), Refusal> {
         try_admit(&self.config.limits, self.registry.live_count())?;
         let link = keepers::take(&self).await.map_err(Refusal::internal)?;
         // Others may have been admitted meanwhile; from here to the registration nobody is.
@@ -153,8 +171,9 @@ impl Core {
         self.owners.learn(&entry.state.borrow().history);
         if let Registered::KeyTaken(holder) = self.registry.insert(&entry) {
             keepers::give_back(&self, link).await;
-            return Ok((same_request(Found::Here(holder), &intent.spec)?, false));
+            return Ok((same_request(Found::Here(holder), &intent.spec)?, false, None));
         }
+        let unanswered = Unanswered::new(&self, &entry);
         link.keep(&entry);
         let start = ToKeeper::Start { intent: Box::new(intent), env };
         if link.tell(&start).await.is_err() {
@@ -167,7 +186,7 @@ impl Core {
         }
         self.started(&entry).await?;
         self.metrics.note_start();
-        Ok((Found::Here(entry), true))
+        Ok((Found::Here(entry), true, Some(unanswered)))
     }
 
     /// Waits until the keeper has decided the start (D1).
@@ -215,6 +234,9 @@ impl Core {
         };
         let query = OutputQuery { budget: Some(budget.unwrap_or_else(|| BUDGET.to_owned())), ..OutputQuery::default() };
         let page = self.read_page(&found, &query).await?;
+        if let Found::Here(entry) = &found {
+            attend::note_page(entry, &page);
+        }
         let record = self.record(&found).await?;
         let waited = Waited { reason, limit_ms: limit.as_millis() as u64, clamped: limit != asked };
         Ok(Started { record, created, waited: Some(waited), output_page: Some(page), hints })
@@ -307,7 +329,7 @@ fn check_program(spec: &Spec, has_our_path: bool) -> Result<(), Refusal> {
     if found { Ok(()) } else { Err(no_program(what, name, "it is in no directory of PATH")) }
 }
 
-fn is_executable(path: &Path) -> bool {
+pub(crate) fn is_executable(path: &Path) -> bool {
     std::fs::metadata(path).is_ok_and(|metadata| metadata.is_file() && metadata.permissions().mode() & 0o111 != 0)
 }
 

@@ -66,7 +66,7 @@ impl End {
 }
 
 /// Whether the leader is known to have ended.
-fn has_exited(state: &State) -> bool {
+pub(crate) fn has_exited(state: &State) -> bool {
     state.history.exit.is_some() || state.history.status().is_over() || state.refused.is_some()
 }
 
@@ -74,7 +74,7 @@ fn is_over(state: &State) -> bool {
     state.history.status().is_over() || state.refused.is_some()
 }
 
-fn has_closed(state: &State) -> bool {
+pub(crate) fn has_closed(state: &State) -> bool {
     state.history.closed_at.is_some() || is_over(state)
 }
 
@@ -166,7 +166,7 @@ impl Core {
     }
 
     /// What releases a wait: its caller's owner, or for the operator the owner of what is waited for.
-    fn gate(&self, scope: &Scope, found: &Found) -> Releasable {
+    pub(crate) fn gate(&self, scope: &Scope, found: &Found) -> Releasable {
         match scope {
             Scope::Owner(owner) => self.owners.releasable(owner),
             Scope::Operator => self.owners.releasable(found.snapshot().history.owner()),

@@ -44,6 +44,8 @@ pub(crate) struct Driver {
     record: RecordWriter,
     leader: Option<Child>,
     pub(crate) pump: Pump,
+    /// Whether a tracer withholds the leader's end from us.
+    leader_withheld: bool,
     /// When the leader was seen to have ended.
     exited_at: Option<Moment>,
     usage: Tally,
@@ -100,6 +102,7 @@ impl Driver {
             record,
             leader: Some(leader),
             pump,
+            leader_withheld: false,
             exited_at: None,
             usage: Tally { processes: 1, ..Tally::default() },
             paused: false,
@@ -155,6 +158,12 @@ impl Driver {
         Kept { history: self.history.clone(), paused: self.paused, output_bytes: self.pump.total() }
     }
 
+    /// The leader's end, to wait for. Not while somebody traces it who has not waited for it himself: then it is
+    /// dead, and still not to be seen; SIGCHLD comes when the tracer lets go.
+    pub(crate) fn awaited_leader(&self) -> Option<&Child> {
+        self.running_leader().filter(|_| !self.leader_withheld)
+    }
+
     /// The leader, while it has not been seen to end.
     pub(crate) fn running_leader(&self) -> Option<&Child> {
         self.leader.as_ref().filter(|_| self.exited_at.is_none())
@@ -199,6 +208,12 @@ impl Driver {
             Phase::Finished { .. } | Phase::Lost { .. } => true,
             Phase::Starting | Phase::Draining { .. } => false,
         }
+    }
+
+    /// The leader ended, says its pidfd.
+    pub(crate) fn leader_ready(&mut self, means: &mut Means<'_>) {
+        self.leader_withheld = self.running_leader().is_some_and(|leader| !has_ended(leader));
+        self.children_changed(means);
     }
 
     /// Some child ended: the leader, or an orphan that became ours.

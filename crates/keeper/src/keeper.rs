@@ -113,7 +113,7 @@ impl<'a> Keeper<'a> {
         if let Some(driver) = &self.kept {
             let pipes = driver.pump.open_pipes();
             watched.extend(pipes.map(|(place, pipe)| (Watched::Output(place), (pipe, Interest::Read))));
-            let leader = driver.running_leader();
+            let leader = driver.awaited_leader();
             watched.extend(leader.map(|leader| (Watched::Leader, (leader.pidfd.as_fd(), Interest::Read))));
             watched.push((Watched::Children, (self.child_signal.as_fd(), Interest::Read)));
         }
@@ -136,7 +136,7 @@ impl<'a> Keeper<'a> {
                 self.child_signal.clear();
                 self.with_driver(Driver::children_changed);
             }
-            Watched::Leader => self.with_driver(Driver::children_changed),
+            Watched::Leader => self.with_driver(Driver::leader_ready),
             Watched::Output(place) => self.with_driver(|driver, means| driver.output_ready(place, means)),
         }
     }

@@ -20,7 +20,7 @@ use crate::reach::{Ensure, Reach};
 use crate::refusal::Refusal;
 use crate::resources::Followed;
 use crate::tools::{self, Answer, Call, Desk, Shape};
-use crate::{duplicates, random, render, tasks};
+use crate::{duplicates, tasks};
 
 /// One server. Clones are further connections, which share everything but what they follow.
 #[derive(Debug)]
@@ -78,6 +78,10 @@ impl Server {
         &self.inner.reach
     }
 
+    pub(crate) fn shape(&self) -> Shape {
+        self.inner.shape
+    }
+
     pub(crate) fn offered(&self) -> &[Tool] {
         &self.inner.offered
     }
@@ -104,7 +108,7 @@ impl Server {
         }
         let (caller, reach) = match self.caller(context) {
             Ok(caller) => caller,
-            Err(refusal) => return Ok(refused(&refusal).into()),
+            Err(refusal) => return Ok(refused(self.inner.shape, &refusal).into()),
         };
         let inner = &self.inner;
         inner.news.settle(&reach, &caller.owner).await;
@@ -137,7 +141,7 @@ impl Server {
                 false => news.hand_over(delivery, reach, caller, memory).await,
             }
         }
-        result(facts, answer.is_error)
+        result(self.inner.shape, facts, answer.is_error)
     }
 
     /// Acknowledges what was handed over, before a clean exit.
@@ -152,14 +156,14 @@ impl Server {
     pub(crate) async fn outcome(&self, record: &Record, context: &RequestContext<RoleServer>) -> CallToolResult {
         let (caller, reach) = match self.caller(context) {
             Ok(caller) => caller,
-            Err(refusal) => return refused(&refusal),
+            Err(refusal) => return refused(self.inner.shape, &refusal),
         };
         match tools::outcome(&self.desk(caller.clone(), reach, context), record).await {
             Ok(answer) => {
                 self.inner.news.showed(&caller.owner, &answer.shown).await;
-                result(answer.facts, false)
+                result(self.inner.shape, answer.facts, false)
             }
-            Err(refusal) => refused(&refusal),
+            Err(refusal) => refused(self.inner.shape, &refusal),
         }
     }
 
@@ -180,14 +184,14 @@ fn call(request: CallToolRequestParams, context: &RequestContext<RoleServer>) ->
 }
 
 /// A result: the facts, and the same facts as text.
-fn result(facts: Map<String, Value>, is_error: bool) -> CallToolResult {
-    let text = render::render(&facts, &random::hex(4));
+fn result(shape: Shape, facts: Map<String, Value>, is_error: bool) -> CallToolResult {
+    let text = tools::text(shape, &facts, is_error);
     let mut result = CallToolResult::success(vec![ContentBlock::text(text)]);
     result.structured_content = Some(Value::Object(facts));
     result.is_error = Some(is_error);
     result
 }
 
-fn refused(refusal: &Refusal) -> CallToolResult {
-    result(Answer::refused(refusal).facts, true)
+fn refused(shape: Shape, refusal: &Refusal) -> CallToolResult {
+    result(shape, Answer::refused(refusal).facts, true)
 }

@@ -191,6 +191,13 @@ pub fn signal(target: &Target, signo: i32) -> io::Result<()> {
     if answer == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
+/// Continues exactly this process if a signal has stopped it; says whether it did.
+pub fn continue_if_stopped(pid: u32, start_time: u64) -> bool {
+    let stopped = |stat: &Stat| stat.start_time == start_time && stat.state == 'T';
+    let Some(stat) = proc::stat(pid).ok().filter(stopped) else { return false };
+    target(&Member { pid, stat }).is_some_and(|held| signal(&held, libc::SIGCONT).is_ok())
+}
+
 /// Sends these signals, in this order, to every descendant of `root` that lives now. Whom a handler starts in
 /// answer is spared: a program may clean up with programs of its own.
 pub fn signal_descendants(root: u32, signals: &[i32]) -> Reach {

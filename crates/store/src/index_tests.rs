@@ -278,3 +278,20 @@ fn an_index_of_version_1_is_taken_over_with_its_numbers() {
     drop(index);
     drop(ready(&home));
 }
+
+#[test]
+fn what_ended_since_is_counted_whole_and_given_newest_first() {
+    let home = Scratch::home();
+    let mut index = ready(&home);
+    // Number n ended at 2_000_000 + n.
+    let changes: Vec<_> = (0..6).map(|n| put(finished(n, if n == 4 { "bob" } else { "ann" }))).collect();
+    index.apply(&changes).expect("applied");
+    let since = |owners: Option<&[String]>, moment, limit| {
+        let (count, found) = index.ended_since(owners, Moment(moment), limit).expect("asked");
+        (count, numbers(&found))
+    };
+    assert_eq!(since(None, 2_000_002, 3), (4, vec![5, 4, 3]));
+    assert_eq!(since(Some(&["ann".to_owned()]), 2_000_002, 9), (3, vec![5, 3, 2]));
+    assert_eq!(since(Some(&[]), 0, 9), (0, vec![]));
+    assert_eq!(since(None, 3_000_000, 9), (0, vec![]));
+}

@@ -103,6 +103,16 @@ impl Home {
         self.root.join("ids")
     }
 
+    /// The secret behind the ids that coder's clients see.
+    pub fn coder_key(&self) -> PathBuf {
+        self.root.join("coder-key")
+    }
+
+    /// The secret that webhooks are signed with.
+    pub fn webhook_key(&self) -> PathBuf {
+        self.root.join("webhook.key")
+    }
+
     /// The directory of the keepers' sockets.
     pub fn keepers(&self) -> PathBuf {
         self.root.join("keepers")

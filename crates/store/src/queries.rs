@@ -130,6 +130,27 @@ impl Queries {
         Ok(found)
     }
 
+    /// How many processes of these owners, or of any, ended at this moment or later; and the newest of them.
+    pub fn ended_since(&self, owners: Option<&[String]>, since: Moment, limit: usize) -> Result<(u64, Vec<History>)> {
+        let mut condition = "ended_us >= ?".to_owned();
+        let mut values = vec![Value::Integer(i64::try_from(since.0).unwrap_or(i64::MAX))];
+        if let Some(owners) = owners {
+            one_of("+owner", owners.iter().map(String::as_str), &mut condition, &mut values);
+        }
+        let sql = format!("SELECT count(*) FROM processes WHERE {condition}");
+        let mut statement = self.connection.prepare_cached(&sql)?;
+        let count = statement.query_row(params_from_iter(&values), |row| row.get::<_, i64>(0))? as u64;
+        let sql = format!("SELECT history FROM processes WHERE {condition} ORDER BY +created_us DESC, id DESC LIMIT ?");
+        values.push(Value::Integer(clamp(limit)));
+        let mut statement = self.connection.prepare_cached(&sql)?;
+        let mut rows = statement.query(params_from_iter(values))?;
+        let mut newest = Vec::new();
+        while let Some(row) = rows.next()? {
+            newest.extend(serde_json::from_str(row.get_ref(0)?.as_str().unwrap_or_default()).ok());
+        }
+        Ok((count, newest))
+    }
+
     pub fn count(&self, filter: &Filter) -> Result<u64> {
         let (sql, values) = condition(filter);
         let mut statement = self.connection.prepare_cached(&format!("SELECT count(*) FROM processes WHERE {sql}"))?;
@@ -194,6 +215,18 @@ impl Queries {
         let rows = statement.query_map(params![process.as_str(), kind.name()], |row| row.get::<_, i64>(0))?;
         let numbers: std::result::Result<Vec<_>, _> = rows.collect();
         Ok(numbers?.into_iter().map(|n| n as u64).collect())
+    }
+
+    /// The event of this kind of a process that has the greatest number to tell it apart.
+    pub fn latest_of(&self, process: &ProcessId, kind: EventKind) -> Result<Option<Event>> {
+        let sql = "SELECT process, seq, owner, kind, at_us, payload, n FROM events
+                   WHERE process = ?1 AND kind = ?2 ORDER BY n DESC LIMIT 1";
+        let mut statement = self.connection.prepare_cached(sql)?;
+        let mut rows = statement.query(params![process.as_str(), kind.name()])?;
+        match rows.next()? {
+            Some(row) => read_event(row),
+            None => Ok(None),
+        }
     }
 
     /// The number of the latest event ever, there still or not; where a rebuilt sequence began, before the first.

@@ -49,7 +49,10 @@ pub(crate) struct McpArgs {
 
 /// The sets of tools by name.
 pub(super) fn shapes() -> impl TypedValueParser<Value = Shape> {
-    PossibleValuesParser::new(["native"]).map(|_| Shape::Native)
+    PossibleValuesParser::new(["native", "coder"]).map(|name| match name.as_str() {
+        "coder" => Shape::Coder,
+        _ => Shape::Native,
+    })
 }
 
 fn lifetime_of(word: String) -> Lifetime {

@@ -6,6 +6,7 @@ mod bad_input;
 mod calls;
 mod cli;
 mod clients;
+mod coder;
 mod connect;
 mod containment;
 mod crash;

@@ -117,17 +117,8 @@ fn how_it_goes_on(record: &Record) -> Option<String> {
 fn request(desk: &Desk<'_>, arguments: &Arguments, wait: Duration) -> Result<StartRequest, Refusal> {
     let given = arguments.variables("env")?;
     let cwd = directory(desk, arguments)?;
-    let mut env: BTreeMap<String, Option<String>> = BTreeMap::new();
-    if let Some(base) = &desk.base.env {
-        env.extend(base.iter().map(|(name, value)| (name.clone(), Some(value.clone()))));
-        for mark in MARKS {
-            env.remove(*mark);
-        }
-    }
+    let mut env = surroundings(desk, cwd.as_deref());
     env.extend(NON_INTERACTIVE.iter().map(|(name, value)| ((*name).to_owned(), Some((*value).to_owned()))));
-    if let Some(cwd) = &cwd {
-        env.insert("PWD".into(), Some(cwd.clone()));
-    }
     env.extend(given);
     if desk.base.env.is_some() {
         env.retain(|_, value| value.is_some());
@@ -154,8 +145,23 @@ fn request(desk: &Desk<'_>, arguments: &Arguments, wait: Duration) -> Result<Sta
     })
 }
 
+/// The environment that a command is started in, before anything is laid over it.
+pub(crate) fn surroundings(desk: &Desk<'_>, cwd: Option<&str>) -> BTreeMap<String, Option<String>> {
+    let mut env: BTreeMap<String, Option<String>> = BTreeMap::new();
+    if let Some(base) = &desk.base.env {
+        env.extend(base.iter().map(|(name, value)| (name.clone(), Some(value.clone()))));
+        for mark in MARKS {
+            env.remove(*mark);
+        }
+    }
+    if let Some(cwd) = cwd {
+        env.insert("PWD".into(), Some(cwd.to_owned()));
+    }
+    env
+}
+
 /// How long a process outlives the last contact of its owner, with whom this server stays in contact from here on.
-fn grace(desk: &Desk<'_>) -> Span {
+pub(crate) fn grace(desk: &Desk<'_>) -> Span {
     if desk.base.env.is_none() {
         return Span::from(desk.owner_grace.unwrap_or(presence::GRACE_OVER_HTTP));
     }
@@ -184,7 +190,7 @@ fn notify(arguments: &Arguments) -> Result<Option<Notify>, Refusal> {
 }
 
 /// The directory, absolute: a relative one is relative to the shim's own.
-fn directory(desk: &Desk<'_>, arguments: &Arguments) -> Result<Option<String>, Refusal> {
+pub(crate) fn directory(desk: &Desk<'_>, arguments: &Arguments) -> Result<Option<String>, Refusal> {
     let base = desk.base.cwd.as_deref();
     match (arguments.text("workdir")?, base) {
         (None, base) => Ok(base.map(str::to_owned)),
