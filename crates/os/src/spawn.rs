@@ -162,8 +162,10 @@ impl Errand {
 /// The child's whole life before exec: system calls only, no allocation, no locks.
 extern "C" fn child_main(errand: &mut Errand) -> ! {
     for index in 0..errand.entry_count {
-        // SAFETY: the array has this many elements and belongs to the suspended parent.
-        let entry = unsafe { *errand.entries.add(index) };
+        // SAFETY: the array has this many elements.
+        let place = unsafe { errand.entries.add(index) };
+        // SAFETY: it belongs to the suspended parent.
+        let entry = unsafe { *place };
         // SAFETY: plain system call on an open descriptor; `0` stands for the caller.
         if unsafe { libc::write(entry.as_raw_fd(), c"0".as_ptr().cast(), 1) } != 1 {
             errand.fail(1);

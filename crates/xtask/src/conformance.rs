@@ -4,13 +4,13 @@
 //! It runs twice. Against the fixtures it wants by name, behind the HTTP service that serves pinfold: there all that is
 //! required must pass. And against the real daemon, where scenarios that need a fixture fail as listed, with the
 //! reason, in crates/mcp/conformance-*.yml: there a failure that is not listed fails, and so does a listed one that
-//! passes.
+//! passes. The scenarios of the Tasks extension, which no revision requires, run against the daemon's own tasks.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitCode, Stdio};
+use std::process::{Child, Command, ExitCode, Output, Stdio};
 use std::thread;
 
 use anyhow::{Context, ensure};
@@ -21,6 +21,16 @@ use crate::clients::{self, NODE, SUITE};
 
 /// A revision of each era.
 const REVISIONS: &[&str] = &["2025-11-25", "2026-07-28"];
+
+/// Scenarios of the Tasks extension that a process can play.
+const TASKS: &[&str] = &[
+    "tasks-lifecycle",
+    "tasks-capability-negotiation",
+    "tasks-wire-fields",
+    "tasks-request-state-removal",
+    "tasks-request-headers",
+    "tasks-dispatch-and-envelope",
+];
 
 /// The suite, ready to run.
 struct Suite {
@@ -39,14 +49,15 @@ pub fn run(root: &Path) -> anyhow::Result<ExitCode> {
         }
     };
     let [pinfold, fixture] = build::program_and_example(root, "pinfold", "conformance")?;
-    let fixture = Fixture::start(&fixture)?;
+    let fixtures = Fixture::start(&fixture, None)?;
     let door = Door::open()?;
     let config = format!("[tcp]\norigins = [\"http://{}\"]\n", door.address);
     let daemon = Pinfold::start_with(&pinfold.to_string_lossy(), Setup { config, ..Setup::default() });
     door.lead_to(daemon.home().join("socket"));
-    let mut passed = true;
+    let aliases = Fixture::start(&fixture, Some(&daemon.home().join("socket")))?;
+    let mut passed = suite.judge_tasks(&aliases.url, &root.join("crates/mcp/conformance-tasks.yml"))?;
     for revision in REVISIONS {
-        passed &= suite.judge("fixtures", revision, &fixture.url, None)?;
+        passed &= suite.judge("fixtures", revision, &fixtures.url, None)?;
         let listed = root.join(format!("crates/mcp/conformance-{revision}.yml"));
         passed &= suite.judge("pinfold", revision, &format!("http://{}/mcp", door.address), Some(&listed))?;
     }
@@ -62,13 +73,7 @@ impl Suite {
 
     /// Runs what a revision requires against a server, and says whether it passed.
     fn judge(&self, what: &str, revision: &str, url: &str, listed: Option<&Path>) -> anyhow::Result<bool> {
-        let mut command = Command::new(&self.node);
-        command.arg(&self.script).args(["server", "--url", url, "--requirements", revision, "-o"]);
-        command.arg(self.results.join(format!("{what}-{revision}")));
-        if let Some(listed) = listed {
-            command.arg("--expected-failures").arg(listed);
-        }
-        let output = command.stdin(Stdio::null()).output().context("the suite cannot be run")?;
+        let output = self.run(url, &["--requirements", revision], &format!("{what}-{revision}"), listed)?;
         let text = String::from_utf8_lossy(&output.stdout);
         let total = text.lines().find(|line| line.starts_with("Total: ")).unwrap_or("Total: nothing was run");
         let passed = output.status.success() && total.contains(" passed");
@@ -80,6 +85,35 @@ impl Suite {
         }
         Ok(passed)
     }
+
+    /// Runs the scenarios of the Tasks extension, one by one.
+    fn judge_tasks(&self, url: &str, listed: &Path) -> anyhow::Result<bool> {
+        let mut passed = true;
+        for scenario in TASKS {
+            let which = ["--scenario", scenario, "--spec-version", "2026-07-28", "--force"];
+            let output = self.run(url, &which, "tasks", Some(listed))?;
+            let text = String::from_utf8_lossy(&output.stdout);
+            let total = text.lines().find(|line| line.starts_with("Passed: ")).unwrap_or("nothing was run");
+            let fine = output.status.success() && total.starts_with("Passed: ");
+            let verdict = if fine { "as it should be" } else { "NOT as it should be" };
+            println!("conformance {scenario}, pinfold: {} ({verdict})", total.trim_start_matches("Passed: "));
+            if !fine {
+                println!("{text}{}", String::from_utf8_lossy(&output.stderr));
+            }
+            passed &= fine;
+        }
+        Ok(passed)
+    }
+
+    fn run(&self, url: &str, which: &[&str], results: &str, listed: Option<&Path>) -> anyhow::Result<Output> {
+        let mut command = Command::new(&self.node);
+        command.arg(&self.script).args(["server", "--url", url]).args(which);
+        command.arg("-o").arg(self.results.join(results));
+        if let Some(listed) = listed {
+            command.arg("--expected-failures").arg(listed);
+        }
+        command.stdin(Stdio::null()).output().context("the suite cannot be run")
+    }
 }
 
 /// The fixture program. Ends when dropped.
@@ -89,8 +123,9 @@ struct Fixture {
 }
 
 impl Fixture {
-    fn start(program: &Path) -> anyhow::Result<Self> {
-        let mut program = Command::new(program).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
+    /// With a daemon's socket it serves that daemon's tools, under the names of fixtures.
+    fn start(program: &Path, socket: Option<&Path>) -> anyhow::Result<Self> {
+        let mut program = Command::new(program).args(socket).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
         let mut url = String::new();
         let stdout = program.stdout.take().context("its output")?;
         BufReader::new(stdout).read_line(&mut url)?;

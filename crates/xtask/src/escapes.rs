@@ -71,7 +71,9 @@ fn cell(came: &Came) -> String {
 
 fn render(ways: &[&Way], columns: &[Column]) -> String {
     let mut table = "| way out |".to_owned();
-    columns.iter().for_each(|(ground, _)| drop(write!(table, " {ground} |")));
+    for (ground, _) in columns {
+        let _ = write!(table, " {ground} |");
+    }
     table += "\n|---|---|---|---|---|\n";
     for (row, way) in ways.iter().enumerate() {
         let cells = columns.iter().map(|(_, came)| came.as_ref().map_or("–".to_owned(), |came| cell(&came[row])));
@@ -80,7 +82,9 @@ fn render(ways: &[&Way], columns: &[Column]) -> String {
     table += "\nSurvivors of those that were out, after the stop was answered; –: cannot be tried there.\n";
     for (ground, came) in columns {
         match came {
-            Err(reason) => drop(writeln!(table, "- *{ground}* was not tried: {reason}.")),
+            Err(reason) => {
+                let _ = writeln!(table, "- *{ground}* was not tried: {reason}.");
+            }
             Ok(came) => {
                 let left = came.iter().zip(ways).filter(|(came, _)| came.is_left());
                 for (_, way) in left {
