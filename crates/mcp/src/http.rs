@@ -33,7 +33,7 @@ pub fn http_service(client: Client, options: &Options) -> Router {
 
 /// The same transport, with the same rules, for another handler: the fixture of the conformance suite.
 #[doc(hidden)]
-pub fn http_service_of(handler: impl ServerHandler + Clone + Sync, options: &Options) -> Router {
+pub fn http_service_of(handler: impl ServerHandler + Clone, options: &Options) -> Router {
     let mut hosts: Vec<String> = ["localhost", "127.0.0.1", "::1"].map(str::to_owned).into();
     hosts.extend(options.allowed_hosts.iter().cloned());
     let config = StreamableHttpServerConfig::default()

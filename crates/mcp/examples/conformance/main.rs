@@ -16,7 +16,7 @@ mod content;
 mod fixture;
 mod older;
 
-use std::io::Read;
+use std::io::{Read, Write};
 
 use axum::middleware::from_fn;
 use pinfold_api::client::Client;
@@ -35,7 +35,7 @@ async fn main() -> std::io::Result<()> {
         Some(socket) => http_service(Client::new(socket), &options).layer(from_fn(aliases::exchange)),
     };
     let router = axum::Router::new().nest("/mcp", service);
-    println!("http://{address}/mcp");
+    writeln!(std::io::stdout(), "http://{address}/mcp")?;
     let over = tokio::task::spawn_blocking(|| std::io::stdin().read_to_end(&mut Vec::new()));
     tokio::select! {
         served = async { axum::serve(listener, router).await } => served,
