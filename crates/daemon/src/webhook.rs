@@ -46,7 +46,7 @@ impl std::fmt::Debug for Secret {
 /// Why a text is no secret.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("it is no webhook secret: write `whsec_` and 24 to 64 bytes in base64")]
-pub struct BadSecret;
+pub(crate) struct BadSecret;
 
 impl Secret {
     pub(crate) fn parse(text: &str) -> Result<Self, BadSecret> {
