@@ -13,6 +13,14 @@ use serde::{Deserialize, Serialize};
 
 use crate::webhook::Secret;
 
+mod coder;
+mod limits;
+
+pub use coder::Coder;
+use coder::FileCoder;
+use limits::FileLimits;
+pub use limits::ProcessLimits;
+
 /// Where everything is. `PINFOLD_HOME` alone moves it all.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Paths {
@@ -114,6 +122,7 @@ pub struct Config {
     /// Bytes of output kept for each process, unless asked otherwise.
     pub output_limit: u64,
     pub limits: Limits,
+    pub process_limits: ProcessLimits,
     pub containment: Containment,
     pub durability: Durability,
     /// The most events kept in the log.
@@ -123,6 +132,8 @@ pub struct Config {
     pub webhook_secret: Option<Secret>,
     /// Which variables reach processes from the daemon's environment, or from that of `pinfold run` and `pinfold mcp`.
     pub environment: EnvironmentFilter,
+    /// What coder's clients get at `/api/v0/processes`.
+    pub coder: Coder,
     /// What is logged, as `tracing` filters are written.
     pub log: String,
 }
@@ -133,12 +144,14 @@ impl Default for Config {
             grace: Duration::from_secs(5),
             output_limit: 64 << 20,
             limits: Limits::default(),
+            process_limits: ProcessLimits::default(),
             containment: Containment::Auto,
             durability: Durability::Programs,
             events: 100_000,
             tcp: Tcp::default(),
             webhook_secret: None,
             environment: EnvironmentFilter::default(),
+            coder: Coder::default(),
             log: "info".to_owned(),
         }
     }
@@ -160,6 +173,8 @@ struct File {
     tcp: FileTcp,
     #[serde(default)]
     environment: FileEnvironment,
+    #[serde(default)]
+    coder: FileCoder,
     #[serde(default)]
     webhook: FileWebhook,
 }
@@ -193,14 +208,6 @@ struct FileTcp {
     hosts: Vec<String>,
     #[serde(default)]
     origins: Vec<String>,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct FileLimits {
-    processes: Option<usize>,
-    store: Option<Text>,
-    retention: Option<Text>,
 }
 
 /// A number or a text: `30`, `"30s"`.
@@ -259,11 +266,8 @@ impl Config {
         let config = Self {
             grace: duration("grace", file.grace, default.grace)?,
             output_limit: size("output_limit", file.output_limit, default.output_limit)?,
-            limits: Limits {
-                processes: file.limits.processes.unwrap_or(default.limits.processes),
-                store_bytes: size("limits.store", file.limits.store, default.limits.store_bytes)?,
-                retention: duration("limits.retention", file.limits.retention, default.limits.retention)?,
-            },
+            limits: file.limits.limits().map_err(|(setting, problem)| bad(setting, problem))?,
+            process_limits: file.limits.process().map_err(|(setting, problem)| bad(setting, problem))?,
             environment: EnvironmentFilter { allow: file.environment.allow, deny: file.environment.deny },
             containment: file.containment.unwrap_or_default(),
             durability: file.durability.unwrap_or_default(),
@@ -277,6 +281,7 @@ impl Config {
                 hosts: file.tcp.hosts,
                 origins: file.tcp.origins,
             },
+            coder: file.coder.try_into_coder().map_err(|(setting, problem)| bad(setting, problem))?,
             log: file.log.unwrap_or(default.log),
         };
         if config.output_limit < OUTPUT_LIMIT_LEAST {
@@ -309,27 +314,15 @@ impl Config {
             ("the most events kept in the log", "events", self.events.to_string()),
             ("what is logged: error, warn, info, debug or trace", "log", format!("\"{}\"", self.log)),
         ];
-        let limits = [
-            ("live processes at once", "processes", self.limits.processes.to_string()),
-            (
-                "bytes of the whole store; the oldest ended processes go first",
-                "store",
-                self.limits.store_bytes.to_string(),
-            ),
-            ("how long an ended process is kept, from its end", "retention", seconds(self.limits.retention)),
-        ];
         let mut text = String::new();
         let mut write = |(about, name, value): &(&str, &str, String)| {
             let _ = write!(text, "# {about}\n{name} = {value}\n");
         };
         settings.iter().for_each(&mut write);
-        text.push_str("\n[limits]\n");
-        let mut write = |(about, name, value): &(&str, &str, String)| {
-            let _ = write!(text, "# {about}\n{name} = {value}\n");
-        };
-        limits.iter().for_each(&mut write);
+        text.push_str(&limits::render(&self.limits, &self.process_limits));
         text.push_str(&self.tcp.render_toml());
         text.push_str(&render_environment(&self.environment));
+        text.push_str(&self.coder.render_toml());
         text.push_str(render_webhook(self.webhook_secret.as_ref()));
         text
     }
@@ -400,7 +393,8 @@ mod tests {
     #[test]
     fn every_setting_is_taken() {
         let text = "grace = \"2s\"\noutput_limit = \"1M\"\ncontainment = \"subreaper\"\ndurability = \"power\"\n\
-                    events = 10\nlog = \"debug\"\n[environment]\nallow = [\"PATH\"]\ndeny = [\"*_KEY\"]\n[limits]\nprocesses = 3\nstore = \"1G\"\nretention = \"1d\"\n";
+                    events = 10\nlog = \"debug\"\n[environment]\nallow = [\"PATH\"]\ndeny = [\"*_KEY\"]\n\
+                    [coder]\nwait_cap = \"2s\"\nlist_for = 60\nworkdir = \"/w\"\nenv_command = \"printf '%s' \\\"A=1\\\"\"\n[limits]\nprocesses = 3\nstore = \"1G\"\nretention = \"1d\"\n";
         let config = parse(text).expect("valid");
         assert_eq!(config.grace, Duration::from_secs(2));
         assert_eq!(config.output_limit, 1 << 20);
@@ -409,6 +403,26 @@ mod tests {
         assert_eq!(config.limits.processes, 3);
         assert!(config.environment.passes("PATH") && !config.environment.passes("HOME"));
         assert_eq!(config.limits.retention, Duration::from_secs(86_400));
+        assert_eq!((config.coder.wait_cap.as_secs(), config.coder.list_for.as_secs()), (2, 60));
+        assert_eq!(config.coder.workdir.as_deref(), Some("/w"));
+        assert_eq!(config.coder.env_command.as_deref(), Some("printf '%s' \"A=1\""));
+        assert_eq!(parse(&config.render_toml()).expect("valid"), config);
+    }
+
+    #[test]
+    fn limits_of_processes_and_owners_are_taken_and_none_is_set_without() {
+        assert_eq!(Config::default().process_limits, ProcessLimits::default());
+        let text = "[limits]\ntime_limit = \"2h\"\nidle_limit = 60\nmemory_limit = \"1G\"\npids_limit = 100\ncpus = 0.5\n\
+                    cpu_time_limit = \"5m\"\n[limits.owner]\nprocesses = 4\nmemory = \"2G\"\nstore = \"1M\"\n";
+        let config = parse(text).expect("valid");
+        let tree = &config.process_limits.tree;
+        assert_eq!((tree.memory, tree.pids, tree.millicpus), (Some(1 << 30), Some(100), Some(500)));
+        assert_eq!(
+            (config.process_limits.time, tree.cpu_time.map(|time| time.as_secs())),
+            (Some(Duration::from_secs(7200)), Some(300))
+        );
+        let owner = &config.limits.owner;
+        assert_eq!((owner.processes, owner.memory_bytes, owner.store_bytes), (Some(4), Some(2 << 30), Some(1 << 20)));
         assert_eq!(parse(&config.render_toml()).expect("valid"), config);
     }
 
@@ -420,8 +434,15 @@ mod tests {
             ("output_limit = 12", "output_limit"),
             ("containment = \"jail\"", "jail"),
             ("[limits]\nstore = \"lots\"", "limits.store"),
+            ("[limits]\nmemory_limit = 12", "memory_limit"),
+            ("[limits]\ncpus = 0", "limits.cpus"),
+            ("[limits]\ntime_limit = 0", "limits.time_limit"),
+            ("[limits.owner]\nmemory = \"much\"", "limits.owner.memory"),
+            ("[limits.owner]\nfiles = 3", "files"),
             ("[tcp]\nlisten = \"0.0.0.0:80\"", "tcp.listen"),
             ("[tcp]\nlisten = \"here\"", "tcp.listen"),
+            ("[coder]\nwait_cap = \"soon\"", "coder.wait_cap"),
+            ("[coder]\nworkdir = \"src\"", "coder.workdir"),
             ("[webhook]\nsecret = \"guess\"", "webhook.secret"),
             ("= =", "config.toml"),
         ] {

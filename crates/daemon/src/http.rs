@@ -30,6 +30,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{UnixListener, UnixStream};
 
 use crate::clock::rfc3339;
+use crate::coder;
 use crate::metrics;
 use crate::output::RawPage;
 use crate::refusal::Refusal;
@@ -38,7 +39,7 @@ use crate::scope::{Caller, Scope};
 use crate::service::Core;
 
 /// A command of megabytes and a large environment fit.
-const BODY_MOST: usize = 8 << 20;
+pub(crate) const BODY_MOST: usize = 8 << 20;
 /// A client that does not finish its headers within this time is cut off.
 const HEADER_TIME: Duration = Duration::from_secs(30);
 
@@ -72,6 +73,7 @@ pub(crate) fn routes(core: Arc<Core>) -> Router {
         .route("/healthz", get(health))
         .route("/metrics", get(show_metrics))
         .route("/openapi.json", get(openapi))
+        .nest(coder::MOUNT, coder::routes(&core))
         .fallback(no_route)
         .method_not_allowed_fallback(no_method)
         .with_state(core)

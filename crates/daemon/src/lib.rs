@@ -15,6 +15,7 @@
 mod act;
 mod attend;
 mod clock;
+mod coder;
 pub mod config;
 mod consumers;
 mod deliver;
@@ -27,6 +28,7 @@ mod heartbeat;
 mod http;
 mod keepers;
 mod ledger;
+mod limits;
 mod link;
 mod list;
 mod log;

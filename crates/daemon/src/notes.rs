@@ -21,12 +21,16 @@ impl Core {
     /// A keeper told a fact that it has written.
     pub(crate) async fn note_fact(&self, entry: &Arc<Entry>, fact: Fact) {
         let (kind, at) = (fact.event(), fact.at());
+        let note = if let Fact::Noted { text, .. } = &fact { Some(text.clone()) } else { None };
         entry.add(fact);
         let history = entry.state.borrow().history.clone();
         if kind == Some(EventKind::HandedOver) {
             self.owners.learn(&history);
         }
-        self.note_in_log(&history, kind);
+        match note {
+            Some(note) => tracing::info!(process = %entry.id, %note, "noted"),
+            None => self.note_in_log(&history, kind),
+        }
         let mut changes = Vec::with_capacity(2);
         changes.extend(kind.map(|kind| event_of(&history, kind, at)));
         if history.status().is_over() {

@@ -142,7 +142,8 @@ impl OwnerBook {
         }
     }
 
-    fn add_parent(&self, owner: &str, parent: &str) -> Result<(), BadParent> {
+    /// Says who the parent of an owner is.
+    pub(crate) fn add_parent(&self, owner: &str, parent: &str) -> Result<(), BadParent> {
         lock(&self.inner).tree.try_add(owner, parent)
     }
 

@@ -16,6 +16,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
 use crate::clock::now;
+use crate::coder::Coder;
 use crate::config::{Config, Containment, Paths};
 use crate::keepers::{self, Keepers};
 use crate::ledger::Ledger;
@@ -25,7 +26,7 @@ use crate::registry::Registry;
 use crate::service::Core;
 use crate::tokens::Tokens;
 use crate::webhook::Webhooks;
-use crate::{deliver, gc, http, log, owners, recovery, scope, tcp};
+use crate::{deliver, gc, http, limits, log, owners, recovery, scope, tcp};
 
 /// Routes that the daemon serves without knowing them, for a client of its own socket.
 pub type Mount = Box<dyn FnOnce(PathBuf) -> axum::Router + Send>;
@@ -139,6 +140,7 @@ fn compose(options: &Options, home: Home) -> Result<Core, RunError> {
         TokenFile::open(&home).map_err(io(format!("cannot read {}", home.root().join("tokens.json").display())))?;
     let ids = IdSource::open(&home).map_err(io("cannot read the ids file"))?;
     let name = cgroup_name(home.root());
+    let limit_name = limits::place_name(&name);
     let cgroups = match config.containment {
         Containment::Subreaper => Err("switched off by `containment = \"subreaper\"`".to_owned()),
         Containment::Auto => cgroup::open_base(&name).map_err(|unavailable| unavailable.to_string()),
@@ -160,10 +162,13 @@ fn compose(options: &Options, home: Home) -> Result<Core, RunError> {
         ids: Mutex::new(ids),
         queries: Mutex::new(queries),
         metrics: Metrics::default(),
+        coder: Coder::open(&home).map_err(io(format!("cannot read {}", home.coder_key().display())))?,
         boot_id: proc::boot_id().map_err(io("cannot read the boot id"))?,
         user_home: std::env::var("HOME").ok().filter(|home| home.starts_with('/')).unwrap_or_else(|| "/".to_owned()),
         started_at: now(),
         cgroups,
+        limit_name,
+        limit_places: OnceLock::new(),
         unreadable: Mutex::default(),
         shutdown: watch::Sender::new(false),
         config,

@@ -84,10 +84,38 @@ impl Core {
         })
     }
 
+    /// The caller behind a request that says to act as this owner.
+    pub(crate) async fn caller(
+        self: &Arc<Self>,
+        vouched: Scope,
+        owner: Option<String>,
+        parent: Option<String>,
+    ) -> Result<Caller, Refusal> {
+        let (scope, parent) = self.narrow_to(vouched, owner, parent).await?;
+        Ok(self.in_contact(scope, parent))
+    }
+
+    fn in_contact(&self, scope: Scope, parent: Option<String>) -> Caller {
+        let contact = match &scope {
+            Scope::Operator => None,
+            Scope::Owner(owner) => Some(self.owners.contact(owner)),
+        };
+        Caller { scope, parent, _contact: contact }
+    }
+
     /// Narrows what a connection may see to the owner that a request says to act as.
     async fn narrow(self: &Arc<Self>, vouched: Scope, headers: &HeaderMap) -> Result<(Scope, Option<String>), Refusal> {
         let owner = name_in(headers, &OWNER_HEADER)?;
         let parent = name_in(headers, &PARENT_HEADER)?;
+        self.narrow_to(vouched, owner, parent).await
+    }
+
+    async fn narrow_to(
+        self: &Arc<Self>,
+        vouched: Scope,
+        owner: Option<String>,
+        parent: Option<String>,
+    ) -> Result<(Scope, Option<String>), Refusal> {
         match (vouched, owner) {
             (Scope::Operator, None) if parent.is_some() => {
                 Err(Refusal::invalid("Pinfold-Parent goes with Pinfold-Owner: say whose parent it is"))
@@ -149,10 +177,6 @@ impl FromRequestParts<Arc<Core>> for Caller {
             return Err(Refusal::new(ErrorCode::Forbidden, "nobody vouches for this connection"));
         };
         let (scope, parent) = core.narrow(vouched, &parts.headers).await?;
-        let contact = match &scope {
-            Scope::Operator => None,
-            Scope::Owner(owner) => Some(core.owners.contact(owner)),
-        };
-        Ok(Self { scope, parent, _contact: contact })
+        Ok(core.in_contact(scope, parent))
     }
 }

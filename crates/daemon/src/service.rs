@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 use pinfold_api::types::{Record, Unreadable};
 use pinfold_model::units::Moment;
 use pinfold_os::cgroup::Base;
+use pinfold_os::controllers::Place;
 use pinfold_store::Durability;
 use pinfold_store::ids::IdSource;
 use pinfold_store::index::IndexError;
@@ -13,6 +14,7 @@ use pinfold_store::layout::Home;
 use pinfold_store::queries::Queries;
 use tokio::sync::watch;
 
+use crate::coder::Coder;
 use crate::config::Config;
 use crate::find::Found;
 use crate::keepers::Keepers;
@@ -43,11 +45,15 @@ pub(crate) struct Core {
     /// The index, for reading; used from blocking threads only.
     pub(crate) queries: Mutex<Queries>,
     pub(crate) metrics: Metrics,
+    pub(crate) coder: Coder,
     pub(crate) boot_id: String,
     pub(crate) user_home: String,
     pub(crate) started_at: Moment,
     /// Where keepers make their cgroups, or why they cannot.
     pub(crate) cgroups: Result<Base, String>,
+    /// The name of the cgroups that limit processes, and where they can be made once that was needed.
+    pub(crate) limit_name: String,
+    pub(crate) limit_places: OnceLock<Vec<Place>>,
     /// Directories that recovery could not read.
     pub(crate) unreadable: Mutex<Vec<Unreadable>>,
     pub(crate) shutdown: watch::Sender<bool>,

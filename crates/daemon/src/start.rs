@@ -8,13 +8,13 @@ use std::time::Duration;
 use pinfold_api::error::ErrorCode;
 use pinfold_api::input::Span;
 use pinfold_api::types::{self, OnWaitTimeout, OutputQuery, StartRequest, Started, WaitReason, Waited};
-use pinfold_model::admission::try_admit;
 use pinfold_model::facts::{History, Intent, Status};
+use pinfold_model::limits::{TreeLimits, parse_cpus};
 use pinfold_model::link::ToKeeper;
 use pinfold_model::notify::{self, Notify};
 use pinfold_model::outcome::{Cause, Outcome};
 use pinfold_model::signal::Signal;
-use pinfold_model::spec::{DEFAULT_PATH, Defaults, Draft, Lifetime, Program, Spec, Strays, Streams};
+use pinfold_model::spec::{self, DEFAULT_PATH, Defaults, Draft, Lifetime, Program, Spec, Strays, Streams};
 use pinfold_model::units::{BadDuration, parse_duration, parse_size};
 use pinfold_store::ids::random_mark;
 use pinfold_store::record::RECORD_FORMAT;
@@ -51,6 +51,8 @@ impl Core {
         if let Some(existing) = self.holder_of_key(&spec).await? {
             return self.answer(existing, false, (wait, budget, on_timeout), vec![]).await;
         }
+        self.try_admit(&spec)?;
+        self.try_admit_store(&spec).await?;
         check_cwd(&spec)?;
         check_program(&spec, self.config.environment.passes("PATH"))?;
         let hints = self.hints(&spec);
@@ -97,6 +99,12 @@ impl Core {
             grace: duration(request.grace)?,
             time_limit: duration(request.time_limit)?,
             idle_limit: duration(request.idle_limit)?,
+            limits: TreeLimits {
+                memory: request.memory_limit.map(|size| parse_size(&size.text())).transpose()?,
+                pids: request.pids_limit,
+                millicpus: request.cpus.map(parse_cpus).transpose().map_err(spec::Refusal::from)?,
+                cpu_time: duration(request.cpu_time_limit)?,
+            },
             notify: request.notify.map(notify).transpose()?.unwrap_or_default(),
             output_limit: request.output_limit.map(|size| parse_size(&size.text())).transpose()?,
             idempotency_key: request.idempotency_key,
@@ -110,6 +118,9 @@ impl Core {
             home: self.user_home.clone(),
             grace: self.config.grace,
             output_limit: self.config.output_limit,
+            time_limit: self.config.process_limits.time,
+            idle_limit: self.config.process_limits.idle,
+            limits: self.config.process_limits.tree,
         }
     }
 
@@ -145,12 +156,12 @@ impl Core {
     }
 
     async fn start_spec(self: Arc<Self>, spec: Spec) -> Result<(Found, bool, Option<Unanswered>), Refusal> {
-        try_admit(&self.config.limits, self.registry.live_count())?;
+        let limit_places = self.limit_places(&spec).await?;
         let link = keepers::take(&self).await.map_err(Refusal::internal)?;
         // Others may have been admitted meanwhile; from here to the registration nobody is.
-        if let Err(refusal) = try_admit(&self.config.limits, self.registry.live_count()) {
+        if let Err(refusal) = self.try_admit(&spec) {
             keepers::give_back(&self, link).await;
-            return Err(refusal.into());
+            return Err(refusal);
         }
         let id = match link.take_prepared() {
             Some(id) => id,
@@ -175,7 +186,7 @@ impl Core {
         }
         let unanswered = Unanswered::new(&self, &entry);
         link.keep(&entry);
-        let start = ToKeeper::Start { intent: Box::new(intent), env };
+        let start = ToKeeper::Start { intent: Box::new(intent), env, limit_places };
         if link.tell(&start).await.is_err() {
             tracing::warn!(process = %id, "a keeper ended before it was told to start");
         }
@@ -329,7 +340,7 @@ fn check_program(spec: &Spec, has_our_path: bool) -> Result<(), Refusal> {
     if found { Ok(()) } else { Err(no_program(what, name, "it is in no directory of PATH")) }
 }
 
-fn is_executable(path: &Path) -> bool {
+pub(crate) fn is_executable(path: &Path) -> bool {
     std::fs::metadata(path).is_ok_and(|metadata| metadata.is_file() && metadata.permissions().mode() & 0o111 != 0)
 }
 

@@ -166,7 +166,7 @@ impl Core {
     }
 
     /// What releases a wait: its caller's owner, or for the operator the owner of what is waited for.
-    fn gate(&self, scope: &Scope, found: &Found) -> Releasable {
+    pub(crate) fn gate(&self, scope: &Scope, found: &Found) -> Releasable {
         match scope {
             Scope::Owner(owner) => self.owners.releasable(owner),
             Scope::Operator => self.owners.releasable(found.snapshot().history.owner()),

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use pinfold_model::facts::{History, Intent};
 use pinfold_model::id::ProcessId;
+use pinfold_model::limits::TreeLimits;
 use pinfold_model::link::KeeperIdentity;
 use pinfold_model::spec::{Defaults, Draft};
 use pinfold_model::units::Moment;
@@ -44,7 +45,15 @@ impl Drop for Output {
 }
 
 fn entry() -> Arc<Entry> {
-    let defaults = Defaults { cwd: "/".into(), home: "/".into(), grace: Duration::ZERO, output_limit: 64 << 20 };
+    let defaults = Defaults {
+        cwd: "/".into(),
+        home: "/".into(),
+        grace: Duration::ZERO,
+        output_limit: 64 << 20,
+        time_limit: None,
+        idle_limit: None,
+        limits: TreeLimits::default(),
+    };
     let draft = Draft { command: Some("true".into()), ..Draft::default() };
     let spec = draft.try_into_spec(&defaults).expect("a spec");
     let keeper = KeeperIdentity { pid: 1, start_time: 1, cgroup: None };

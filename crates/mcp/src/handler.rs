@@ -13,7 +13,8 @@ use rmcp::{ErrorData, RoleServer, ServerHandler};
 
 use crate::reach::Reach;
 use crate::server::Server;
-use crate::{resources, tasks};
+use crate::tools::Shape;
+use crate::{coder, resources, tasks};
 
 /// What a model is told of the server as a whole.
 const INSTRUCTIONS: &str = "pinfold runs shell commands and keeps them: output, exit code and every child process, also \
@@ -45,7 +46,10 @@ impl ServerHandler for Server {
             .build();
         ServerConfig::new(capabilities)
             .with_server_info(Implementation::new("pinfold", env!("CARGO_PKG_VERSION")))
-            .with_instructions(INSTRUCTIONS)
+            .with_instructions(match self.shape() {
+                Shape::Native => INSTRUCTIONS,
+                Shape::Coder => coder::INSTRUCTIONS,
+            })
     }
 
     async fn list_tools(

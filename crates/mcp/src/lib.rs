@@ -12,6 +12,7 @@
 //! - M5 a cancelled call ends no process.
 
 mod arguments;
+mod coder;
 mod duplicates;
 mod facts;
 mod handler;
@@ -20,6 +21,7 @@ mod identity;
 mod memory;
 mod news;
 mod options;
+mod presence;
 mod random;
 mod reach;
 mod refusal;
@@ -31,7 +33,7 @@ mod tasks;
 mod tools;
 mod view;
 
-pub use http::http_service;
+pub use http::{http_service, http_service_of};
 pub use options::{Base, Options};
 pub use reach::{Ensure, Ensuring};
 pub use stdio::serve_stdio;

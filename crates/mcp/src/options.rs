@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use pinfold_api::types::Lifetime;
+
 use crate::tools::Shape;
 
 /// What the caller of a server decides.
@@ -15,6 +17,13 @@ pub struct Options {
     /// Only these tools; all where it is empty.
     pub tools: Vec<String>,
     pub shape: Shape,
+    /// What becomes of processes when their owner is ended, unless a call says so.
+    pub lifetime: Lifetime,
+    /// How long those that are not to be kept outlive the last contact of their owner. Default: a minute on stdio,
+    /// ten over HTTP, where each call is a contact.
+    pub owner_grace: Option<String>,
+    /// Variables of this program's environment that do not reach what it starts.
+    pub withheld: Vec<String>,
     /// No call takes longer, where the client hears no progress. Default 50 s: below every client's own limit.
     pub longest_call: Option<Duration>,
     /// Hosts that may be named in `Host` beside loopback; for HTTP.
@@ -33,12 +42,13 @@ pub struct Base {
 }
 
 impl Base {
-    /// This program's own environment and directory. What is not UTF-8 cannot be passed on.
-    pub fn of_this_program() -> Self {
+    /// This program's own environment and directory. What is not UTF-8 cannot be passed on, and what is withheld is not.
+    pub fn of_this_program(withheld: &[String]) -> Self {
         let text = |(name, value): (std::ffi::OsString, std::ffi::OsString)| {
             Some((name.into_string().ok()?, value.into_string().ok()?))
         };
         let cwd = std::env::current_dir().ok().and_then(|path| path.into_os_string().into_string().ok());
-        Base { env: Some(std::env::vars_os().filter_map(text).collect()), cwd }
+        let passes = |(name, _): &(String, String)| !withheld.contains(name);
+        Base { env: Some(std::env::vars_os().filter_map(text).filter(passes).collect()), cwd }
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use axum::http::request::Parts;
 use pinfold_api::client::Client;
-use pinfold_api::types::Record;
+use pinfold_api::types::{Lifetime, Record};
 use rmcp::model::{CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock, Tool};
 use rmcp::service::RequestContext;
 use rmcp::{ErrorData, RoleServer};
@@ -15,11 +15,12 @@ use crate::identity::{Caller, Seat};
 use crate::memory::Memory;
 use crate::news::News;
 use crate::options::{Base, Options};
+use crate::presence::Presence;
 use crate::reach::{Ensure, Reach};
 use crate::refusal::Refusal;
 use crate::resources::Followed;
 use crate::tools::{self, Answer, Call, Desk, Shape};
-use crate::{duplicates, random, render, tasks};
+use crate::{duplicates, tasks};
 
 /// One server. Clones are further connections, which share everything but what they follow.
 #[derive(Debug)]
@@ -37,6 +38,9 @@ struct Inner {
     news: News,
     shape: Shape,
     longest_call: Option<Duration>,
+    lifetime: Lifetime,
+    owner_grace: Option<String>,
+    presence: Presence,
     /// What is offered, after restriction.
     offered: Vec<Tool>,
 }
@@ -62,6 +66,9 @@ impl Server {
             news: News::default(),
             shape: options.shape,
             longest_call: options.longest_call,
+            lifetime: options.lifetime,
+            owner_grace: options.owner_grace.clone(),
+            presence: Presence::default(),
             offered,
         };
         Server { inner: Arc::new(inner), followed: Followed::default() }
@@ -69,6 +76,10 @@ impl Server {
 
     pub(crate) fn reach(&self) -> &Reach {
         &self.inner.reach
+    }
+
+    pub(crate) fn shape(&self) -> Shape {
+        self.inner.shape
     }
 
     pub(crate) fn offered(&self) -> &[Tool] {
@@ -97,7 +108,7 @@ impl Server {
         }
         let (caller, reach) = match self.caller(context) {
             Ok(caller) => caller,
-            Err(refusal) => return Ok(refused(&refusal).into()),
+            Err(refusal) => return Ok(refused(self.inner.shape, &refusal).into()),
         };
         let inner = &self.inner;
         inner.news.settle(&reach, &caller.owner).await;
@@ -130,7 +141,7 @@ impl Server {
                 false => news.hand_over(delivery, reach, caller, memory).await,
             }
         }
-        result(facts, answer.is_error)
+        result(self.inner.shape, facts, answer.is_error)
     }
 
     /// Acknowledges what was handed over, before a clean exit.
@@ -145,20 +156,22 @@ impl Server {
     pub(crate) async fn outcome(&self, record: &Record, context: &RequestContext<RoleServer>) -> CallToolResult {
         let (caller, reach) = match self.caller(context) {
             Ok(caller) => caller,
-            Err(refusal) => return refused(&refusal),
+            Err(refusal) => return refused(self.inner.shape, &refusal),
         };
         match tools::outcome(&self.desk(caller.clone(), reach, context), record).await {
             Ok(answer) => {
                 self.inner.news.showed(&caller.owner, &answer.shown).await;
-                result(answer.facts, false)
+                result(self.inner.shape, answer.facts, false)
             }
-            Err(refusal) => refused(&refusal),
+            Err(refusal) => refused(self.inner.shape, &refusal),
         }
     }
 
     fn desk<'a>(&'a self, caller: Caller, reach: Reach, context: &'a RequestContext<RoleServer>) -> Desk<'a> {
-        let Inner { memory, base, longest_call, .. } = &*self.inner;
-        Desk { reach, caller, memory, base, context, longest_call: *longest_call }
+        let Inner { memory, base, longest_call, lifetime, owner_grace, presence, .. } = &*self.inner;
+        let (longest_call, lifetime) = (*longest_call, *lifetime);
+        let owner_grace = owner_grace.as_deref();
+        Desk { reach, caller, memory, base, context, longest_call, lifetime, owner_grace, presence }
     }
 }
 
@@ -171,14 +184,14 @@ fn call(request: CallToolRequestParams, context: &RequestContext<RoleServer>) ->
 }
 
 /// A result: the facts, and the same facts as text.
-fn result(facts: Map<String, Value>, is_error: bool) -> CallToolResult {
-    let text = render::render(&facts, &random::hex(4));
+fn result(shape: Shape, facts: Map<String, Value>, is_error: bool) -> CallToolResult {
+    let text = tools::text(shape, &facts, is_error);
     let mut result = CallToolResult::success(vec![ContentBlock::text(text)]);
     result.structured_content = Some(Value::Object(facts));
     result.is_error = Some(is_error);
     result
 }
 
-fn refused(refusal: &Refusal) -> CallToolResult {
-    result(Answer::refused(refusal).facts, true)
+fn refused(shape: Shape, refusal: &Refusal) -> CallToolResult {
+    result(shape, Answer::refused(refusal).facts, true)
 }

@@ -26,7 +26,7 @@ const LAST_ACKS: Duration = Duration::from_millis(100);
 /// Serves one client on stdin and stdout until it leaves, or until INT or TERM. The daemon is started beside the
 /// handshake, not before it.
 pub async fn serve_stdio(client: Client, ensure: Ensure, options: Options) -> std::io::Result<()> {
-    let server = Server::new(client, Some(ensure), seat(&options), Base::of_this_program(), &options);
+    let server = Server::new(client, Some(ensure), seat(&options), Base::of_this_program(&options.withheld), &options);
     let warming = {
         let reach = server.reach().clone();
         // Whoever calls first meets the same trouble, and is told of it.

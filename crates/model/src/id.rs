@@ -26,6 +26,9 @@ pub struct ProcessId(String);
 pub struct BadId(String);
 
 impl ProcessId {
+    /// Bits of a code.
+    pub const CODE_BITS: u32 = 5 * LONGEST + 2;
+
     /// The id with this number under this seed. Different numbers give different ids.
     pub fn from_number(number: u64, seed: u64) -> Self {
         let mut chars = SHORTEST;
@@ -41,6 +44,23 @@ impl ProcessId {
     pub fn number(&self, seed: u64) -> u64 {
         let value = self.0.bytes().fold(0, |sum, byte| sum << 5 | digit_value(byte).unwrap_or(0));
         unpermute(value, seed, 5 * self.0.len() as u32)
+    }
+
+    /// The id as a number below 2^[`Self::CODE_BITS`]: its characters and how many they are.
+    pub fn code(&self) -> u64 {
+        let length = (self.0.len() as u64).saturating_sub(u64::from(SHORTEST)) / 2;
+        length << (5 * LONGEST) | self.0.bytes().fold(0, |sum, byte| sum << 5 | digit_value(byte).unwrap_or(0))
+    }
+
+    /// The id with this code, if there is one.
+    pub fn from_code(code: u64) -> Option<Self> {
+        let chars = SHORTEST + 2 * u32::try_from(code >> (5 * LONGEST)).ok()?;
+        let value = code & ((1 << (5 * LONGEST)) - 1);
+        if chars > LONGEST || value.checked_shr(5 * chars).is_some_and(|rest| rest != 0) {
+            return None;
+        }
+        let digit = |place: u32| ALPHABET[(value >> (5 * place)) as usize & 31] as char;
+        Some(Self((0..chars).rev().map(digit).collect()))
     }
 
     /// Takes a whole id from outside.
@@ -132,11 +152,21 @@ mod tests {
         }
     }
 
+    #[test]
+    fn a_number_that_is_no_code_gives_no_id() {
+        assert_eq!(ProcessId::from_code(0).map(|id| id.as_str().to_owned()).as_deref(), Some("000000"));
+        for code in [1 << 30, (1 << 60) | (1 << 40), 4 << 60, u64::MAX] {
+            assert_eq!(ProcessId::from_code(code), None, "{code}");
+        }
+    }
+
     proptest! {
         #[test]
         fn number_and_id_are_one_to_one(number in 0u64..1 << 50, seed: u64) {
             let id = ProcessId::from_number(number, seed);
             prop_assert_eq!(id.number(seed), number);
+            prop_assert!(id.code() >> ProcessId::CODE_BITS == 0);
+            prop_assert_eq!(ProcessId::from_code(id.code()), Some(id.clone()));
             prop_assert_eq!(ProcessId::parse(id.as_str()), Ok(id));
         }
     }

@@ -148,8 +148,9 @@ fn ids_are_found_by_prefix_and_sorted_by_their_end() {
     assert_eq!(index.unended().expect("ids"), [id(50)]);
     assert_eq!(index.ended_ids().expect("ids"), (0..40).map(id).collect());
     let ended = index.ended().expect("ended");
-    assert_eq!(ended.iter().map(|(id, ..)| id.clone()).collect::<Vec<_>>(), (0..40).map(id).collect::<Vec<_>>());
-    assert_eq!((ended[1].1, ended[1].2), (Moment(2_000_001), 100));
+    assert_eq!(ended.iter().map(|row| row.id.clone()).collect::<Vec<_>>(), (0..40).map(id).collect::<Vec<_>>());
+    assert_eq!((ended[1].at, ended[1].bytes), (Moment(2_000_001), 100));
+    assert!(ended.iter().all(|row| !row.owner.is_empty()));
 }
 
 #[test]
@@ -277,4 +278,21 @@ fn an_index_of_version_1_is_taken_over_with_its_numbers() {
     assert_eq!(told.iter().map(|event| event.seq).collect::<Vec<_>>(), [3]);
     drop(index);
     drop(ready(&home));
+}
+
+#[test]
+fn what_ended_since_is_counted_whole_and_given_newest_first() {
+    let home = Scratch::home();
+    let mut index = ready(&home);
+    // Number n ended at 2_000_000 + n.
+    let changes: Vec<_> = (0..6).map(|n| put(finished(n, if n == 4 { "bob" } else { "ann" }))).collect();
+    index.apply(&changes).expect("applied");
+    let since = |owners: Option<&[String]>, moment, limit| {
+        let (count, found) = index.ended_since(owners, Moment(moment), limit).expect("asked");
+        (count, numbers(&found))
+    };
+    assert_eq!(since(None, 2_000_002, 3), (4, vec![5, 4, 3]));
+    assert_eq!(since(Some(&["ann".to_owned()]), 2_000_002, 9), (3, vec![5, 3, 2]));
+    assert_eq!(since(Some(&[]), 0, 9), (0, vec![]));
+    assert_eq!(since(None, 3_000_000, 9), (0, vec![]));
 }

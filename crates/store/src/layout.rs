@@ -103,6 +103,11 @@ impl Home {
         self.root.join("ids")
     }
 
+    /// The secret behind the ids that coder's clients see.
+    pub fn coder_key(&self) -> PathBuf {
+        self.root.join("coder-key")
+    }
+
     /// The secret that webhooks are signed with.
     pub fn webhook_key(&self) -> PathBuf {
         self.root.join("webhook.key")

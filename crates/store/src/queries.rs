@@ -49,6 +49,17 @@ pub struct EventFilter {
     pub announced: bool,
 }
 
+/// An ended process, as retention sees it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EndedRow {
+    pub id: ProcessId,
+    pub owner: String,
+    /// When it ended.
+    pub at: Moment,
+    /// What it takes on disk.
+    pub bytes: u64,
+}
+
 /// A connection to the index, for reading.
 #[derive(Debug)]
 pub struct Queries {
@@ -130,6 +141,27 @@ impl Queries {
         Ok(found)
     }
 
+    /// How many processes of these owners, or of any, ended at this moment or later; and the newest of them.
+    pub fn ended_since(&self, owners: Option<&[String]>, since: Moment, limit: usize) -> Result<(u64, Vec<History>)> {
+        let mut condition = "ended_us >= ?".to_owned();
+        let mut values = vec![Value::Integer(i64::try_from(since.0).unwrap_or(i64::MAX))];
+        if let Some(owners) = owners {
+            one_of("+owner", owners.iter().map(String::as_str), &mut condition, &mut values);
+        }
+        let sql = format!("SELECT count(*) FROM processes WHERE {condition}");
+        let mut statement = self.connection.prepare_cached(&sql)?;
+        let count = statement.query_row(params_from_iter(&values), |row| row.get::<_, i64>(0))? as u64;
+        let sql = format!("SELECT history FROM processes WHERE {condition} ORDER BY +created_us DESC, id DESC LIMIT ?");
+        values.push(Value::Integer(clamp(limit)));
+        let mut statement = self.connection.prepare_cached(&sql)?;
+        let mut rows = statement.query(params_from_iter(values))?;
+        let mut newest = Vec::new();
+        while let Some(row) = rows.next()? {
+            newest.extend(serde_json::from_str(row.get_ref(0)?.as_str().unwrap_or_default()).ok());
+        }
+        Ok((count, newest))
+    }
+
     pub fn count(&self, filter: &Filter) -> Result<u64> {
         let (sql, values) = condition(filter);
         let mut statement = self.connection.prepare_cached(&format!("SELECT count(*) FROM processes WHERE {sql}"))?;
@@ -146,15 +178,16 @@ impl Queries {
         Ok(self.ids("SELECT id FROM processes WHERE ended_us IS NOT NULL", [])?.into_iter().collect())
     }
 
-    /// Ended processes, the longest ago first, with their end and the bytes they take: what retention chooses from.
-    pub fn ended(&self) -> Result<Vec<(ProcessId, Moment, u64)>> {
-        let sql = "SELECT id, ended_us, bytes FROM processes WHERE ended_us IS NOT NULL ORDER BY ended_us";
+    /// Ended processes, the longest ago first: what retention chooses from.
+    pub fn ended(&self) -> Result<Vec<EndedRow>> {
+        let sql = "SELECT id, ended_us, bytes, owner FROM processes WHERE ended_us IS NOT NULL ORDER BY ended_us";
         let mut statement = self.connection.prepare_cached(sql)?;
         let mut rows = statement.query([])?;
         let mut ended = Vec::new();
         while let Some(row) = rows.next()? {
-            let (at, bytes): (i64, i64) = (row.get(1)?, row.get(2)?);
-            ended.extend(read_id(row)?.map(|id| (id, Moment(at as u64), bytes as u64)));
+            let (at, bytes, owner): (i64, i64, String) = (row.get(1)?, row.get(2)?, row.get(3)?);
+            let ended_row = |id| EndedRow { id, owner, at: Moment(at as u64), bytes: bytes as u64 };
+            ended.extend(read_id(row)?.map(ended_row));
         }
         Ok(ended)
     }

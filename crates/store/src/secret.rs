@@ -1,15 +1,39 @@
-//! The secret that webhooks are signed with: made at its first use, kept in one file that only its owner can read.
+//! Secrets of a home: made once from the kernel's randomness, kept in a file that only its owner reads.
+//!
+//! A file that is missing or damaged is replaced by a new secret: what was derived from the old one is then unknown.
 
 use std::io;
+use std::path::Path;
 
 use pinfold_os::fsio::random;
 
 use crate::layout::{Home, replace_file};
 
-/// Bytes of a secret that is made here.
+/// Bytes of a webhooks' secret that is made here.
 pub const SECRET_BYTES: usize = 32;
 
-/// The text of the file; if there is none, the text that `write` makes of random bytes is put there first.
+/// The secret in this file: 32 hex digits.
+pub fn open_secret(path: &Path) -> io::Result<u128> {
+    let known = match std::fs::read_to_string(path) {
+        Ok(text) => parse(text.trim_end()),
+        Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::InvalidData) => None,
+        Err(error) => return Err(error),
+    };
+    if let Some(secret) = known {
+        return Ok(secret);
+    }
+    let secret = u128::from_le_bytes(random()?);
+    replace_file(path, format!("{secret:032x}\n").as_bytes())?;
+    Ok(secret)
+}
+
+fn parse(text: &str) -> Option<u128> {
+    let digits = text.len() == 32 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+    u128::from_str_radix(text, 16).ok().filter(|_| digits)
+}
+
+/// The text that webhooks are signed with; if there is none, the text that `write` makes of random bytes is kept. Unlike
+/// the other it is never replaced: somebody else knows it too.
 pub fn read_or_make(home: &Home, write: impl FnOnce(&[u8; SECRET_BYTES]) -> String) -> io::Result<String> {
     let path = home.webhook_key();
     match std::fs::read_to_string(&path) {
@@ -27,7 +51,28 @@ mod tests {
     use crate::testing::{Scratch, mode_of};
 
     #[test]
-    fn a_secret_is_made_once_and_nobody_else_can_read_it() {
+    fn a_secret_stays_is_private_and_differs_between_homes() {
+        let (one, other) = (Scratch::home(), Scratch::home());
+        let secret = open_secret(&one.coder_key()).expect("a secret");
+        assert_eq!(open_secret(&one.coder_key()).expect("again"), secret);
+        assert_eq!(mode_of(&one.coder_key()), 0o600);
+        assert_ne!(open_secret(&other.coder_key()).expect("another"), secret);
+    }
+
+    #[test]
+    fn a_damaged_secret_is_replaced() {
+        let home = Scratch::home();
+        let secret = open_secret(&home.coder_key()).expect("a secret");
+        for content in [&b"0123"[..], b"", b"+0123456789abcdef0123456789abcde", b"\xff\xfe"] {
+            std::fs::write(home.coder_key(), content).expect("written");
+            let fresh = open_secret(&home.coder_key()).expect("a new one");
+            assert_ne!(fresh, secret);
+            assert_eq!(open_secret(&home.coder_key()).expect("again"), fresh);
+        }
+    }
+
+    #[test]
+    fn the_webhooks_secret_is_made_once_and_nobody_else_can_read_it() {
         let home = Scratch::home();
         let made = read_or_make(&home, |bytes| format!("{bytes:?}")).expect("made");
         assert_eq!(mode_of(&home.webhook_key()), 0o600);

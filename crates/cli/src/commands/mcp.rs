@@ -6,6 +6,7 @@ use std::time::Duration;
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use pinfold_api::client::Client;
+use pinfold_api::types::Lifetime;
 use pinfold_mcp::{Ensure, Options, Shape};
 
 use super::block_on;
@@ -35,6 +36,12 @@ pub(crate) struct McpArgs {
     /// Which set of tools
     #[arg(long, default_value = "native", value_parser = shapes())]
     pub(crate) shape: Shape,
+    /// What becomes of processes when their owner is ended or gone, unless a call says so [default: keep]
+    #[arg(long, value_parser = PossibleValuesParser::new(["keep", "owner", "parent"]).map(lifetime_of))]
+    pub(crate) lifetime: Option<Lifetime>,
+    /// How long an owner may be gone before such processes go the way of their lifetime [default: 60s]
+    #[arg(long, value_name = "D")]
+    pub(crate) owner_grace: Option<String>,
     /// No call takes longer (seconds), where the client hears no progress
     #[arg(long, value_name = "S", default_value_t = 50)]
     pub(crate) longest_call: u64,
@@ -42,7 +49,18 @@ pub(crate) struct McpArgs {
 
 /// The sets of tools by name.
 pub(super) fn shapes() -> impl TypedValueParser<Value = Shape> {
-    PossibleValuesParser::new(["native"]).map(|_| Shape::Native)
+    PossibleValuesParser::new(["native", "coder"]).map(|name| match name.as_str() {
+        "coder" => Shape::Coder,
+        _ => Shape::Native,
+    })
+}
+
+fn lifetime_of(word: String) -> Lifetime {
+    match word.as_str() {
+        "owner" => Lifetime::Owner,
+        "parent" => Lifetime::Parent,
+        _ => Lifetime::Keep,
+    }
 }
 
 /// Serves until the client leaves.
@@ -52,11 +70,19 @@ pub(crate) fn run(args: &McpArgs, global: &Global, screen: &mut Screen) -> Resul
     if let Some(unknown) = args.tools.iter().find(|name| !known.contains(&name.as_str())) {
         return Err(Failure::refused(format!("there is no tool `{unknown}`: there are {}", known.join(", "))));
     }
+    // A configuration that cannot be read is told of by the first call; until then nothing passes.
+    let config = paths::load_config(&paths).ok();
+    let passes = |name: &String| config.as_ref().is_some_and(|config| config.environment.passes(name));
+    let names = std::env::vars_os().map(|(name, _)| name.to_string_lossy().into_owned());
+    let withheld = names.filter(|name| !passes(name)).collect();
     let options = Options {
         owner: args.owner.clone(),
         parent: args.parent.clone(),
         tools: args.tools.clone(),
         shape: args.shape,
+        lifetime: args.lifetime.unwrap_or_default(),
+        owner_grace: args.owner_grace.clone(),
+        withheld,
         longest_call: Some(Duration::from_secs(args.longest_call)),
         ..Options::default()
     };

@@ -1,6 +1,6 @@
 //! Groups 9 and 10: what an agent sees over MCP. Left to others: the round trip with each real client.
 
-mod agent;
+pub(crate) mod agent;
 mod arguments;
 mod contract;
 mod extensions;

@@ -16,6 +16,8 @@ pub(crate) struct Definition(Value);
 
 static NATIVE: LazyLock<Vec<Definition>> = LazyLock::new(|| parsed(include_str!("definitions.json")));
 
+static CODER: LazyLock<Vec<Definition>> = LazyLock::new(|| parsed(include_str!("../coder/definitions.json")));
+
 /// The text is part of the program, and a test reads it: it cannot be malformed.
 fn parsed(text: &str) -> Vec<Definition> {
     let values: Vec<Value> = serde_json::from_str(text).unwrap_or_default();
@@ -44,14 +46,15 @@ pub fn names(shape: Shape) -> Vec<&'static str> {
     of(shape).iter().map(Definition::name).collect()
 }
 
-/// A tool of our own.
-pub(super) fn native(name: &str) -> Option<&'static Definition> {
-    NATIVE.iter().find(|definition| definition.name() == name)
+/// A tool of a set.
+pub(super) fn find(shape: Shape, name: &str) -> Option<&'static Definition> {
+    of(shape).iter().find(|definition| definition.name() == name)
 }
 
 fn of(shape: Shape) -> &'static [Definition] {
     match shape {
         Shape::Native => &NATIVE,
+        Shape::Coder => &CODER,
     }
 }
 
@@ -61,8 +64,10 @@ mod tests {
 
     #[test]
     fn the_whole_list_is_small() {
-        let list = serde_json::json!({ "tools": definitions(Shape::Native) }).to_string();
-        assert!(list.len() <= LIST_MOST, "{} bytes", list.len());
+        for shape in [Shape::Native, Shape::Coder] {
+            let list = serde_json::json!({ "tools": definitions(shape) }).to_string();
+            assert!(list.len() <= LIST_MOST, "{} bytes", list.len());
+        }
     }
 
     #[test]
@@ -70,7 +75,9 @@ mod tests {
         let names = names(Shape::Native);
         let all = ["execute", "process_output", "process_wait", "process_list", "process_input", "process_signal"];
         assert_eq!(names, all);
-        for definition in definitions(Shape::Native) {
+        let coders = ["execute", "process_output", "process_list", "process_signal"];
+        assert_eq!(super::names(Shape::Coder), coders);
+        for definition in [definitions(Shape::Native), definitions(Shape::Coder)].concat() {
             let name = definition["name"].as_str().expect("a name");
             assert!(name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_'), "{name}");
             for hint in ["readOnlyHint", "destructiveHint", "idempotentHint", "openWorldHint"] {

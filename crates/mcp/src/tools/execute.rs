@@ -13,7 +13,7 @@ use crate::arguments::Arguments;
 use crate::facts::{self, Facts};
 use crate::refusal::Refusal;
 use crate::view::{self, Look};
-use crate::{random, tasks};
+use crate::{presence, random, tasks};
 
 /// A right call.
 pub(super) const RIGHT: &str = r#"execute {"command":"npm test","workdir":"app","timeout":"2m"}"#;
@@ -117,21 +117,13 @@ fn how_it_goes_on(record: &Record) -> Option<String> {
 fn request(desk: &Desk<'_>, arguments: &Arguments, wait: Duration) -> Result<StartRequest, Refusal> {
     let given = arguments.variables("env")?;
     let cwd = directory(desk, arguments)?;
-    let mut env: BTreeMap<String, Option<String>> = BTreeMap::new();
-    if let Some(base) = &desk.base.env {
-        env.extend(base.iter().map(|(name, value)| (name.clone(), Some(value.clone()))));
-        for mark in MARKS {
-            env.remove(*mark);
-        }
-    }
+    let mut env = surroundings(desk, cwd.as_deref());
     env.extend(NON_INTERACTIVE.iter().map(|(name, value)| ((*name).to_owned(), Some((*value).to_owned()))));
-    if let Some(cwd) = &cwd {
-        env.insert("PWD".into(), Some(cwd.clone()));
-    }
     env.extend(given);
     if desk.base.env.is_some() {
         env.retain(|_, value| value.is_some());
     }
+    let lifetime = lifetime(arguments)?.unwrap_or(desk.lifetime);
     let streams = arguments.word("streams", &["merged", "separate"])?;
     Ok(StartRequest {
         command: Some(arguments.required("command")?),
@@ -143,13 +135,38 @@ fn request(desk: &Desk<'_>, arguments: &Arguments, wait: Duration) -> Result<Sta
         parent: desk.caller.parent.clone(),
         name: arguments.text("name")?,
         intent: arguments.text("label")?,
-        lifetime: lifetime(arguments)?,
+        lifetime: Some(lifetime),
+        owner_grace: (lifetime != Lifetime::Keep).then(|| grace(desk)),
         notify: notify(arguments)?,
         streams: streams.map(|word| if word == "separate" { Streams::Separate } else { Streams::Merged }),
         idempotency_key: Some(format!("mcp-{}", random::hex(16))),
         wait: (!wait.is_zero()).then(|| Span::Text(format!("{}ms", wait.as_millis()))),
         ..StartRequest::default()
     })
+}
+
+/// The environment that a command is started in, before anything is laid over it.
+pub(crate) fn surroundings(desk: &Desk<'_>, cwd: Option<&str>) -> BTreeMap<String, Option<String>> {
+    let mut env: BTreeMap<String, Option<String>> = BTreeMap::new();
+    if let Some(base) = &desk.base.env {
+        env.extend(base.iter().map(|(name, value)| (name.clone(), Some(value.clone()))));
+        for mark in MARKS {
+            env.remove(*mark);
+        }
+    }
+    if let Some(cwd) = cwd {
+        env.insert("PWD".into(), Some(cwd.to_owned()));
+    }
+    env
+}
+
+/// How long a process outlives the last contact of its owner, with whom this server stays in contact from here on.
+pub(crate) fn grace(desk: &Desk<'_>) -> Span {
+    if desk.base.env.is_none() {
+        return Span::from(desk.owner_grace.unwrap_or(presence::GRACE_OVER_HTTP));
+    }
+    desk.presence.keep(&desk.caller.owner, &desk.reach);
+    Span::from(desk.owner_grace.unwrap_or(presence::GRACE))
 }
 
 fn lifetime(arguments: &Arguments) -> Result<Option<Lifetime>, Refusal> {
@@ -173,7 +190,7 @@ fn notify(arguments: &Arguments) -> Result<Option<Notify>, Refusal> {
 }
 
 /// The directory, absolute: a relative one is relative to the shim's own.
-fn directory(desk: &Desk<'_>, arguments: &Arguments) -> Result<Option<String>, Refusal> {
+pub(crate) fn directory(desk: &Desk<'_>, arguments: &Arguments) -> Result<Option<String>, Refusal> {
     let base = desk.base.cwd.as_deref();
     match (arguments.text("workdir")?, base) {
         (None, base) => Ok(base.map(str::to_owned)),

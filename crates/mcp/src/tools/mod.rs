@@ -13,21 +13,25 @@ mod wait;
 
 use std::time::Duration;
 
-use pinfold_api::types::Record;
+use pinfold_api::types::{Lifetime, Record};
 use rmcp::RoleServer;
 use rmcp::model::ProgressNotificationParam;
 use rmcp::service::RequestContext;
 use serde_json::{Map, Value};
 
 pub use definitions::{definitions, names};
+pub(crate) use execute::{directory, grace, surroundings};
+pub(crate) use wait::{Wait, patiently};
 
 use crate::arguments::Arguments;
 use crate::facts::{self, Facts};
 use crate::identity::Caller;
 use crate::memory::Memory;
 use crate::options::Base;
+use crate::presence::Presence;
 use crate::reach::Reach;
 use crate::refusal::Refusal;
+use crate::{coder, random, render};
 
 /// How long a call waits unless it says so.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
@@ -46,6 +50,8 @@ pub enum Shape {
     /// pinfold's own.
     #[default]
     Native,
+    /// Those of coder's chats.
+    Coder,
 }
 
 /// One call of a tool.
@@ -68,6 +74,10 @@ pub(crate) struct Desk<'a> {
     pub(crate) context: &'a RequestContext<RoleServer>,
     /// No call takes longer without progress.
     pub(crate) longest_call: Option<Duration>,
+    /// What becomes of processes when their owner is ended, unless a call says so.
+    pub(crate) lifetime: Lifetime,
+    pub(crate) owner_grace: Option<&'a str>,
+    pub(crate) presence: &'a Presence,
 }
 
 /// What a call gives.
@@ -96,6 +106,10 @@ pub(crate) struct Shown {
 pub(crate) async fn call(shape: Shape, desk: &Desk<'_>, call: Call) -> Result<Answer, Refusal> {
     match shape {
         Shape::Native => native(desk, call).await,
+        Shape::Coder => {
+            let definition = definitions::find(shape, &call.tool).ok_or_else(|| unknown(shape, &call.tool))?;
+            coder::call(desk, call, &definition.keys()).await
+        }
     }
 }
 
@@ -105,9 +119,7 @@ pub(crate) async fn outcome(desk: &Desk<'_>, record: &Record) -> Result<Answer, 
 }
 
 async fn native(desk: &Desk<'_>, call: Call) -> Result<Answer, Refusal> {
-    let definition = definitions::native(&call.tool).ok_or_else(|| {
-        Refusal::invalid(format!("there is no tool `{}`: there are {}", call.tool, names(Shape::Native).join(", ")))
-    })?;
+    let definition = definitions::find(Shape::Native, &call.tool).ok_or_else(|| unknown(Shape::Native, &call.tool))?;
     let read = |right_call| Arguments::new(call.values, &call.doubled, &definition.keys(), right_call);
     match call.tool.as_str() {
         "execute" => execute::call(desk, &read(execute::RIGHT)?).await,
@@ -116,6 +128,18 @@ async fn native(desk: &Desk<'_>, call: Call) -> Result<Answer, Refusal> {
         "process_list" => list::call(desk, &read(list::RIGHT)?).await,
         "process_input" => input::call(desk, &read(input::RIGHT)?).await,
         _ => signal::call(desk, &read(signal::RIGHT)?).await,
+    }
+}
+
+fn unknown(shape: Shape, tool: &str) -> Refusal {
+    Refusal::invalid(format!("there is no tool `{tool}`: there are {}", names(shape).join(", ")))
+}
+
+/// The text of a result, from which a client without structured content learns the same.
+pub(crate) fn text(shape: Shape, facts: &Map<String, Value>, is_error: bool) -> String {
+    match shape {
+        Shape::Native => render::render(facts, &random::hex(4)),
+        Shape::Coder => coder::text(facts, is_error),
     }
 }
 
@@ -135,7 +159,7 @@ impl Answer {
 }
 
 /// A struct as the object that it is.
-fn object(facts: &impl serde::Serialize) -> Map<String, Value> {
+pub(crate) fn object(facts: &impl serde::Serialize) -> Map<String, Value> {
     match serde_json::to_value(facts) {
         Ok(Value::Object(object)) => object,
         _ => Map::new(),

@@ -23,9 +23,9 @@ const UNTIL: &[&str] = &["exit", "finished", "closed", "output", "match", "port"
 
 /// A wait and how long it may take.
 #[derive(Clone, Debug)]
-pub(super) struct Wait {
-    pub(super) limit: Duration,
-    pub(super) query: WaitQuery,
+pub(crate) struct Wait {
+    pub(crate) limit: Duration,
+    pub(crate) query: WaitQuery,
 }
 
 pub(super) async fn call(desk: &Desk<'_>, arguments: &Arguments) -> Result<Answer, Refusal> {
@@ -132,7 +132,7 @@ fn query(arguments: &Arguments) -> Result<WaitQuery, Refusal> {
 }
 
 /// Waits as long as it may take, over daemons that come and go.
-pub(super) async fn patiently(desk: &Desk<'_>, id: &str, wait: &Wait) -> Result<WaitAnswer, Refusal> {
+pub(crate) async fn patiently(desk: &Desk<'_>, id: &str, wait: &Wait) -> Result<WaitAnswer, Refusal> {
     let deadline = Instant::now() + wait.limit;
     loop {
         let ask = |client: pinfold_api::client::Client| async move {

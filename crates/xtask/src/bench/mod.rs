@@ -7,6 +7,7 @@
 mod bare;
 mod capture;
 mod full_store;
+mod load;
 mod machine;
 mod mcp;
 mod memory;
@@ -65,6 +66,7 @@ enum Section {
     FullStore,
     Restart,
     Mcp,
+    Load,
 }
 
 /// How much of everything.
@@ -134,5 +136,6 @@ fn measure(section: Section, stage: &Stage, scale: Scale) -> anyhow::Result<Vec<
         Section::FullStore => full_store::measure(stage, scale),
         Section::Restart => restart::measure(stage, scale),
         Section::Mcp => mcp::measure(stage, scale),
+        Section::Load => load::measure(stage, scale),
     }
 }

@@ -110,15 +110,15 @@ fn consumers(stage: &Stage, scale: Scale) -> anyhow::Result<Vec<Row>> {
 /// Microseconds per event and consumer until so many new consumers, all at once, have read and acked all.
 fn read_by(daemon: &Daemon, run: usize, consumers: usize, events: usize) -> anyhow::Result<f64> {
     let ready = Barrier::new(consumers + 1);
+    let read = |name: String| {
+        let (runtime, client) = (stage::runtime()?, daemon.client());
+        let connected = runtime.block_on(client.connect());
+        ready.wait();
+        connected?;
+        runtime.block_on(read_all(&client, &name, events))
+    };
+    let read = &read;
     std::thread::scope(|scope| {
-        let read = |name: String| {
-            let (runtime, client) = (stage::runtime()?, daemon.client());
-            let connected = runtime.block_on(client.connect());
-            ready.wait();
-            connected?;
-            runtime.block_on(read_all(&client, &name, events))
-        };
-        let read = &read;
         let threads: Vec<_> =
             (0..consumers).map(|one| scope.spawn(move || read(format!("c-{consumers}-{run}-{one}")))).collect();
         ready.wait();

@@ -117,7 +117,7 @@ fn monitor_not_for_shown() {
         loop {
             let list = pinfold.client().list(&ListQuery::default()).await.expect("a list");
             if let Some(record) = list.processes.first()
-                && pinfold.client().output(&record.id, &OutputQuery::default()).await.expect("output").text != ""
+                && !pinfold.client().output(&record.id, &OutputQuery::default()).await.expect("output").text.is_empty()
             {
                 break;
             }

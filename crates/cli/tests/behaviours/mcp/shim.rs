@@ -2,8 +2,8 @@
 
 use std::os::unix::process::CommandExt;
 
-use pinfold_api::types::Status;
-use pinfold_testkit::{Pidfd, Pinfold, Setup, alive, until};
+use pinfold_api::types::{Cause, Status, WaitQuery, WaitReason};
+use pinfold_testkit::{Pidfd, Pinfold, Setup, alive, children_of, until};
 use serde_json::json;
 
 use super::agent::{Agent, shim};
@@ -52,6 +52,47 @@ fn shim_group_killed() {
     }
     until("the shim is gone", || !alive(group));
     assert!(alive(daemon) && pinfold.show(&id).status == Status::Running);
+}
+
+/// However the shim ends, what was to live with its owner ends with it, and what was to be kept is kept.
+#[test]
+fn client_death_policy() {
+    let pinfold = Pinfold::start(PINFOLD);
+    for signal in [1, 2, 9, 15] {
+        let mut agent = Agent::connect_with(shim(&pinfold, &["--lifetime", "owner", "--owner-grace", "1s"]));
+        let bound = agent.background("sleep 300 & exec sleep 300");
+        let kept =
+            agent.call("execute", json!({ "command": "exec sleep 300", "background": true, "lifetime": "keep" }));
+        // The shim stands for its owner while it lives, though nobody calls.
+        let grace_over = WaitQuery { timeout: Some("2500ms".into()), ..WaitQuery::default() };
+        assert_eq!(pinfold.wait(&bound, &grace_over).reason, WaitReason::Timeout);
+        Pidfd::open(agent.shim.id()).expect("a shim").signal(signal);
+        let record = pinfold.wait_finished(&bound);
+        assert_eq!((record.cause, record.tree.len()), (Some(Cause::OwnerEnded), 0), "signal {signal}");
+        assert_eq!(pinfold.show(kept.id()).status, Status::Running);
+    }
+}
+
+#[test]
+fn shim_brings_a_daemon_that_is_nobodys_child() {
+    let pinfold = Pinfold::prepare(PINFOLD, Setup::default());
+    let mut agent = Agent::connect(&pinfold);
+    let id = agent.background("exec sleep 300");
+    let daemon = pinfold.daemon_pid();
+    // As opencode does: TERM to every descendant of its server, found by parent.
+    let mut descendants = children_of(agent.shim.id());
+    let mut next = 0;
+    while next < descendants.len() {
+        descendants.extend(children_of(descendants[next]));
+        next += 1;
+    }
+    for pid in descendants {
+        Pidfd::open(pid).expect("a descendant of our shim").signal(15);
+    }
+    agent.hang_up();
+    assert!(gone(&mut agent));
+    assert_eq!(pinfold.daemon_pid(), daemon, "the daemon left with the shim's descendants");
+    assert_eq!(pinfold.show(&id).status, Status::Running);
 }
 
 #[test]

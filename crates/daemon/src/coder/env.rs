@@ -1,0 +1,170 @@
+//! The environment of a command: the daemon's, what the hook says, what the request says, and the chat.
+//!
+//! The hook is a command of the configuration. It runs beside the daemon and not as a kept process, since what it says
+//! may be secret and is written down nowhere. Bounds: [`TIME`], [`MOST`] bytes; asked again after [`FRESH`].
+
+use std::collections::BTreeMap;
+use std::os::fd::AsFd;
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use pinfold_model::spec::{DEFAULT_PATH, RESERVED_ENV};
+use pinfold_os::fsio::{self, Moved};
+use pinfold_os::poll::{Interest, wait_ready};
+use pinfold_os::tree;
+use tokio::sync::Mutex;
+
+use super::chat::Chat;
+use crate::service::{Core, blocking};
+use crate::start::is_executable;
+
+/// How long the hook may take.
+const TIME: Duration = Duration::from_secs(10);
+/// Bytes that it may say.
+const MOST: usize = 1 << 20;
+/// How long what it said is good for.
+const FRESH: Duration = Duration::from_secs(5);
+/// How often its end is looked for while it says nothing.
+const LOOK: Duration = Duration::from_millis(10);
+
+/// The name under which a command knows its chat.
+const CHAT: &str = "CODER_CHAT_ID";
+
+/// What the hook said last, and when. One asks at a time.
+#[derive(Debug, Default)]
+pub(super) struct Hook {
+    said: Mutex<Option<(Instant, BTreeMap<String, String>)>>,
+}
+
+/// What is laid over the daemon's environment; later layers win, and nothing wins over the chat.
+pub(super) async fn layers(
+    core: &Core,
+    chat: &Chat,
+    asked: BTreeMap<String, String>,
+) -> BTreeMap<String, Option<String>> {
+    let mut env = hooked(core).await;
+    env.extend(asked);
+    env.extend(chat.id().map(|id| (CHAT.to_owned(), id)));
+    env.retain(|name, _| !RESERVED_ENV.contains(&name.as_str()));
+    env.into_iter().map(|(name, value)| (name, Some(value))).collect()
+}
+
+/// What the hook says; nothing if it fails.
+async fn hooked(core: &Core) -> BTreeMap<String, String> {
+    let Some(command) = core.config.coder.env_command.clone() else { return BTreeMap::new() };
+    let mut said = core.coder.hook.said.lock().await;
+    if let Some((_, env)) = said.as_ref().filter(|(at, _)| at.elapsed() < FRESH) {
+        return env.clone();
+    }
+    let directory = core.user_home.clone();
+    let ran = match blocking(move || run(&command, &directory)).await {
+        Ok(ran) => ran,
+        Err(refusal) => Err(refusal.0.message),
+    };
+    let env = match ran {
+        Ok(bytes) => parse(&bytes),
+        Err(reason) => {
+            tracing::warn!(reason, "the setting coder.env_command failed: the environment is as it was");
+            BTreeMap::new()
+        }
+    };
+    *said = Some((Instant::now(), env.clone()));
+    env
+}
+
+/// Runs the hook, and gives what it said.
+fn run(command: &str, directory: &str) -> Result<Vec<u8>, String> {
+    let shell = find_shell().ok_or("there is no sh in PATH")?;
+    let pipe = fsio::pipe().map_err(|error| error.to_string())?;
+    let mut child = Command::new(shell)
+        .args(["-c", command])
+        .current_dir(directory)
+        .stdin(Stdio::null())
+        .stdout(Stdio::from(pipe.write))
+        .stderr(Stdio::null())
+        .process_group(0)
+        .spawn()
+        .map_err(|error| error.to_string())?;
+    let deadline = Instant::now() + TIME;
+    let mut said = Vec::new();
+    let result = loop {
+        // Asked before the read: what it said before its end is there to be read.
+        let ended = child.try_wait().map_err(|error| error.to_string())?;
+        let silent = drain(pipe.read.as_fd(), &mut said).map_err(|error| error.to_string())?;
+        match ended {
+            Some(status) if status.success() => break Ok(said),
+            Some(status) => break Err(format!("it ended with {status}")),
+            None if said.len() > MOST => break Err(format!("it said more than {MOST} bytes")),
+            None if Instant::now() > deadline => break Err(format!("it took longer than {} s", TIME.as_secs())),
+            None if silent == Moved::Closed => std::thread::sleep(LOOK),
+            None => drop(wait_ready(&[(pipe.read.as_fd(), Interest::Read)], Some(LOOK))),
+        }
+    };
+    if result.is_err() {
+        tree::kill_descendants(child.id());
+        let _ = child.kill();
+        let _ = child.wait();
+    }
+    result
+}
+
+/// Reads what is there, up to a little more than the most.
+fn drain(fd: std::os::fd::BorrowedFd<'_>, said: &mut Vec<u8>) -> std::io::Result<Moved> {
+    let mut buffer = [0; 16 * 1024];
+    loop {
+        match fsio::read_some(fd, &mut buffer)? {
+            Moved::Bytes(count) if said.len() <= MOST => said.extend(&buffer[..count]),
+            Moved::Bytes(_) => return Ok(Moved::Empty),
+            nothing => return Ok(nothing),
+        }
+    }
+}
+
+/// Lines `NAME=VALUE`, or such texts with a NUL after each, as `env -0` gives them.
+fn parse(bytes: &[u8]) -> BTreeMap<String, String> {
+    let text = String::from_utf8_lossy(bytes);
+    let end = if text.contains('\0') { '\0' } else { '\n' };
+    let pairs = text.split(end).filter_map(|line| line.split_once('='));
+    let pairs = pairs.filter(|(name, _)| is_name(name));
+    pairs.map(|(name, value)| (name.to_owned(), value.trim_end_matches('\r').to_owned())).collect()
+}
+
+fn is_name(name: &str) -> bool {
+    let plain = name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
+    plain && name.bytes().next().is_some_and(|first| !first.is_ascii_digit())
+}
+
+/// The `sh` of the daemon's own PATH.
+pub(super) fn find_shell() -> Option<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_else(|| DEFAULT_PATH.into());
+    shell_in(&path)
+}
+
+/// The first `sh` in these directories.
+pub(super) fn shell_in(path: &std::ffi::OsStr) -> Option<PathBuf> {
+    std::env::split_paths(path).map(|directory| directory.join("sh")).find(|shell| is_executable(shell))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_that_set_a_variable_are_taken_and_others_are_not() {
+        let env = parse(b"A=1\nB=x=y\n\nno assignment\n=x\n2=x\nC D=x\nE=\nF=cr\r\n");
+        let pairs = [("A", "1"), ("B", "x=y"), ("E", ""), ("F", "cr")];
+        assert_eq!(env, pairs.map(|(name, value)| (name.to_owned(), value.to_owned())).into());
+        assert_eq!(parse(b"A=two\nlines\0B=1\0").get("A").map(String::as_str), Some("two\nlines"));
+    }
+
+    #[test]
+    fn a_hook_is_heard_to_its_end_and_its_failure_is_one() {
+        assert_eq!(run("printf A=1; sleep 0.1; printf B", "/"), Ok(b"A=1B".to_vec()));
+        assert!(run("echo A=1; exit 3", "/").expect_err("failed").contains('3'));
+        // Whoever holds its output open does not hold it up.
+        assert_eq!(run("sleep 5 & printf A=1", "/"), Ok(b"A=1".to_vec()));
+        assert!(run("head -c 2000000 /dev/zero; sleep 5", "/").expect_err("too much").contains("more than"));
+    }
+}

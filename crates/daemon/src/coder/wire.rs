@@ -1,0 +1,195 @@
+//! The shapes of answers and errors, and how they are written: as Go's encoder writes them.
+
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use pinfold_api::error::ErrorCode;
+use pinfold_model::facts::History;
+use pinfold_model::outcome::{Cause, Outcome};
+use serde::Serialize;
+
+use super::buffer::Truncated;
+use crate::refusal::Refusal;
+
+/// The code of an end that no program gave: nobody saw it, or nothing ran. Success would be an invention.
+const NO_CODE: i32 = -1;
+
+#[derive(Debug, Serialize)]
+pub(super) struct Started {
+    pub(super) id: String,
+    pub(super) started: bool,
+}
+
+#[derive(Debug, Serialize)]
+pub(super) struct List {
+    pub(super) processes: Vec<Info>,
+    /// How many there are, listed or not.
+    pub(super) total: u64,
+}
+
+#[derive(Debug, Serialize)]
+pub(super) struct Info {
+    pub(super) id: String,
+    pub(super) command: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub(super) workdir: String,
+    pub(super) background: bool,
+    pub(super) running: bool,
+    #[serde(flatten)]
+    pub(super) end: Option<End>,
+    pub(super) started_at_unix: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) exited_at_unix: Option<u64>,
+    /// Of the root, while anything of the tree lives.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) pid: Option<u32>,
+    pub(super) state: &'static str,
+    pub(super) closed: bool,
+}
+
+#[derive(Debug, Serialize)]
+pub(super) struct Output {
+    pub(super) output: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) truncated: Option<Truncated>,
+    pub(super) running: bool,
+    #[serde(flatten)]
+    pub(super) end: Option<End>,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub(super) command: String,
+    pub(super) state: &'static str,
+    /// Whether this is all there will ever be.
+    pub(super) closed: bool,
+}
+
+#[derive(Debug, Serialize)]
+pub(super) struct Sent {
+    pub(super) message: String,
+}
+
+/// How the root ended.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(super) struct End {
+    exit_code: i32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    signal: Option<String>,
+    /// Why, where it was not the program's own doing.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<String>,
+}
+
+impl End {
+    pub(super) fn of(history: &History) -> Option<Self> {
+        let outcome = history.outcome()?;
+        let cause = history.cause().as_ref().and_then(cause_name);
+        let reason = |word: &str| Some(cause.unwrap_or(word).to_owned());
+        Some(match outcome {
+            Outcome::Exited { code } => Self { exit_code: code.into(), signal: None, reason: cause.map(str::to_owned) },
+            Outcome::Signaled { signal, .. } => {
+                Self { exit_code: 128 + signal.number(), signal: Some(signal.name()), reason: reason("signal") }
+            }
+            Outcome::FailedToStart { error, .. } => {
+                Self { exit_code: NO_CODE, signal: None, reason: Some(format!("failed to start: {error}")) }
+            }
+            Outcome::Lost { evidence } => {
+                Self { exit_code: NO_CODE, signal: None, reason: Some(format!("lost: {evidence}")) }
+            }
+        })
+    }
+}
+
+fn cause_name(cause: &Cause) -> Option<&'static str> {
+    match cause {
+        Cause::OnItsOwn => None,
+        Cause::StopRequested { .. } => Some("stop_requested"),
+        Cause::TimeLimit => Some("time_limit"),
+        Cause::IdleLimit => Some("idle_limit"),
+        Cause::OwnerEnded => Some("owner_ended"),
+        Cause::OutOfMemory => Some("out_of_memory"),
+        Cause::PidsLimit => Some("pids_limit"),
+        Cause::CpuTimeLimit => Some("cpu_time_limit"),
+    }
+}
+
+/// An error as coder's clients read it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Fault {
+    status: StatusCode,
+    message: String,
+    detail: Option<String>,
+}
+
+#[derive(Serialize)]
+struct ErrorBody<'a> {
+    message: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    detail: Option<&'a str>,
+}
+
+impl Fault {
+    pub(super) fn new(status: StatusCode, message: impl Into<String>) -> Self {
+        Self { status, message: message.into(), detail: None }
+    }
+
+    pub(super) fn bad(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, message)
+    }
+
+    pub(super) fn internal(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::INTERNAL_SERVER_ERROR, message)
+    }
+
+    pub(super) fn not_found(id: &str) -> Self {
+        Self::new(StatusCode::NOT_FOUND, format!("Process {id:?} not found."))
+    }
+
+    pub(super) fn detail(mut self, detail: impl Into<String>) -> Self {
+        self.detail = Some(detail.into());
+        self
+    }
+
+    /// A refusal of our own, on its way through.
+    pub(super) fn of(refusal: &Refusal) -> Self {
+        let message = match refusal.0.code {
+            ErrorCode::Internal => "Internal error.",
+            _ => "The request is refused.",
+        };
+        Self::new(refusal.status(), message).detail(&refusal.0.message)
+    }
+}
+
+impl IntoResponse for Fault {
+    fn into_response(self) -> Response {
+        reply(self.status, &ErrorBody { message: &self.message, detail: self.detail.as_deref() })
+    }
+}
+
+/// An answer.
+pub(super) fn ok(body: &impl Serialize) -> Response {
+    reply(StatusCode::OK, body)
+}
+
+fn reply(status: StatusCode, body: &impl Serialize) -> Response {
+    let text = match serde_json::to_string(body) {
+        Ok(text) => escape(&text),
+        Err(error) => return (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response(),
+    };
+    let json = HeaderValue::from_static("application/json; charset=utf-8");
+    (status, [(header::CONTENT_TYPE, json)], text).into_response()
+}
+
+/// What Go escapes and serde does not; outside of strings JSON has none of these. And the newline that Go ends with.
+fn escape(json: &str) -> String {
+    let mut text = String::with_capacity(json.len() + 1);
+    for c in json.chars() {
+        match c {
+            '<' => text.push_str("\\u003c"),
+            '>' => text.push_str("\\u003e"),
+            '&' => text.push_str("\\u0026"),
+            '\u{2028}' => text.push_str("\\u2028"),
+            '\u{2029}' => text.push_str("\\u2029"),
+            _ => text.push(c),
+        }
+    }
+    text.push('\n');
+    text
+}

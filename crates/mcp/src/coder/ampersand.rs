@@ -1,0 +1,244 @@
+//! A command that ends with `&`: what it would run in the background.
+//!
+//! The text is looked at as a shell does: quotes, escapes, comments, substitutions and here-documents. Only an `&` that
+//! is the last thing the shell itself would read counts; nothing depends on it but where the call waits, since a
+//! process is its whole tree however it was made.
+
+/// The command without its last `&`, if that puts it into the background.
+pub(super) fn promoted(command: &str) -> Option<&str> {
+    let end = Reader { bytes: command.as_bytes(), at: 0, documents: Vec::new() }.last_ampersand()?;
+    let rest = command[..end].trim();
+    (!rest.is_empty()).then_some(rest)
+}
+
+/// What ends a here-document, and whether tabs before it do not count.
+struct Document {
+    end: Vec<u8>,
+    tabs: bool,
+}
+
+struct Reader<'a> {
+    bytes: &'a [u8],
+    at: usize,
+    /// Here-documents that begin with the next line.
+    documents: Vec<Document>,
+}
+
+impl Reader<'_> {
+    /// Where the `&` stands that is the last token.
+    fn last_ampersand(mut self) -> Option<usize> {
+        let mut last = None;
+        let mut word = false;
+        while let Some(byte) = self.next() {
+            let begun = self.at - 1;
+            let was_in_word = std::mem::replace(&mut word, false);
+            match byte {
+                b' ' | b'\t' | b'\r' => continue,
+                b'\n' => {
+                    self.skip_documents()?;
+                    continue;
+                }
+                b'#' if !was_in_word => {
+                    self.skip_while(|byte| byte != b'\n');
+                    continue;
+                }
+                // A line that goes on is no token.
+                b'\\' if self.peek() == Some(b'\n') => {
+                    self.at += 1;
+                    word = was_in_word;
+                    continue;
+                }
+                b'&' if self.peek() == Some(b'&') => self.at += 1,
+                b'&' => {
+                    last = Some(begun);
+                    continue;
+                }
+                b'|' | b'<' | b'>' if self.peek() == Some(b'&') => self.at += 1,
+                b'<' if self.peek() == Some(b'<') => self.begin_document(),
+                b'|' | b';' | b'<' | b'>' | b')' => {}
+                _ => {
+                    self.skip_piece(byte)?;
+                    word = true;
+                }
+            }
+            last = None;
+        }
+        last.filter(|_| self.documents.is_empty())
+    }
+
+    fn next(&mut self) -> Option<u8> {
+        let byte = self.peek()?;
+        self.at += 1;
+        Some(byte)
+    }
+
+    fn peek(&self) -> Option<u8> {
+        self.bytes.get(self.at).copied()
+    }
+
+    fn skip_while(&mut self, mut fits: impl FnMut(u8) -> bool) {
+        while self.peek().is_some_and(&mut fits) {
+            self.at += 1;
+        }
+    }
+
+    /// Goes behind what this byte opens. Nothing if it is never closed: then the end is inside of it.
+    fn skip_piece(&mut self, byte: u8) -> Option<()> {
+        match byte {
+            b'\\' => self.next().map(drop),
+            b'\'' => self.skip_to(b'\''),
+            b'"' => self.skip_double(),
+            b'`' => self.skip_escaped_to(b'`'),
+            b'$' => match self.peek() {
+                Some(b'(') => self.skip_nested(b'(', b')'),
+                Some(b'{') => self.skip_nested(b'{', b'}'),
+                _ => Some(()),
+            },
+            _ => Some(()),
+        }
+    }
+
+    fn skip_to(&mut self, end: u8) -> Option<()> {
+        self.skip_while(|byte| byte != end);
+        self.next().map(drop)
+    }
+
+    fn skip_escaped_to(&mut self, end: u8) -> Option<()> {
+        loop {
+            match self.next()? {
+                b'\\' => self.next().map(drop)?,
+                byte if byte == end => return Some(()),
+                _ => {}
+            }
+        }
+    }
+
+    fn skip_double(&mut self) -> Option<()> {
+        loop {
+            match self.next()? {
+                b'"' => return Some(()),
+                byte @ (b'\\' | b'`' | b'$') => self.skip_piece(byte)?,
+                _ => {}
+            }
+        }
+    }
+
+    /// Goes behind the bracket that closes the one at hand.
+    fn skip_nested(&mut self, open: u8, close: u8) -> Option<()> {
+        let mut depth = 0;
+        loop {
+            let byte = self.next()?;
+            if byte == open {
+                depth += 1;
+            } else if byte == close {
+                depth -= 1;
+                if depth == 0 {
+                    return Some(());
+                }
+            } else {
+                self.skip_piece(byte)?;
+            }
+        }
+    }
+
+    /// Behind `<<`: notes what ends the document.
+    fn begin_document(&mut self) {
+        self.at += 1;
+        if self.peek() == Some(b'<') {
+            // `<<<` of other shells: a word, no document.
+            self.at += 1;
+            return;
+        }
+        let tabs = self.peek() == Some(b'-');
+        self.at += usize::from(tabs);
+        self.skip_while(|byte| matches!(byte, b' ' | b'\t'));
+        let mut end = Vec::new();
+        while let Some(byte) = self.peek().filter(|byte| !b" \t\n;&|<>()".contains(byte)) {
+            self.at += 1;
+            if !matches!(byte, b'\'' | b'"' | b'\\') {
+                end.push(byte);
+            }
+        }
+        self.documents.push(Document { end, tabs });
+    }
+
+    /// At the beginning of a line: goes behind the documents that begin there. Nothing if one does not end.
+    fn skip_documents(&mut self) -> Option<()> {
+        for document in std::mem::take(&mut self.documents) {
+            loop {
+                let rest = self.bytes.get(self.at..).filter(|rest| !rest.is_empty())?;
+                let length = rest.iter().position(|byte| *byte == b'\n').unwrap_or(rest.len());
+                let line = &rest[..length];
+                self.at += (length + 1).min(rest.len());
+                let tabs = if document.tabs { line.iter().take_while(|byte| **byte == b'\t').count() } else { 0 };
+                if line[tabs..] == document.end {
+                    break;
+                }
+            }
+        }
+        Some(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_ampersand_at_the_end_is_taken_off() {
+        for (command, rest) in [
+            ("cmd &", "cmd"),
+            ("cmd&", "cmd"),
+            ("  cmd 1 2 &  \n", "cmd 1 2"),
+            ("cmd1 && cmd2 &", "cmd1 && cmd2"),
+            ("a & b &", "a & b"),
+            ("(a; b) &", "(a; b)"),
+            ("cmd & # later", "cmd"),
+            ("echo 'x' \"y\" $(z) `w` ${v} &", "echo 'x' \"y\" $(z) `w` ${v}"),
+            ("cmd >log 2>&1 &", "cmd >log 2>&1"),
+            ("echo a#b &", "echo a#b"),
+            ("cat <<EOF &\nhello &\nEOF\n", ""),
+            ("cat <<EOF\nhello\nEOF\nserver &", "cat <<EOF\nhello\nEOF\nserver"),
+        ] {
+            let expected = (!rest.is_empty()).then_some(rest);
+            // A document after the `&` would go with it: left as it is.
+            assert_eq!(
+                promoted(command).filter(|rest| !rest.contains("<<EOF") || command.ends_with('&')),
+                expected,
+                "{command}"
+            );
+        }
+    }
+
+    #[test]
+    fn any_other_ampersand_stays() {
+        for command in [
+            "cmd",
+            "cmd &&",
+            "cmd |&",
+            "cmd >&",
+            "echo a \\&",
+            "echo hi #&",
+            "echo hi # x &",
+            "echo 'a &",
+            "echo 'a &'",
+            "echo \"a &\"",
+            "echo \"a &",
+            "echo $(a &)",
+            "(cmd &)",
+            "{ cmd & }",
+            "cmd & echo $!",
+            "cmd & disown",
+            "cat <<EOF\nhello &",
+            "cat <<'EOF'\nhello &\nEOF",
+            "cat <<-EOF\n\thello &\n\tEOF",
+            "cmd & \\\necho x",
+            "cmd &;",
+            "&",
+            " & ",
+            "",
+        ] {
+            assert_eq!(promoted(command), None, "{command}");
+        }
+    }
+}

@@ -1,0 +1,121 @@
+//! `process_list`: everything that lives, and the newest of what ended lately.
+
+use std::time::Duration;
+
+use pinfold_api::types::{ListQuery, ProcessList, Record};
+use serde::Serialize;
+use serde_json::Value;
+
+use super::BACKGROUND;
+use super::result::{Outcomes, code, reason, state};
+use crate::facts;
+use crate::refusal::Refusal;
+use crate::tools::{Answer, Desk, Shown, object};
+
+/// Entries that are over; what lives is always listed.
+const ENDED_MOST: usize = 10;
+/// How long an ended process stays listed.
+const LISTED_FOR: Duration = Duration::from_secs(300);
+/// Live ones are few; this many are asked for at a time.
+const PAGE: u32 = 500;
+
+#[derive(Serialize)]
+struct Info {
+    id: String,
+    command: String,
+    workdir: String,
+    background: bool,
+    running: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    exit_code: Option<i32>,
+    started_at_unix: i64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    exited_at_unix: Option<i64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pid: Option<u32>,
+    state: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    signal: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<String>,
+    closed: bool,
+}
+
+pub(super) async fn call(desk: &Desk<'_>) -> Result<Answer, Refusal> {
+    match records(desk).await {
+        Ok((records, total)) => Ok(answer(&records, total)),
+        Err(refusal) if refusal.code == "cancelled" => Err(refusal),
+        Err(refusal) => Ok(Outcomes::failure(format!("list processes: {}", refusal.message)).answer()),
+    }
+}
+
+/// What is listed, in its order, and how many there are.
+async fn records(desk: &Desk<'_>) -> Result<(Vec<Record>, usize), Refusal> {
+    let mut records = Vec::new();
+    let mut page = None;
+    loop {
+        let status = Some("live".to_owned());
+        let list = ask(desk, ListQuery { status, limit: Some(PAGE), page, ..ListQuery::default() }).await?;
+        records.extend(list.processes);
+        page = list.next;
+        if page.is_none() {
+            break;
+        }
+    }
+    let status = Some("ended".to_owned());
+    let ended = ask(desk, ListQuery { status, limit: Some(PAGE), ..ListQuery::default() }).await?;
+    let since = jiff::Timestamp::now().as_second() - LISTED_FOR.as_secs() as i64;
+    let live: Vec<String> = records.iter().map(|record: &Record| record.id.clone()).collect();
+    let lately = |record: &Record| ended_at(record).is_some_and(|at| at >= since) && !live.contains(&record.id);
+    let ended: Vec<Record> = ended.processes.into_iter().filter(lately).collect();
+    let total = records.len() + ended.len();
+    records.extend(ended.into_iter().take(ENDED_MOST));
+    records.sort_by(|one, other| {
+        let running = |record: &Record| !facts::is_over(record);
+        running(other).cmp(&running(one)).then_with(|| other.created_at.cmp(&one.created_at))
+    });
+    Ok((records, total))
+}
+
+async fn ask(desk: &Desk<'_>, query: ListQuery) -> Result<ProcessList, Refusal> {
+    let query = &query;
+    desk.reach.ask(|client| async move { client.list(query).await }).await
+}
+
+fn answer(records: &[Record], total: usize) -> Answer {
+    let mut answer = Answer::default();
+    let list: Vec<Value> = records.iter().map(|record| Value::Object(object(&info(record)))).collect();
+    answer.facts.insert("processes".into(), list.into());
+    answer.facts.insert("total".into(), total.into());
+    let shown = |record: &Record| Shown { id: record.id.clone(), ended: facts::is_over(record), cursor: 0 };
+    answer.shown = records.iter().map(shown).collect();
+    answer
+}
+
+fn info(record: &Record) -> Info {
+    let over = facts::is_over(record);
+    let (exit_code, signal) = code(record);
+    Info {
+        id: record.id.clone(),
+        command: record.command.clone(),
+        workdir: record.cwd.clone(),
+        background: record.labels.get(BACKGROUND).is_some_and(|background| background == "true"),
+        running: !over,
+        exit_code: over.then_some(exit_code),
+        started_at_unix: record.started_at.as_deref().and_then(unix).or_else(|| unix(&record.created_at)).unwrap_or(0),
+        exited_at_unix: ended_at(record),
+        pid: record.pid.filter(|_| record.finished_at.is_none()),
+        state: state(record),
+        signal: signal.filter(|_| over),
+        reason: reason(record).filter(|_| over),
+        closed: record.output.closed,
+    }
+}
+
+fn ended_at(record: &Record) -> Option<i64> {
+    record.exited_at.as_deref().or(record.finished_at.as_deref()).and_then(unix)
+}
+
+fn unix(text: &str) -> Option<i64> {
+    text.parse::<jiff::Timestamp>().ok().map(jiff::Timestamp::as_second)
+}

@@ -1,0 +1,51 @@
+//! Owners whose processes are to end with them: while this server lives, each is in contact with the daemon.
+//!
+//! An open stream of events is that contact. When the server ends, in whatever way, the stream closes, and the
+//! processes' `owner_grace` begins to run.
+
+use std::collections::HashSet;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use pinfold_api::types::EventsQuery;
+
+use crate::reach::Reach;
+
+/// How long such processes outlive the last contact: long enough for a client that restarts.
+pub(crate) const GRACE: &str = "60s";
+/// The same where no server stands for the owner: over HTTP each call is a contact.
+pub(crate) const GRACE_OVER_HTTP: &str = "10m";
+/// The pause before a stream that ended is opened again; shorter than any grace.
+const AGAIN: Duration = Duration::from_secs(1);
+
+/// The owners that are kept in contact.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Presence {
+    owners: Arc<Mutex<HashSet<String>>>,
+}
+
+impl Presence {
+    /// Keeps an owner in contact from here on.
+    pub(crate) fn keep(&self, owner: &str, reach: &Reach) {
+        let is_new = self.owners.lock().unwrap_or_else(PoisonError::into_inner).insert(owner.to_owned());
+        if is_new {
+            tokio::spawn(stay(reach.clone()));
+        }
+    }
+}
+
+/// Holds a stream open, and opens another when the daemon ended it.
+async fn stay(reach: Reach) {
+    let query = EventsQuery {
+        after: Some("latest".into()),
+        // A kind that hardly ever comes: the stream is for being there.
+        kinds: Some("handed_over".into()),
+        ..EventsQuery::default()
+    };
+    loop {
+        if let Ok(mut events) = reach.client().events_stream(&query).await {
+            while let Some(Ok(_)) = events.next().await {}
+        }
+        tokio::time::sleep(AGAIN).await;
+    }
+}
