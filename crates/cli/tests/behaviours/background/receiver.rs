@@ -3,10 +3,14 @@
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use pinfold_testkit::until_some;
+use tokio_rustls::rustls::pki_types::pem::PemObject;
+use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use tokio_rustls::rustls::{ServerConfig, ServerConnection, StreamOwned, crypto};
 
 /// What was posted.
 #[derive(Clone, Debug)]
@@ -20,6 +24,7 @@ pub(super) struct Posted {
 /// The server; it ends with the test.
 #[derive(Debug)]
 pub(super) struct Receiver {
+    scheme: &'static str,
     address: SocketAddr,
     posted: Arc<Mutex<Vec<Posted>>>,
     ends: Arc<AtomicBool>,
@@ -28,6 +33,23 @@ pub(super) struct Receiver {
 impl Receiver {
     /// Answers the first posts with these status lines and headers, and all others with 204.
     pub(super) fn answering(answers: &[&str]) -> Self {
+        Self::serving(answers, None)
+    }
+
+    /// The same over TLS, with a certificate and its key in PEM.
+    pub(super) fn over_tls(certificate: &Path, key: &Path) -> Self {
+        let certificate = CertificateDer::from_pem_file(certificate).expect("a certificate");
+        let key = PrivateKeyDer::from_pem_file(key).expect("a key");
+        let config = ServerConfig::builder_with_provider(Arc::new(crypto::ring::default_provider()))
+            .with_safe_default_protocol_versions()
+            .expect("versions")
+            .with_no_client_auth()
+            .with_single_cert(vec![certificate], key);
+        Self::serving(&[], Some(Arc::new(config.expect("a configuration"))))
+    }
+
+    fn serving(answers: &[&str], tls: Option<Arc<ServerConfig>>) -> Self {
+        let scheme = if tls.is_some() { "https" } else { "http" };
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let address = listener.local_addr().expect("an address");
         let (posted, ends) = (Arc::new(Mutex::new(vec![])), Arc::new(AtomicBool::new(false)));
@@ -38,18 +60,21 @@ impl Receiver {
                 if end.load(Ordering::Relaxed) {
                     return;
                 }
-                // A daemon that is killed in the middle is its own business.
-                let Some(posted) = read(&stream) else { continue };
-                log.lock().expect("the log").push(posted);
-                let answer = answers.pop().unwrap_or_else(|| "204 No Content".to_owned());
-                let _ = write!(&stream, "HTTP/1.1 {answer}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
+                let answer = || answers.pop().unwrap_or_else(|| "204 No Content".to_owned());
+                match &tls {
+                    None => take_down(stream, &log, answer),
+                    Some(config) => {
+                        let connection = ServerConnection::new(Arc::clone(config)).expect("a connection");
+                        take_down(StreamOwned::new(connection, stream), &log, answer);
+                    }
+                }
             }
         });
-        Self { address, posted, ends }
+        Self { scheme, address, posted, ends }
     }
 
     pub(super) fn url(&self, path: &str) -> String {
-        format!("http://{}{path}", self.address)
+        format!("{}://localhost:{}{path}", self.scheme, self.address.port())
     }
 
     pub(super) fn posted(&self) -> Vec<Posted> {
@@ -69,7 +94,15 @@ impl Drop for Receiver {
     }
 }
 
-fn read(stream: &TcpStream) -> Option<Posted> {
+/// Takes down one post and answers it. A daemon that breaks off in the middle is its own business.
+fn take_down(mut stream: impl Read + Write, log: &Mutex<Vec<Posted>>, answer: impl FnOnce() -> String) {
+    let Some(posted) = read(&mut stream) else { return };
+    log.lock().expect("the log").push(posted);
+    let _ = write!(stream, "HTTP/1.1 {}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n", answer());
+    let _ = stream.flush();
+}
+
+fn read(stream: &mut impl Read) -> Option<Posted> {
     let mut reader = BufReader::new(stream);
     let mut line = String::new();
     reader.read_line(&mut line).ok()?;
