@@ -19,7 +19,8 @@ pub use owner::{
     TokenRequest,
 };
 pub use record::{
-    Cause, ListQuery, NotifyShown, Outcome, OutputSummary, ProcessList, Record, Status, TreeMember, Unreadable, Usage,
+    Cause, LimitsShown, ListQuery, NotifyShown, Outcome, OutputSummary, ProcessList, Record, Status, TreeMember,
+    Unreadable, Usage,
 };
 pub use start::{Lifetime, Notify, OnWaitTimeout, StartRequest, Started, Strays, Streams, Waited};
 pub use upkeep::{GcAnswer, GcRequest, Health, ShutdownAnswer, ShutdownRequest};

@@ -7,7 +7,8 @@ use std::path::PathBuf;
 use clap::{Parser, Subcommand};
 
 use crate::commands::{
-    completions, config, daemon, doctor, events, gc, logs, man, mcp, pause, ps, run, show, signal, stop, tools, wait,
+    completions, config, connect, daemon, doctor, events, gc, handover, hook, logs, man, mcp, owner, pause, ps, run,
+    show, signal, stop, token, tools, wait,
 };
 
 /// The process manager for AI agents: nothing strays, nothing is lost, nothing is invented.
@@ -24,7 +25,7 @@ pub(crate) struct Args {
 }
 
 /// Options that every command takes.
-#[derive(Clone, Debug, clap::Args)]
+#[derive(Clone, Debug, Default, clap::Args)]
 pub(crate) struct Global {
     /// Print the API's own objects as JSON: one document, or one a line where there are several
     #[arg(long, global = true)]
@@ -32,6 +33,9 @@ pub(crate) struct Global {
     /// The state directory, with socket and configuration; overrides PINFOLD_HOME
     #[arg(long, global = true, value_name = "DIR")]
     pub(crate) home: Option<PathBuf>,
+    /// Act as this owner: see and touch only what it and its descendants own
+    #[arg(long = "as", global = true, value_name = "OWNER")]
+    pub(crate) acting_as: Option<String>,
 }
 
 /// The commands.
@@ -47,10 +51,15 @@ pub(crate) enum Command {
     Pause(pause::PauseArgs),
     Resume(pause::ResumeArgs),
     Events(events::EventsArgs),
+    Handover(handover::HandoverArgs),
+    Owner(owner::OwnerArgs),
+    Token(token::TokenArgs),
     Gc(gc::GcArgs),
     Mcp(mcp::McpArgs),
     Tools(tools::ToolsArgs),
     Daemon(daemon::DaemonArgs),
+    Connect(connect::ConnectArgs),
+    Hook(hook::HookArgs),
     Doctor(doctor::DoctorArgs),
     Config(config::ConfigArgs),
     Completions(completions::CompletionsArgs),
@@ -74,10 +83,11 @@ mod tests {
 
     #[test]
     fn global_options_are_taken_before_and_after_the_command() {
-        for line in ["pinfold --json --home /x ps", "pinfold ps --json --home /x"] {
+        for line in ["pinfold --json --home /x --as o ps", "pinfold ps --json --home /x --as o"] {
             let args = Args::try_parse_from(line.split(' ')).expect(line);
             assert!(args.global.json);
             assert_eq!(args.global.home, Some(PathBuf::from("/x")));
+            assert_eq!(args.global.acting_as.as_deref(), Some("o"));
         }
     }
 }

@@ -6,6 +6,7 @@
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{Read, Seek, SeekFrom};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
@@ -25,6 +26,7 @@ const REASON_MOST: u64 = 16 << 10;
 
 /// A daemon that was started here and is not known to listen yet.
 struct Newborn {
+    /// Stands between us and the daemon, and ends when that is ready.
     child: Child,
     /// Where its part of the log begins.
     log: File,
@@ -40,7 +42,7 @@ pub(crate) async fn ensure(client: &Client, paths: &Paths) -> Result<(), Failure
         let error = match client.connect().await {
             Ok(()) => {
                 if let Some(newborn) = newborn {
-                    newborn.settle(client, deadline).await;
+                    newborn.settle(deadline).await;
                 }
                 return Ok(());
             }
@@ -77,39 +79,43 @@ pub(crate) fn nobody_listens(error: &ClientError) -> bool {
     }
 }
 
+/// This program as the daemon of a home.
+pub(crate) fn daemon_command(paths: &Paths, how: &str) -> Result<Command, Failure> {
+    let program = std::env::current_exe().map_err(|error| Failure::trouble(format!("own executable: {error}")))?;
+    let mut command = Command::new(program);
+    command.args(["daemon", "run", how]).current_dir("/");
+    if let Some(home) = paths::moved_to(paths) {
+        command.env("PINFOLD_HOME", home);
+    }
+    Ok(command)
+}
+
 impl Newborn {
     fn spawn(paths: &Paths) -> Result<Self, Failure> {
-        let program = std::env::current_exe().map_err(|error| Failure::trouble(format!("own executable: {error}")))?;
         let (log, log_start) = open_log(paths).map_err(|error| {
             let home = paths.home.display();
             Failure::trouble(format!("cannot write to {home}: {error}: set PINFOLD_HOME to a directory of your own"))
         })?;
-        let mut command = Command::new(program);
-        command.args(["daemon", "run", "--background"]).current_dir("/");
-        if let Some(home) = paths::moved_to(paths) {
-            command.env("PINFOLD_HOME", home);
-        }
+        let mut command = daemon_command(paths, "--background")?;
         let stderr = log.try_clone()?;
-        let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(stderr).spawn();
+        // In a group of its own: whoever is killed with all of ours takes no daemon along that is about to come.
+        let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(stderr).process_group(0).spawn();
         let child = child.map_err(|error| Failure::trouble(format!("cannot start the daemon: {error}")))?;
         Ok(Newborn { child, log, log_start })
     }
 
-    /// Waits for the end of one that was not first. It must not come to life later, in the place of a daemon that
-    /// somebody has stopped meanwhile.
-    async fn settle(mut self, client: &Client, deadline: Instant) {
-        if client.health().await.is_ok_and(|health| health.pid == self.child.id()) {
-            return;
-        }
+    /// Waits until it stands on its own, or for its end if it was not first. It must not come to life later, in the
+    /// place of a daemon that somebody has stopped meanwhile.
+    async fn settle(mut self, deadline: Instant) {
         while matches!(self.child.try_wait(), Ok(None)) && Instant::now() < deadline {
             tokio::time::sleep(FIRST_PAUSE).await;
         }
     }
 
-    /// Itself while it lives; nothing if another daemon was first; else the reason why it failed.
+    /// Itself while it is on its way; nothing once a daemon is there, this or another; else the reason why it failed.
     fn still_coming(mut self) -> Result<Option<Self>, Failure> {
         let Some(status) = self.child.try_wait()? else { return Ok(Some(self)) };
-        if status.code() == Some(i32::from(exit::OTHER_DAEMON)) {
+        if status.success() || status.code() == Some(i32::from(exit::OTHER_DAEMON)) {
             return Ok(None);
         }
         Err(Failure::trouble(format!("the daemon could not start: {}", self.reason(status))))

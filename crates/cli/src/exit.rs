@@ -6,6 +6,8 @@ use pinfold_api::types::Outcome;
 pub(crate) const TROUBLE: u8 = 1;
 /// The command line or the request was refused.
 pub(crate) const REFUSED: u8 = 2;
+/// `hook wake`: something was told, and the agent is to wake. Agents know this code.
+pub(crate) const WAKES: u8 = 2;
 /// `daemon status`: none runs.
 pub(crate) const NO_DAEMON: u8 = 3;
 /// `daemon run --background`: another daemon owns this home. Read by `connect`.

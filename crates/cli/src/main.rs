@@ -2,6 +2,7 @@
 //!
 //! Owns arguments, exit codes and what people read. Must not reach around the api client to state.
 
+mod agents;
 mod args;
 mod commands;
 mod connect;

@@ -38,7 +38,7 @@ mod tests {
 
     #[test]
     fn home_moves_everything_and_becomes_absolute() {
-        let global = Global { json: false, home: Some("some/where".into()) };
+        let global = Global { home: Some("some/where".into()), ..Global::default() };
         let paths = resolve(&global).expect("resolves");
         assert!(paths.home.is_absolute() && paths.home.ends_with("some/where"));
         assert_eq!(paths.config, paths.home.join("config.toml"));

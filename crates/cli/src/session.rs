@@ -24,9 +24,10 @@ pub(crate) struct Session {
 }
 
 impl Session {
-    /// Connects, starting a daemon if there is none.
-    pub(crate) async fn open(paths: Paths) -> Result<Self, Failure> {
-        let client = Client::new(paths.socket());
+    /// Connects, starting a daemon if there is none; as the operator, or as the owner that is named.
+    pub(crate) async fn open(paths: Paths, acting_as: Option<&str>) -> Result<Self, Failure> {
+        let operator = Client::new(paths.socket());
+        let client = acting_as.map_or_else(|| operator.clone(), |owner| operator.acting_as(owner, None));
         connect::ensure(&client, &paths).await?;
         Ok(Session { client, paths })
     }

@@ -58,6 +58,7 @@ impl Core {
         cause: Cause,
         manner: StopManner,
     ) -> Result<Vec<Survivor>, Refusal> {
+        entry.note_stop();
         self.settled_start(entry).await;
         let Some(link) = entry.link() else { return self.without_keeper(entry) };
         let within = manner.grace + STOP_SLACK;

@@ -11,10 +11,15 @@ use pinfold_model::spec::OUTPUT_LIMIT_LEAST;
 use pinfold_model::units::{parse_duration, parse_size};
 use serde::{Deserialize, Serialize};
 
+use crate::webhook::Secret;
+
 mod coder;
+mod limits;
 
 pub use coder::Coder;
 use coder::FileCoder;
+use limits::FileLimits;
+pub use limits::ProcessLimits;
 
 /// Where everything is. `PINFOLD_HOME` alone moves it all.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -117,11 +122,14 @@ pub struct Config {
     /// Bytes of output kept for each process, unless asked otherwise.
     pub output_limit: u64,
     pub limits: Limits,
+    pub process_limits: ProcessLimits,
     pub containment: Containment,
     pub durability: Durability,
     /// The most events kept in the log.
     pub events: u64,
     pub tcp: Tcp,
+    /// What webhooks are signed with; made and kept in the home without.
+    pub webhook_secret: Option<Secret>,
     /// Which variables reach processes from the daemon's environment, or from that of `pinfold run` and `pinfold mcp`.
     pub environment: EnvironmentFilter,
     /// What coder's clients get at `/api/v0/processes`.
@@ -136,10 +144,12 @@ impl Default for Config {
             grace: Duration::from_secs(5),
             output_limit: 64 << 20,
             limits: Limits::default(),
+            process_limits: ProcessLimits::default(),
             containment: Containment::Auto,
             durability: Durability::Programs,
             events: 100_000,
             tcp: Tcp::default(),
+            webhook_secret: None,
             environment: EnvironmentFilter::default(),
             coder: Coder::default(),
             log: "info".to_owned(),
@@ -165,6 +175,21 @@ struct File {
     environment: FileEnvironment,
     #[serde(default)]
     coder: FileCoder,
+    #[serde(default)]
+    webhook: FileWebhook,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct FileWebhook {
+    secret: Option<String>,
+}
+
+/// A secret is shown to nobody.
+impl std::fmt::Debug for FileWebhook {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str("FileWebhook")
+    }
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -183,14 +208,6 @@ struct FileTcp {
     hosts: Vec<String>,
     #[serde(default)]
     origins: Vec<String>,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct FileLimits {
-    processes: Option<usize>,
-    store: Option<Text>,
-    retention: Option<Text>,
 }
 
 /// A number or a text: `30`, `"30s"`.
@@ -249,15 +266,16 @@ impl Config {
         let config = Self {
             grace: duration("grace", file.grace, default.grace)?,
             output_limit: size("output_limit", file.output_limit, default.output_limit)?,
-            limits: Limits {
-                processes: file.limits.processes.unwrap_or(default.limits.processes),
-                store_bytes: size("limits.store", file.limits.store, default.limits.store_bytes)?,
-                retention: duration("limits.retention", file.limits.retention, default.limits.retention)?,
-            },
+            limits: file.limits.limits().map_err(|(setting, problem)| bad(setting, problem))?,
+            process_limits: file.limits.process().map_err(|(setting, problem)| bad(setting, problem))?,
             environment: EnvironmentFilter { allow: file.environment.allow, deny: file.environment.deny },
             containment: file.containment.unwrap_or_default(),
             durability: file.durability.unwrap_or_default(),
             events: file.events.unwrap_or(default.events),
+            webhook_secret: {
+                let secret = file.webhook.secret.as_deref().map(Secret::parse).transpose();
+                secret.map_err(|error| bad("webhook.secret", error.to_string()))?
+            },
             tcp: Tcp {
                 listen: file.tcp.listen.as_deref().map(loopback).transpose().map_err(|p| bad("tcp.listen", p))?,
                 hosts: file.tcp.hosts,
@@ -296,28 +314,16 @@ impl Config {
             ("the most events kept in the log", "events", self.events.to_string()),
             ("what is logged: error, warn, info, debug or trace", "log", format!("\"{}\"", self.log)),
         ];
-        let limits = [
-            ("live processes at once", "processes", self.limits.processes.to_string()),
-            (
-                "bytes of the whole store; the oldest ended processes go first",
-                "store",
-                self.limits.store_bytes.to_string(),
-            ),
-            ("how long an ended process is kept, from its end", "retention", seconds(self.limits.retention)),
-        ];
         let mut text = String::new();
         let mut write = |(about, name, value): &(&str, &str, String)| {
             let _ = write!(text, "# {about}\n{name} = {value}\n");
         };
         settings.iter().for_each(&mut write);
-        text.push_str("\n[limits]\n");
-        let mut write = |(about, name, value): &(&str, &str, String)| {
-            let _ = write!(text, "# {about}\n{name} = {value}\n");
-        };
-        limits.iter().for_each(&mut write);
+        text.push_str(&limits::render(&self.limits, &self.process_limits));
         text.push_str(&self.tcp.render_toml());
         text.push_str(&render_environment(&self.environment));
         text.push_str(&self.coder.render_toml());
+        text.push_str(render_webhook(self.webhook_secret.as_ref()));
         text
     }
 }
@@ -347,6 +353,17 @@ fn render_environment(filter: &EnvironmentFilter) -> String {
          {allow}# variables that do not\ndeny = {:?}\n",
         filter.deny
     )
+}
+
+/// A secret that is set is not shown: this text is read by more eyes than the file.
+fn render_webhook(secret: Option<&Secret>) -> &'static str {
+    match secret {
+        Some(_) => "\n[webhook]\n# what webhooks are signed with: set, and not shown\n",
+        None => {
+            "\n[webhook]\n# what webhooks are signed with; without, webhook.key in the home, which is made at first use\n\
+             # secret = \"whsec_...\"\n"
+        }
+    }
 }
 
 /// An address of this machine alone.
@@ -393,6 +410,23 @@ mod tests {
     }
 
     #[test]
+    fn limits_of_processes_and_owners_are_taken_and_none_is_set_without() {
+        assert_eq!(Config::default().process_limits, ProcessLimits::default());
+        let text = "[limits]\ntime_limit = \"2h\"\nidle_limit = 60\nmemory_limit = \"1G\"\npids_limit = 100\ncpus = 0.5\n\
+                    cpu_time_limit = \"5m\"\n[limits.owner]\nprocesses = 4\nmemory = \"2G\"\nstore = \"1M\"\n";
+        let config = parse(text).expect("valid");
+        let tree = &config.process_limits.tree;
+        assert_eq!((tree.memory, tree.pids, tree.millicpus), (Some(1 << 30), Some(100), Some(500)));
+        assert_eq!(
+            (config.process_limits.time, tree.cpu_time.map(|time| time.as_secs())),
+            (Some(Duration::from_secs(7200)), Some(300))
+        );
+        let owner = &config.limits.owner;
+        assert_eq!((owner.processes, owner.memory_bytes, owner.store_bytes), (Some(4), Some(2 << 30), Some(1 << 20)));
+        assert_eq!(parse(&config.render_toml()).expect("valid"), config);
+    }
+
+    #[test]
     fn mistakes_name_the_file_and_the_setting() {
         for (text, named) in [
             ("grase = 1", "grase"),
@@ -400,10 +434,16 @@ mod tests {
             ("output_limit = 12", "output_limit"),
             ("containment = \"jail\"", "jail"),
             ("[limits]\nstore = \"lots\"", "limits.store"),
+            ("[limits]\nmemory_limit = 12", "memory_limit"),
+            ("[limits]\ncpus = 0", "limits.cpus"),
+            ("[limits]\ntime_limit = 0", "limits.time_limit"),
+            ("[limits.owner]\nmemory = \"much\"", "limits.owner.memory"),
+            ("[limits.owner]\nfiles = 3", "files"),
             ("[tcp]\nlisten = \"0.0.0.0:80\"", "tcp.listen"),
             ("[tcp]\nlisten = \"here\"", "tcp.listen"),
             ("[coder]\nwait_cap = \"soon\"", "coder.wait_cap"),
             ("[coder]\nworkdir = \"src\"", "coder.workdir"),
+            ("[webhook]\nsecret = \"guess\"", "webhook.secret"),
             ("= =", "config.toml"),
         ] {
             let error = parse(text).expect_err(text).to_string();

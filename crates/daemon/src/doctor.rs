@@ -2,10 +2,12 @@
 
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 
+use pinfold_os::controllers::{self, Controller, Version};
 use pinfold_os::{cgroup, daemonize, fsio, socket};
 use serde::Serialize;
 
 use crate::config::{Config, Containment, Paths};
+use crate::limits;
 
 /// Less room than this on the state directory's disk is worth a word.
 const ROOM_LEAST: u64 = 1 << 30;
@@ -39,7 +41,9 @@ fn finding(level: Level, topic: &str, text: impl Into<String>, remedy: Option<&s
 
 /// Looks at the machine and at the state directory; changes nothing.
 pub fn examine(paths: &Paths, config: &Config) -> Vec<Finding> {
-    let mut findings = vec![containment(config), subreaper(), kernel(), state(paths)];
+    let mut findings = vec![containment(config), subreaper()];
+    findings.extend(limits(config));
+    findings.extend([kernel(), state(paths)]);
     findings.extend(disk(paths));
     findings.extend([descriptors(), processes(), shell(), daemon(paths), configuration(paths)]);
     findings
@@ -64,6 +68,37 @@ fn containment(config: &Config) -> Finding {
             finding(Level::Note, "cgroup", text, Some(remedy))
         }
     }
+}
+
+/// By what each limit of a process is kept.
+fn limits(config: &Config) -> Vec<Finding> {
+    let name = limits::place_name(&format!("pinfold-doctor-{}", daemonize::own_pid()));
+    let places = if config.containment == Containment::Auto { controllers::find(&name) } else { vec![] };
+    controllers::remove_unused(&controllers::existing(&name), |_| false);
+    let remedy = match config.containment {
+        Containment::Subreaper => "set containment = \"auto\" to use the kernel's controllers",
+        Containment::Auto => {
+            "for exact limits run as root, or where this user's cgroups have controllers (`systemctl --user` units on \
+             cgroup v2 have memory and pids; Delegate=cpu adds cpu)"
+        }
+    };
+    let by = |controller: Controller| {
+        let place = places.iter().find(|place| place.controller == controller)?;
+        let version = if place.version == Version::V2 { "v2" } else { "v1" };
+        let parent = place.path.parent().unwrap_or(&place.path);
+        Some(format!("by the {} controller of cgroup {version} in {}", controller.name(), parent.display()))
+    };
+    let kept = |topic: &str, controller, without: &str| match by(controller) {
+        Some(text) => finding(Level::Good, topic, text, None),
+        None => finding(Level::Note, topic, without, Some(remedy)),
+    };
+    let cpu_time = "by the keeper's accounting, to a fraction of a second";
+    vec![
+        kept("memory_limit", Controller::Memory, "by the keeper's accounting, looked at every 20 to 200 ms"),
+        kept("pids_limit", Controller::Pids, "by the keeper's accounting, looked at every 20 to 200 ms"),
+        kept("cpus", Controller::Cpu, "cannot be kept: a start that asks for it is refused"),
+        finding(Level::Good, "cpu_time_limit", cpu_time, None),
+    ]
 }
 
 fn subreaper() -> Finding {

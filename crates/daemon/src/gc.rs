@@ -1,6 +1,6 @@
 //! Retention: what ended too long ago, or does not fit into the quota, is removed; oldest end first.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -32,11 +32,15 @@ impl Core {
     async fn collect(self: &Arc<Self>, limits: Limits, dry_run: bool) -> Result<GcAnswer, Refusal> {
         let at = now();
         let rows = self.query(|queries| queries.ended()).await?;
-        let bytes_of: std::collections::HashMap<ProcessId, u64> =
-            rows.iter().map(|(id, _, bytes)| (id.clone(), *bytes)).collect();
-        let ended = rows.into_iter().map(|(id, end, bytes)| Ended { id, age: at.since(end), bytes }).collect();
-        let live = self.registry.live().iter().map(|entry| entry.state.borrow().output_bytes).sum();
-        let chosen = to_remove(&limits, ended, live);
+        let bytes_of: HashMap<ProcessId, u64> = rows.iter().map(|row| (row.id.clone(), row.bytes)).collect();
+        let ended = rows.into_iter();
+        let ended = ended.map(|row| Ended { id: row.id, owner: row.owner, age: at.since(row.at), bytes: row.bytes });
+        let mut live: HashMap<String, u64> = HashMap::new();
+        for entry in self.registry.live() {
+            let state = entry.state.borrow();
+            *live.entry(state.history.owner().to_owned()).or_default() += state.output_bytes;
+        }
+        let chosen = to_remove(&limits, ended.collect(), &live);
         let freed_bytes = chosen.iter().filter_map(|id| bytes_of.get(id)).sum();
         let removed = chosen.iter().map(ProcessId::to_string).collect();
         if !dry_run {

@@ -167,7 +167,11 @@ async fn output(
     let found = core.find(&caller.scope, &id).await?;
     match query.format.as_deref() {
         Some("raw") => Ok(raw_response(core.raw_output(&found, &query).await?)),
-        _ => Ok(Json(core.output(&found, &query).await?).into_response()),
+        _ => {
+            let page = core.output(&found, &query).await?;
+            core.note_read(&caller.scope, &found, &query, &page);
+            Ok(Json(page).into_response())
+        }
     }
 }
 

@@ -19,6 +19,7 @@ use pinfold_model::link::{FromKeeper, NurserySetup, ToKeeper, VERSION, encode};
 use pinfold_os::cgroup::Cgroup;
 use pinfold_os::{proc, socket};
 
+use crate::limits::maker;
 use crate::link::{ANSWER, Incoming, Link, NoAnswer};
 use crate::registry::lock;
 use crate::service::Core;
@@ -186,8 +187,8 @@ pub(crate) async fn give_back(core: &Arc<Core>, link: Arc<Link>) {
 
 /// Removes the cgroups of keepers and nurseries that were killed; the living ones remove their own.
 pub(crate) fn remove_dead_cgroups(core: &Core) {
+    core.remove_dead_limits();
     let Ok(base) = &core.cgroups else { return };
-    let maker = |leaf: &str| leaf.rsplit_once('-').and_then(|(_, pid)| pid.parse().ok());
     base.remove_unused(|leaf| maker(leaf).is_some_and(|pid| proc::stat(pid).is_ok_and(|stat| stat.is_living())));
     base.remove_if_empty();
 }

@@ -50,6 +50,8 @@ pub(crate) struct Ledger {
     pending: Arc<AtomicU64>,
     /// The number of the latest committed event.
     pub(crate) last_event: watch::Receiver<u64>,
+    /// Deliveries of events beyond the log were committed.
+    pub(crate) deliveries: Arc<Notify>,
 }
 
 impl Ledger {
@@ -58,13 +60,21 @@ impl Ledger {
         let (queue, messages) = mpsc::channel(QUEUE);
         let (announce, last_event) = watch::channel(index.last_seq()?);
         let (pending, hurry) = (Arc::new(AtomicU64::new(0)), Arc::new(Notify::new()));
-        let shared = (Arc::clone(&pending), Arc::clone(&hurry));
-        let writer = Writer { index, announce, keep_events, commits: 0, pending: shared.0, hurry: shared.1 };
+        let deliveries = Arc::new(Notify::new());
+        let writer = Writer {
+            index,
+            announce,
+            deliveries: Arc::clone(&deliveries),
+            keep_events,
+            commits: 0,
+            pending: Arc::clone(&pending),
+            hurry: Arc::clone(&hurry),
+        };
         let failed = |source| IndexError::Io { path: "ledger".into(), source };
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().map_err(failed)?;
         let work = move || runtime.block_on(writer.run(messages));
         std::thread::Builder::new().name("ledger".into()).spawn(work).map_err(failed)?;
-        Ok(Self { queue, hurry, pending, last_event })
+        Ok(Self { queue, hurry, pending, last_event, deliveries })
     }
 
     /// Hands over changes; they are committed soon.
@@ -102,6 +112,7 @@ impl Ledger {
 struct Writer {
     index: Index,
     announce: watch::Sender<u64>,
+    deliveries: Arc<Notify>,
     keep_events: u64,
     commits: u32,
     pending: Arc<AtomicU64>,
@@ -129,6 +140,9 @@ impl Writer {
                 next = if go_on { messages.try_recv().ok() } else { None };
             }
             self.commit(&changes);
+            if changes.iter().any(has_targets) {
+                self.deliveries.notify_one();
+            }
             self.pending.fetch_sub(batches, Ordering::AcqRel);
             for done in flushes {
                 let _ = done.send(());
@@ -177,4 +191,8 @@ impl Writer {
             tracing::warn!(%error, "cannot prune the event log");
         }
     }
+}
+
+fn has_targets(change: &Change) -> bool {
+    matches!(change, Change::Event(event) if !event.targets.is_empty())
 }

@@ -9,22 +9,26 @@
 //! - D5 a view never widens ([`scope`]).
 //!
 //! `run` composes it; `service` is the core that all share; `start`, `act`, `wait`, `output`, `filter`, `list`, `events` and `gc` are what
-//! the routes call; `notes` and `loss` are what keepers tell and how they end; `registry` holds what lives, `ledger` writes the
+//! the routes call; `attend`, `watch`, `heartbeat`, `deliver` and `webhook` tell owners more than that; `notes` and `loss` are what keepers tell and how they end; `registry` holds what lives, `ledger` writes the
 //! index, `keepers` has the nursery and the links, `recovery` takes up what an earlier daemon left.
 
 mod act;
+mod attend;
 mod clock;
 mod coder;
 pub mod config;
 mod consumers;
+mod deliver;
 pub mod doctor;
 mod events;
 mod filter;
 mod find;
 mod gc;
+mod heartbeat;
 mod http;
 mod keepers;
 mod ledger;
+mod limits;
 mod link;
 mod list;
 mod log;
@@ -44,5 +48,7 @@ mod start;
 mod tcp;
 mod tokens;
 mod wait;
+mod watch;
+mod webhook;
 
 pub use run::{Mount, Options, RunError, run};

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use pinfold_model::id::ProcessId;
 use pinfold_model::link::{Decoder, FromKeeper, KeeperIdentity, ToKeeper, encode};
+use pinfold_os::tree;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
@@ -19,6 +20,8 @@ use crate::registry::{Entry, lock};
 
 /// How long a keeper may take to answer what it answers at once.
 pub(crate) const ANSWER: Duration = Duration::from_secs(10);
+/// How long an answer may take before the keeper is looked at.
+const LOOK_AFTER: Duration = Duration::from_millis(250);
 
 /// A connected keeper.
 #[derive(Debug)]
@@ -122,12 +125,27 @@ impl Link {
             forget();
             return Err(gone);
         }
-        match tokio::time::timeout(within, wait).await {
-            Ok(Ok(answer)) => Ok(answer),
-            Ok(Err(_)) => Err(NoAnswer::Gone),
+        match tokio::time::timeout(within, self.answered(wait)).await {
+            Ok(Some(answer)) => Ok(answer),
+            Ok(None) => Err(NoAnswer::Gone),
             Err(_) => {
                 forget();
                 Err(NoAnswer::Silent)
+            }
+        }
+    }
+
+    /// Waits for an answer. Meanwhile a keeper that was stopped is made to go on: its own process may have stopped it,
+    /// to outlive what is asked.
+    async fn answered(&self, mut answer: oneshot::Receiver<FromKeeper>) -> Option<FromKeeper> {
+        loop {
+            if let Ok(answer) = tokio::time::timeout(LOOK_AFTER, &mut answer).await {
+                return answer.ok();
+            }
+            if let Some(keeper) = self.identity.get()
+                && tree::continue_if_stopped(keeper.pid, keeper.start_time)
+            {
+                tracing::warn!(keeper = keeper.pid, "a keeper was stopped by a signal, and is continued");
             }
         }
     }

@@ -81,10 +81,20 @@ impl Core {
             return format!("the machine was restarted while it ran; {ran}");
         }
         let mark = format!("PINFOLD_MARK={}", intent.mark);
-        let cgroup = intent.keeper.cgroup.as_deref().filter(|_| !taken).and_then(|path| Cgroup::open(path).ok());
+        // A limited tree has cgroups of its own: the v2 one contains it, the others are only removed.
+        let limits = if taken { vec![] } else { self.limits_of_keeper(intent.keeper.pid) };
+        let limiting = limits.iter().find_map(|path| Cgroup::open(path).ok());
+        let own = intent.keeper.cgroup.as_deref().filter(|_| !taken).and_then(|path| Cgroup::open(path).ok());
+        let cgroup = limiting.or(own);
         let swept = sweep::sweep(mark.as_bytes(), cgroup.as_ref(), SWEEP);
         if let Some(cgroup) = cgroup {
             let _ = cgroup.remove();
+        }
+        if let Some(own) = intent.keeper.cgroup.as_deref().filter(|_| !taken) {
+            let _ = Cgroup::open(own).and_then(|cgroup| cgroup.remove());
+        }
+        if !limits.is_empty() {
+            self.remove_dead_limits();
         }
         let name = |(pid, command): &(u32, String)| format!("{pid} {command}");
         let left = match swept.survivors.is_empty() {

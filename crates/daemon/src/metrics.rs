@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use pinfold_model::facts::{History, Status};
 use pinfold_model::outcome::Outcome;
+use pinfold_store::outbox::Target;
 
 use crate::clock::now;
 use crate::service::Core;
@@ -20,10 +21,24 @@ pub(crate) struct Metrics {
     failed_to_start: AtomicU64,
     lost: AtomicU64,
     output_bytes: AtomicU64,
+    /// By target and result.
+    deliveries: [[AtomicU64; 3]; 2],
     pub(crate) requests: AtomicU64,
 }
 
+/// What came of one try to deliver an event.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Delivered {
+    Done,
+    Failed,
+    GivenUp,
+}
+
 impl Metrics {
+    pub(crate) fn note_delivery(&self, target: Target, result: Delivered) {
+        self.deliveries[target as usize][result as usize].fetch_add(1, Ordering::Relaxed);
+    }
+
     pub(crate) fn note_start(&self) {
         self.started.fetch_add(1, Ordering::Relaxed);
     }
@@ -70,6 +85,17 @@ pub(crate) fn render(core: &Arc<Core>) -> String {
     put("keepers_idle", "gauge", "Keepers that wait for a process.", &[("", core.keepers.idle_count() as u64)]);
     let last = *core.ledger.last_event.borrow();
     put("events_last_seq", "gauge", "The number of the latest event.", &[("", last)]);
+    let mut deliveries = Vec::with_capacity(6);
+    for target in [Target::Webhook, Target::Command] {
+        for (result, name) in
+            [(Delivered::Done, "delivered"), (Delivered::Failed, "failed"), (Delivered::GivenUp, "given_up")]
+        {
+            let labels = format!("{{target=\"{}\",result=\"{name}\"}}", target.name());
+            deliveries.push((labels, read(&metrics.deliveries[target as usize][result as usize])));
+        }
+    }
+    let deliveries: Vec<_> = deliveries.iter().map(|(labels, count)| (labels.as_str(), *count)).collect();
+    put("deliveries_total", "counter", "Tries to deliver events, by target and result.", &deliveries);
     put("http_requests_total", "counter", "Requests answered.", &[("", read(&metrics.requests))]);
     let uptime = now().since(core.started_at).as_secs();
     put("uptime_seconds", "gauge", "Seconds since the daemon started.", &[("", uptime)]);

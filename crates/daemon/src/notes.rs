@@ -21,12 +21,16 @@ impl Core {
     /// A keeper told a fact that it has written.
     pub(crate) async fn note_fact(&self, entry: &Arc<Entry>, fact: Fact) {
         let (kind, at) = (fact.event(), fact.at());
+        let note = if let Fact::Noted { text, .. } = &fact { Some(text.clone()) } else { None };
         entry.add(fact);
         let history = entry.state.borrow().history.clone();
         if kind == Some(EventKind::HandedOver) {
             self.owners.learn(&history);
         }
-        self.note_in_log(&history, kind);
+        match note {
+            Some(note) => tracing::info!(process = %entry.id, %note, "noted"),
+            None => self.note_in_log(&history, kind),
+        }
         let mut changes = Vec::with_capacity(2);
         changes.extend(kind.map(|kind| event_of(&history, kind, at)));
         if history.status().is_over() {
@@ -56,7 +60,7 @@ impl Core {
     }
 
     /// A keeper that lived through the death of an earlier daemon.
-    pub(crate) async fn adopt(&self, link: &Arc<Link>, kept: Kept) {
+    pub(crate) async fn adopt(self: &Arc<Self>, link: &Arc<Link>, kept: Kept) {
         let history = kept.history;
         let entry = match self.registry.get(&history.intent.id) {
             Some(entry) => entry,
@@ -78,6 +82,7 @@ impl Core {
         });
         tracing::info!(process = %entry.id, owner = %history.owner(), "adopted");
         self.ledger.apply(events_of(&history)).await;
+        self.attend(&entry);
         if history.status().is_over() {
             self.registry.retire(&entry);
             let bytes = render::disk_bytes(&history);

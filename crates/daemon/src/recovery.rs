@@ -123,6 +123,8 @@ async fn take_up(core: &Arc<Core>, links: &HashMap<u32, Arc<Link>>, id: ProcessI
 
 async fn take_up_known(core: &Arc<Core>, links: &HashMap<u32, Arc<Link>>, history: History) {
     if history.status().is_over() {
+        // What its owner wanted to know of its last output was found by nobody.
+        core.attend(&Entry::new(history.clone()));
         let bytes = render::disk_bytes(&history);
         let mut changes = events_of(&history);
         changes.push(Change::Put(Box::new(history), bytes));
@@ -158,6 +160,7 @@ async fn take_up_known(core: &Arc<Core>, links: &HashMap<u32, Arc<Link>>, histor
         }
     }
     core.ledger.apply(events_of(&history)).await;
+    core.attend(&entry);
 }
 
 fn lives(keeper: &KeeperIdentity) -> bool {

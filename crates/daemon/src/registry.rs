@@ -4,6 +4,7 @@
 //! here for a while, so that the usual "start, wait, read" never asks the index; older ones are found there.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use pinfold_model::facts::{Fact, History, Status};
@@ -37,13 +38,51 @@ pub(crate) struct Entry {
     pub(crate) state: watch::Sender<State>,
     /// The keeper, while it is connected.
     link: Mutex<Option<Arc<Link>>>,
+    /// How far its owner has been given its output, from the beginning on and without a hole. Not durable: after a
+    /// crash of the daemon a match may be announced in output that was read before.
+    shown: AtomicU64,
+    /// Whether it was asked to stop, after which nothing of it is news but its end.
+    stop_asked: AtomicBool,
+    /// Whether its watch and heartbeat have begun.
+    attended: AtomicBool,
 }
 
 impl Entry {
     pub(crate) fn new(history: History) -> Arc<Self> {
         let id = history.intent.id.clone();
         let state = State { history, paused: false, output_bytes: 0, refused: None, note: None };
-        Arc::new(Self { id, state: watch::Sender::new(state), link: Mutex::new(None) })
+        Arc::new(Self {
+            id,
+            state: watch::Sender::new(state),
+            link: Mutex::new(None),
+            shown: AtomicU64::new(0),
+            stop_asked: AtomicBool::new(false),
+            attended: AtomicBool::new(false),
+        })
+    }
+
+    pub(crate) fn shown(&self) -> u64 {
+        self.shown.load(Ordering::Relaxed)
+    }
+
+    /// Its owner has been given this range of its output.
+    pub(crate) fn note_shown(&self, from: u64, to: u64) {
+        if from <= self.shown() {
+            self.shown.fetch_max(to, Ordering::Relaxed);
+        }
+    }
+
+    pub(crate) fn note_stop(&self) {
+        self.stop_asked.store(true, Ordering::Relaxed);
+    }
+
+    pub(crate) fn stop_asked(&self) -> bool {
+        self.stop_asked.load(Ordering::Relaxed)
+    }
+
+    /// Whether nobody has begun to attend it before.
+    pub(crate) fn attend_first(&self) -> bool {
+        !self.attended.swap(true, Ordering::Relaxed)
     }
 
     pub(crate) fn snapshot(&self) -> State {

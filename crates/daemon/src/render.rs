@@ -1,16 +1,17 @@
 //! From what is known to what clients see: records, events, lists of living processes.
 
 use std::path::Path;
+use std::time::Duration;
 
 use pinfold_api::types::{
-    Cause as ApiCause, Event, EventKind as ApiEventKind, Lifetime as ApiLifetime, NotifyShown, Outcome as ApiOutcome,
-    OutputSummary, Record, Status as ApiStatus, TreeMember, Usage as ApiUsage,
+    Cause as ApiCause, Event, EventKind as ApiEventKind, Lifetime as ApiLifetime, LimitsShown, NotifyShown,
+    Outcome as ApiOutcome, OutputSummary, Record, Status as ApiStatus, TreeMember, Usage as ApiUsage,
 };
 use pinfold_model::event::EventKind;
 use pinfold_model::facts::{History, Status};
 use pinfold_model::notify::{Notify, host_of};
 use pinfold_model::outcome::{Cause, Outcome, StartStep};
-use pinfold_model::spec::{Lifetime, Program};
+use pinfold_model::spec::{Lifetime, Program, Spec};
 use pinfold_model::units::Moment;
 use pinfold_os::{ports, proc, tree};
 use pinfold_store::reader::OutputReader;
@@ -70,7 +71,8 @@ pub(crate) fn record(state: &State, directory: &Path, look: Look) -> Record {
         usage: usage(history, &members),
         tree: members,
         notify: notify_shown(&spec.notify),
-        note: state.note.clone().or_else(|| lost_output(history)),
+        limits: limits_shown(spec),
+        note: note(state),
     }
 }
 
@@ -83,6 +85,32 @@ fn notify_shown(notify: &Notify) -> Option<NotifyShown> {
         webhook: notify.webhook.as_deref().and_then(host_of),
         command: notify.command.clone(),
     })
+}
+
+/// What it may use, where that is limited.
+fn limits_shown(spec: &Spec) -> Option<LimitsShown> {
+    let millis = |limit: Option<Duration>| limit.map(|limit| limit.as_millis() as u64);
+    let shown = LimitsShown {
+        time_ms: millis(spec.time_limit),
+        idle_ms: millis(spec.idle_limit),
+        memory_bytes: spec.limits.memory,
+        pids: spec.limits.pids,
+        millicpus: spec.limits.millicpus,
+        cpu_time_ms: millis(spec.limits.cpu_time),
+    };
+    (shown != LimitsShown::default()).then_some(shown)
+}
+
+/// Everything unusual, in one line.
+fn note(state: &State) -> Option<String> {
+    let notes: Vec<String> = state
+        .note
+        .clone()
+        .into_iter()
+        .chain(state.history.notes.iter().cloned())
+        .chain(lost_output(&state.history))
+        .collect();
+    (!notes.is_empty()).then(|| notes.join("; "))
 }
 
 /// What a full disk cost, if it did.
@@ -236,6 +264,9 @@ fn api_cause(cause: &Cause) -> ApiCause {
         Cause::StopRequested { .. } => ApiCause::StopRequested,
         Cause::TimeLimit => ApiCause::TimeLimit,
         Cause::IdleLimit => ApiCause::IdleLimit,
+        Cause::OutOfMemory => ApiCause::OutOfMemory,
+        Cause::PidsLimit => ApiCause::PidsLimit,
+        Cause::CpuTimeLimit => ApiCause::CpuTimeLimit,
         Cause::OwnerEnded => ApiCause::OwnerEnded,
     }
 }

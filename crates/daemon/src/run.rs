@@ -25,7 +25,8 @@ use crate::owners::OwnerBook;
 use crate::registry::Registry;
 use crate::service::Core;
 use crate::tokens::Tokens;
-use crate::{gc, http, log, owners, recovery, scope, tcp};
+use crate::webhook::Webhooks;
+use crate::{deliver, gc, http, limits, log, owners, recovery, scope, tcp};
 
 /// Routes that the daemon serves without knowing them, for a client of its own socket.
 pub type Mount = Box<dyn FnOnce(PathBuf) -> axum::Router + Send>;
@@ -100,6 +101,7 @@ async fn serve(mut options: Options, home: Home, _lock: &HomeLock) -> Result<(),
         listen_tcp(&core).await?.map(|listener| tokio::spawn(tcp::serve(Arc::clone(&core), router.clone(), listener)));
     let tending = tokio::spawn(gc::tend(Arc::clone(&core)));
     let ending = tokio::spawn(owners::tend(Arc::clone(&core)));
+    let delivering = tokio::spawn(deliver::tend(Arc::clone(&core)));
     let filling = {
         let core = Arc::clone(&core);
         tokio::spawn(async move { keepers::refill(&core).await })
@@ -110,7 +112,7 @@ async fn serve(mut options: Options, home: Home, _lock: &HomeLock) -> Result<(),
     http::serve(Arc::clone(&core), router, listener).await;
     let _ = std::fs::remove_file(&socket_path);
     stopping.abort();
-    let _ = tokio::join!(tending, filling, ending);
+    let _ = tokio::join!(tending, filling, ending, delivering);
     if let Some(tcp) = tcp {
         let _ = tcp.await;
     }
@@ -138,6 +140,7 @@ fn compose(options: &Options, home: Home) -> Result<Core, RunError> {
         TokenFile::open(&home).map_err(io(format!("cannot read {}", home.root().join("tokens.json").display())))?;
     let ids = IdSource::open(&home).map_err(io("cannot read the ids file"))?;
     let name = cgroup_name(home.root());
+    let limit_name = limits::place_name(&name);
     let cgroups = match config.containment {
         Containment::Subreaper => Err("switched off by `containment = \"subreaper\"`".to_owned()),
         Containment::Auto => cgroup::open_base(&name).map_err(|unavailable| unavailable.to_string()),
@@ -154,6 +157,7 @@ fn compose(options: &Options, home: Home) -> Result<Core, RunError> {
         ledger,
         owners,
         tokens: Tokens::new(tokens),
+        webhooks: Webhooks::default(),
         tcp_address: OnceLock::new(),
         ids: Mutex::new(ids),
         queries: Mutex::new(queries),
@@ -163,6 +167,8 @@ fn compose(options: &Options, home: Home) -> Result<Core, RunError> {
         user_home: std::env::var("HOME").ok().filter(|home| home.starts_with('/')).unwrap_or_else(|| "/".to_owned()),
         started_at: now(),
         cgroups,
+        limit_name,
+        limit_places: OnceLock::new(),
         unreadable: Mutex::default(),
         shutdown: watch::Sender::new(false),
         config,

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 use pinfold_api::types::{Record, Unreadable};
 use pinfold_model::units::Moment;
 use pinfold_os::cgroup::Base;
+use pinfold_os::controllers::Place;
 use pinfold_store::Durability;
 use pinfold_store::ids::IdSource;
 use pinfold_store::index::IndexError;
@@ -24,6 +25,7 @@ use crate::refusal::Refusal;
 use crate::registry::{Registry, lock};
 use crate::render;
 use crate::tokens::Tokens;
+use crate::webhook::Webhooks;
 
 /// Everything the daemon has. Shared by all its tasks.
 #[derive(Debug)]
@@ -35,6 +37,7 @@ pub(crate) struct Core {
     pub(crate) ledger: Ledger,
     pub(crate) owners: OwnerBook,
     pub(crate) tokens: Tokens,
+    pub(crate) webhooks: Webhooks,
     /// Where it listens for TCP, once it does.
     pub(crate) tcp_address: OnceLock<SocketAddr>,
     /// Numbers for new processes.
@@ -48,6 +51,9 @@ pub(crate) struct Core {
     pub(crate) started_at: Moment,
     /// Where keepers make their cgroups, or why they cannot.
     pub(crate) cgroups: Result<Base, String>,
+    /// The name of the cgroups that limit processes, and where they can be made once that was needed.
+    pub(crate) limit_name: String,
+    pub(crate) limit_places: OnceLock<Vec<Place>>,
     /// Directories that recovery could not read.
     pub(crate) unreadable: Mutex<Vec<Unreadable>>,
     pub(crate) shutdown: watch::Sender<bool>,

@@ -8,17 +8,18 @@ use std::time::Duration;
 use pinfold_api::error::ErrorCode;
 use pinfold_api::input::Span;
 use pinfold_api::types::{self, OnWaitTimeout, OutputQuery, StartRequest, Started, WaitReason, Waited};
-use pinfold_model::admission::try_admit;
 use pinfold_model::facts::{History, Intent, Status};
+use pinfold_model::limits::{TreeLimits, parse_cpus};
 use pinfold_model::link::ToKeeper;
 use pinfold_model::notify::{self, Notify};
 use pinfold_model::outcome::{Cause, Outcome};
 use pinfold_model::signal::Signal;
-use pinfold_model::spec::{DEFAULT_PATH, Defaults, Draft, Lifetime, Program, Spec, Strays, Streams};
+use pinfold_model::spec::{self, DEFAULT_PATH, Defaults, Draft, Lifetime, Program, Spec, Strays, Streams};
 use pinfold_model::units::{BadDuration, parse_duration, parse_size};
 use pinfold_store::ids::random_mark;
 use pinfold_store::record::RECORD_FORMAT;
 
+use crate::attend::{self, Unanswered};
 use crate::clock::now;
 use crate::find::Found;
 use crate::keepers;
@@ -50,13 +51,15 @@ impl Core {
         if let Some(existing) = self.holder_of_key(&spec).await? {
             return self.answer(existing, false, (wait, budget, on_timeout), vec![]).await;
         }
+        self.try_admit(&spec)?;
+        self.try_admit_store(&spec).await?;
         check_cwd(&spec)?;
         check_program(&spec, self.config.environment.passes("PATH"))?;
         let hints = self.hints(&spec);
         let core = Arc::clone(self);
         // Goes on even if the client goes away: the process is then found by its key or in the list.
         let started = tokio::spawn(async move { core.start_spec(spec).await });
-        let (found, created) = started.await.map_err(Refusal::internal)??;
+        let (found, created, _unanswered) = started.await.map_err(Refusal::internal)??;
         self.answer(found, created, (wait, budget, on_timeout), hints).await
     }
 
@@ -96,17 +99,43 @@ impl Core {
             grace: duration(request.grace)?,
             time_limit: duration(request.time_limit)?,
             idle_limit: duration(request.idle_limit)?,
+            limits: TreeLimits {
+                memory: request.memory_limit.map(|size| parse_size(&size.text())).transpose()?,
+                pids: request.pids_limit,
+                millicpus: request.cpus.map(parse_cpus).transpose().map_err(spec::Refusal::from)?,
+                cpu_time: duration(request.cpu_time_limit)?,
+            },
             notify: request.notify.map(notify).transpose()?.unwrap_or_default(),
             output_limit: request.output_limit.map(|size| parse_size(&size.text())).transpose()?,
             idempotency_key: request.idempotency_key,
         };
-        let defaults = Defaults {
+        Ok(draft.try_into_spec(&self.defaults())?)
+    }
+
+    fn defaults(&self) -> Defaults {
+        Defaults {
             cwd: self.user_home.clone(),
             home: self.user_home.clone(),
             grace: self.config.grace,
             output_limit: self.config.output_limit,
-        };
-        Ok(draft.try_into_spec(&defaults)?)
+            time_limit: self.config.process_limits.time,
+            idle_limit: self.config.process_limits.idle,
+            limits: self.config.process_limits.tree,
+        }
+    }
+
+    /// Starts what the daemon itself wants run; what was started under its key before is given as it is.
+    pub(crate) async fn start_own(self: &Arc<Self>, draft: Draft) -> Result<Found, Refusal> {
+        let spec = draft.try_into_spec(&self.defaults())?;
+        if let Some(existing) = self.holder_of_key(&spec).await? {
+            return Ok(existing);
+        }
+        check_cwd(&spec)?;
+        let core = Arc::clone(self);
+        // Goes on even if the daemon is told to stop: the next one finds it by its key.
+        let started = tokio::spawn(async move { core.start_spec(spec).await });
+        let (found, _, _) = started.await.map_err(Refusal::internal)??;
+        Ok(found)
     }
 
     /// The process that already has this request's key, if it is the same request.
@@ -126,13 +155,13 @@ impl Core {
         holder.map(|holder| same_request(holder, spec)).transpose()
     }
 
-    async fn start_spec(self: Arc<Self>, spec: Spec) -> Result<(Found, bool), Refusal> {
-        try_admit(&self.config.limits, self.registry.live_count())?;
+    async fn start_spec(self: Arc<Self>, spec: Spec) -> Result<(Found, bool, Option<Unanswered>), Refusal> {
+        let limit_places = self.limit_places(&spec).await?;
         let link = keepers::take(&self).await.map_err(Refusal::internal)?;
         // Others may have been admitted meanwhile; from here to the registration nobody is.
-        if let Err(refusal) = try_admit(&self.config.limits, self.registry.live_count()) {
+        if let Err(refusal) = self.try_admit(&spec) {
             keepers::give_back(&self, link).await;
-            return Err(refusal.into());
+            return Err(refusal);
         }
         let id = match link.take_prepared() {
             Some(id) => id,
@@ -153,10 +182,11 @@ impl Core {
         self.owners.learn(&entry.state.borrow().history);
         if let Registered::KeyTaken(holder) = self.registry.insert(&entry) {
             keepers::give_back(&self, link).await;
-            return Ok((same_request(Found::Here(holder), &intent.spec)?, false));
+            return Ok((same_request(Found::Here(holder), &intent.spec)?, false, None));
         }
+        let unanswered = Unanswered::new(&self, &entry);
         link.keep(&entry);
-        let start = ToKeeper::Start { intent: Box::new(intent), env };
+        let start = ToKeeper::Start { intent: Box::new(intent), env, limit_places };
         if link.tell(&start).await.is_err() {
             tracing::warn!(process = %id, "a keeper ended before it was told to start");
         }
@@ -167,7 +197,7 @@ impl Core {
         }
         self.started(&entry).await?;
         self.metrics.note_start();
-        Ok((Found::Here(entry), true))
+        Ok((Found::Here(entry), true, Some(unanswered)))
     }
 
     /// Waits until the keeper has decided the start (D1).
@@ -215,6 +245,9 @@ impl Core {
         };
         let query = OutputQuery { budget: Some(budget.unwrap_or_else(|| BUDGET.to_owned())), ..OutputQuery::default() };
         let page = self.read_page(&found, &query).await?;
+        if let Found::Here(entry) = &found {
+            attend::note_page(entry, &page);
+        }
         let record = self.record(&found).await?;
         let waited = Waited { reason, limit_ms: limit.as_millis() as u64, clamped: limit != asked };
         Ok(Started { record, created, waited: Some(waited), output_page: Some(page), hints })

@@ -74,7 +74,7 @@ fn is_over(state: &State) -> bool {
     state.history.status().is_over() || state.refused.is_some()
 }
 
-fn has_closed(state: &State) -> bool {
+pub(crate) fn has_closed(state: &State) -> bool {
     state.history.closed_at.is_some() || is_over(state)
 }
 

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant, SystemTime};
 use pinfold_model::event::EventKind;
 use pinfold_model::facts::{Exit, Fact, Finish, Handover, History, Intent, Start, Usage};
 use pinfold_model::id::ProcessId;
-use pinfold_model::lifecycle::{self, Effect, End, Input, Phase};
+use pinfold_model::lifecycle::{self, Effect, End, Input, Phase, Stop};
 use pinfold_model::link::{FromKeeper, Kept, Survivor};
 use pinfold_model::outcome::{Cause, Outcome};
 use pinfold_model::signal::Signal;
@@ -21,11 +21,14 @@ use pinfold_store::record::RecordWriter;
 use crate::launch::Failure;
 use crate::link::Link;
 use crate::pump::Pump;
+use crate::watch::Watch;
 
 /// How often the number of living processes is sampled, for the peak.
 const SAMPLE: Duration = Duration::from_secs(10);
 /// A stop that still has survivors after so many KILLs answers with their names, and goes on killing.
 const KILLS_BEFORE_ANSWER: u32 = 4;
+/// How often the list of children is read anew while their ends change it.
+const REAPS: u32 = 16;
 /// How often a fact that the disk refused is tried again.
 const WRITE_AGAIN: Duration = Duration::from_millis(500);
 
@@ -37,17 +40,29 @@ pub(crate) struct Means<'a> {
     pub(crate) cgroup: Option<&'a Cgroup>,
 }
 
+/// What a start gave.
+#[derive(Debug)]
+pub(crate) struct Begun {
+    pub(crate) leader: Child,
+    pub(crate) pump: Pump,
+    pub(crate) watch: Option<Watch>,
+}
+
 #[derive(Debug)]
 pub(crate) struct Driver {
     phase: Phase,
-    history: History,
+    pub(crate) history: History,
     record: RecordWriter,
-    leader: Option<Child>,
+    pub(crate) leader: Option<Child>,
     pub(crate) pump: Pump,
+    /// Whether a tracer withholds the leader's end from us.
+    leader_withheld: bool,
     /// When the leader was seen to have ended.
-    exited_at: Option<Moment>,
-    usage: Tally,
-    paused: bool,
+    pub(crate) exited_at: Option<Moment>,
+    pub(crate) usage: Tally,
+    pub(crate) paused: bool,
+    /// What it may use, where that is limited.
+    pub(crate) watch: Option<Watch>,
     grace_at: Option<Instant>,
     drain_at: Option<Instant>,
     limit_at: Option<Instant>,
@@ -56,7 +71,7 @@ pub(crate) struct Driver {
     heard_at: Instant,
     sample_at: Option<Instant>,
     /// Facts that the disk refused, in order; nothing is told before it is written (K1).
-    unwritten: Vec<Fact>,
+    pub(crate) unwritten: Vec<Fact>,
     write_at: Option<Instant>,
     /// Stop requests to answer when the tree is empty.
     stops: Vec<u64>,
@@ -66,8 +81,8 @@ pub(crate) struct Driver {
 }
 
 #[derive(Debug, Default)]
-struct Tally {
-    cpu_us: u64,
+pub(crate) struct Tally {
+    pub(crate) cpu_us: u64,
     max_rss_bytes: u64,
     processes: u32,
 }
@@ -88,7 +103,7 @@ impl Driver {
     pub(crate) fn started(
         intent: Intent,
         record: RecordWriter,
-        (leader, pump): (Child, Pump),
+        Begun { leader, pump, watch }: Begun,
         means: &mut Means<'_>,
     ) -> Self {
         let now = Instant::now();
@@ -100,9 +115,11 @@ impl Driver {
             record,
             leader: Some(leader),
             pump,
+            leader_withheld: false,
             exited_at: None,
             usage: Tally { processes: 1, ..Tally::default() },
             paused: false,
+            watch,
             grace_at: None,
             drain_at: None,
             limit_at,
@@ -143,7 +160,17 @@ impl Driver {
     }
 
     pub(crate) fn is_over(&self) -> bool {
-        matches!(self.phase, Phase::Finished { .. }) && self.unwritten.is_empty()
+        self.is_finished() && self.unwritten.is_empty()
+    }
+
+    fn is_finished(&self) -> bool {
+        matches!(self.phase, Phase::Finished { .. })
+    }
+
+    /// Whether the tree is being ended.
+    pub(crate) fn is_stopping(&self) -> bool {
+        let (Phase::Running { stop, .. } | Phase::Lingering { stop, .. }) = &self.phase else { return false };
+        !matches!(stop, Stop::Unasked { .. })
     }
 
     /// Whether the tree had to be killed.
@@ -155,6 +182,22 @@ impl Driver {
         Kept { history: self.history.clone(), paused: self.paused, output_bytes: self.pump.total() }
     }
 
+    /// The leader's end, to wait for. Not while somebody traces it who has not waited for it himself: then it is
+    /// dead, and still not to be seen; SIGCHLD comes when the tracer lets go.
+    pub(crate) fn awaited_leader(&self) -> Option<&Child> {
+        self.running_leader().filter(|_| !self.leader_withheld)
+    }
+
+    /// The cgroup of the tree: one made for its limits, or the keeper's own.
+    pub(crate) fn cgroup<'m>(&'m self, means: &'m Means<'_>) -> Option<&'m Cgroup> {
+        self.watch.as_ref().and_then(Watch::cgroup).or(means.cgroup)
+    }
+
+    /// Removes what limits needed; for a process that is over.
+    pub(crate) fn release_limits(&self) {
+        self.watch.as_ref().inspect(|watch| watch.remove());
+    }
+
     /// The leader, while it has not been seen to end.
     pub(crate) fn running_leader(&self) -> Option<&Child> {
         self.leader.as_ref().filter(|_| self.exited_at.is_none())
@@ -162,7 +205,9 @@ impl Driver {
 
     /// When the next timer is due.
     pub(crate) fn next_timer(&self) -> Option<Instant> {
-        let timers = [self.grace_at, self.drain_at, self.limit_at, self.idle_at, self.sample_at, self.write_at];
+        let look_at = self.watch.as_ref().filter(|_| !self.is_finished()).map(Watch::next);
+        let timers =
+            [self.grace_at, self.drain_at, self.limit_at, self.idle_at, self.sample_at, self.write_at, look_at];
         timers.into_iter().flatten().min()
     }
 
@@ -201,6 +246,12 @@ impl Driver {
         }
     }
 
+    /// The leader ended, says its pidfd.
+    pub(crate) fn leader_ready(&mut self, means: &mut Means<'_>) {
+        self.leader_withheld = self.running_leader().is_some_and(|leader| !has_ended(leader));
+        self.children_changed(means);
+    }
+
     /// Some child ended: the leader, or an orphan that became ours.
     pub(crate) fn children_changed(&mut self, means: &mut Means<'_>) {
         let leader_pid = self.leader.as_ref().map(|leader| leader.pid);
@@ -224,12 +275,14 @@ impl Driver {
         // What the leader wrote is in the pipe by now: `exited` implies its complete output.
         self.pump.drain(at);
         let strays_alive = self.reap_orphans(Some(ended.pid), means);
+        let outcome = outcome(ended.status);
+        let out_of_memory = self.last_look(&outcome, means);
         if self.pump.is_closed() && !strays_alive {
             self.note_closed();
         }
         let spec = &self.history.intent.spec;
         let policy = (spec.strays, spec.stop);
-        self.feed(Input::LeaderExited { outcome: outcome(ended.status), strays_alive, policy }, means);
+        self.feed(Input::LeaderExited { outcome, out_of_memory, strays_alive, policy }, means);
         self.after_output(means);
     }
 
@@ -242,18 +295,28 @@ impl Driver {
 
     /// Reaps orphans that ended; whether any child but the leader is left.
     fn reap_orphans(&mut self, leader: Option<u32>, means: &Means<'_>) -> bool {
-        let Ok(children) = means.children.pids() else { return true };
-        let mut alive = 0;
-        for pid in children.into_iter().filter(|pid| Some(*pid) != leader) {
-            match wait::reap_if_ended(pid) {
-                Ok(Some(ended)) => self.usage.add(&ended),
-                Ok(None) => alive += 1,
-                Err(_) => {}
+        let leaders = u32::from(self.exited_at.is_none());
+        for _ in 0..REAPS {
+            let Ok(children) = means.children.pids() else { return true };
+            let (mut alive, mut reaped) = (0, false);
+            for pid in children.into_iter().filter(|pid| Some(*pid) != leader) {
+                match wait::reap_if_ended(pid) {
+                    Ok(Some(ended)) => {
+                        self.usage.add(&ended);
+                        reaped = true;
+                    }
+                    Ok(None) => alive += 1,
+                    Err(_) => {}
+                }
+            }
+            self.usage.processes = self.usage.processes.max(alive + leaders);
+            // One that ended after the list was read has left its children to us: only a list without an end is whole.
+            if alive > 0 || !reaped {
+                return alive > 0;
             }
         }
-        let leaders = u32::from(self.exited_at.is_none());
-        self.usage.processes = self.usage.processes.max(alive + leaders);
-        alive > 0
+        // They end and leave children as fast as they are reaped: the next end wakes us again.
+        true
     }
 
     /// Whatever is due.
@@ -268,6 +331,9 @@ impl Driver {
         if due(&mut self.idle_at) {
             self.look_for_silence(means);
         }
+        if self.watch.as_ref().is_some_and(|watch| watch.next() <= now) && !self.is_finished() {
+            self.look(means);
+        }
         if grace {
             self.children_changed(means);
             self.feed(Input::GraceElapsed, means);
@@ -281,12 +347,6 @@ impl Driver {
         if write {
             self.write_again(means);
         }
-    }
-
-    fn stop_because(&mut self, cause: Cause, means: &mut Means<'_>) {
-        let manner = self.history.intent.spec.stop;
-        self.thaw(means);
-        self.feed(Input::Stop { cause, manner }, means);
     }
 
     /// Output since the last look puts the end off, and so does a pause.
@@ -310,7 +370,7 @@ impl Driver {
         means: &mut Means<'_>,
     ) {
         let fact = Fact::HandedOver(Handover { to, ancestors, purpose, at: now() });
-        let over = matches!(self.phase, Phase::Finished { .. });
+        let over = self.is_finished();
         let done = !over && self.unwritten.is_empty() && self.record.append(&fact).is_ok();
         if done {
             self.history.add(fact.clone());
@@ -332,42 +392,6 @@ impl Driver {
         self.answer_stops(means);
     }
 
-    pub(crate) fn signal(&mut self, request: u64, signal: Signal, by: String, means: &mut Means<'_>) {
-        self.feed(Input::SignalSent { signal, by }, means);
-        let reach = tree::signal_descendants(daemonize::own_pid(), &[signal.number()]);
-        if signal == Signal::STOP {
-            self.paused = true;
-        } else if signal == Signal::CONT {
-            self.thaw(means);
-        }
-        answer_signal(request, &reach, means);
-    }
-
-    pub(crate) fn pause(&mut self, request: u64, means: &mut Means<'_>) {
-        let own = daemonize::own_pid();
-        let reach = match means.cgroup.filter(|cgroup| cgroup.freeze(true).is_ok()) {
-            Some(_) => tree::Reach { signalled: pids_below(own), refused: vec![] },
-            None => tree::halt_descendants(own),
-        };
-        self.paused = true;
-        answer_signal(request, &reach, means);
-    }
-
-    pub(crate) fn resume(&mut self, request: u64, means: &mut Means<'_>) {
-        self.thaw(means);
-        let reach = tree::signal_descendants(daemonize::own_pid(), &[Signal::CONT.number()]);
-        answer_signal(request, &reach, means);
-    }
-
-    fn thaw(&mut self, means: &Means<'_>) {
-        if self.paused
-            && let Some(cgroup) = means.cgroup
-        {
-            let _ = cgroup.freeze(false);
-        }
-        self.paused = false;
-    }
-
     pub(crate) fn watch_output(&mut self, beyond: u64, means: &mut Means<'_>) {
         self.watched = Some(beyond);
         self.after_output(means);
@@ -379,14 +403,14 @@ impl Driver {
         self.watched = None;
     }
 
-    fn feed(&mut self, input: Input, means: &mut Means<'_>) {
+    pub(crate) fn feed(&mut self, input: Input, means: &mut Means<'_>) {
         let phase = std::mem::replace(&mut self.phase, Phase::Starting);
         let (phase, effects) = lifecycle::step(phase, input);
         self.phase = phase;
         for effect in effects {
             self.perform(effect, means);
         }
-        if matches!(self.phase, Phase::Finished { .. }) {
+        if self.is_finished() {
             self.finish(means);
         }
     }
@@ -404,8 +428,9 @@ impl Driver {
                 tree::signal_descendants(own, &[signal.number(), Signal::CONT.number()]);
             }
             Effect::KillTree => {
-                let by_cgroup = means.cgroup.is_some_and(|cgroup| cgroup.kill().is_ok());
+                let by_cgroup = self.cgroup(means).is_some_and(|cgroup| cgroup.kill().is_ok());
                 if !by_cgroup || self.kills > 0 {
+                    self.leader.as_ref().inspect(|leader| tree::kill_group(leader));
                     tree::kill_descendants(own);
                 }
                 self.kills += 1;
@@ -455,7 +480,7 @@ impl Driver {
     }
 
     /// Writes facts, then tells them, in order; one that the disk refuses waits, and all behind it (K1).
-    fn write_again(&mut self, means: &mut Means<'_>) {
+    pub(crate) fn write_again(&mut self, means: &mut Means<'_>) {
         while let Some(fact) = self.unwritten.first() {
             if self.record.append(fact).is_err() {
                 self.write_at = Instant::now().checked_add(WRITE_AGAIN);
@@ -477,7 +502,7 @@ impl Driver {
     }
 
     fn answer_stops(&mut self, means: &mut Means<'_>) {
-        let over = matches!(self.phase, Phase::Finished { .. });
+        let over = self.is_finished();
         if self.stops.is_empty() || !over && self.kills < KILLS_BEFORE_ANSWER {
             return;
         }
@@ -489,7 +514,7 @@ impl Driver {
 }
 
 /// This moment.
-fn now() -> Moment {
+pub(crate) fn now() -> Moment {
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     Moment(since.as_micros() as u64)
 }
@@ -508,23 +533,10 @@ fn outcome(status: Status) -> Outcome {
     }
 }
 
-fn say(link: &mut Option<Link>, message: FromKeeper) {
+pub(crate) fn say(link: &mut Option<Link>, message: FromKeeper) {
     if let Some(link) = link {
         link.say(&message);
     }
-}
-
-fn pids_below(root: u32) -> Vec<u32> {
-    tree::descendants(root).iter().map(|member| member.pid).collect()
-}
-
-fn answer_signal(request: u64, reach: &tree::Reach, means: &mut Means<'_>) {
-    let refused = reach.refused.iter().map(|(pid, errno)| {
-        let reason = std::io::Error::from_raw_os_error(*errno).to_string();
-        Survivor { pid: *pid, command: proc::command_line(*pid).unwrap_or_default(), reason }
-    });
-    let reached = reach.signalled.len() as u32;
-    say(means.link, FromKeeper::Signaled { request, reached, refused: refused.collect() });
 }
 
 /// Who is left after KILL, and what keeps them.

@@ -9,7 +9,8 @@ use std::time::{Duration, Instant};
 
 use pinfold_model::facts::{Fact, Intent};
 use pinfold_model::id::ProcessId;
-use pinfold_model::link::{FromKeeper, KeeperIdentity, ToKeeper, VERSION};
+use pinfold_model::link::{FromKeeper, KeeperIdentity, LimitPlace, ToKeeper, VERSION};
+use pinfold_model::outcome::StartStep;
 use pinfold_os::cgroup::Cgroup;
 use pinfold_os::poll::{ChildSignal, Interest, wait_ready};
 use pinfold_os::spawn::Spawner;
@@ -20,11 +21,12 @@ use pinfold_store::layout::ProcessDir;
 use pinfold_store::output::OutputWriter;
 use pinfold_store::record::RecordWriter;
 
-use crate::driver::{Driver, Means};
-use crate::launch::launch;
+use crate::driver::{Begun, Driver, Means};
+use crate::launch::{Birthplace, Failure, launch};
 use crate::link::Link;
 use crate::nursery::Birthright;
 use crate::pump::Pump;
+use crate::watch::Watch;
 
 #[derive(Debug)]
 pub(crate) struct Keeper<'a> {
@@ -43,6 +45,8 @@ pub(crate) struct Keeper<'a> {
     prepared: Option<(ProcessId, ProcessDir)>,
     /// The one process, while there is one.
     kept: Option<Driver>,
+    /// Limited processes so far: the cgroups of each have names of their own.
+    limited: u64,
     retired: bool,
 }
 
@@ -85,6 +89,7 @@ impl<'a> Keeper<'a> {
             spawner: Spawner::new(),
             prepared: None,
             kept: None,
+            limited: 0,
             retired: false,
         };
         keeper.say_hello();
@@ -113,7 +118,7 @@ impl<'a> Keeper<'a> {
         if let Some(driver) = &self.kept {
             let pipes = driver.pump.open_pipes();
             watched.extend(pipes.map(|(place, pipe)| (Watched::Output(place), (pipe, Interest::Read))));
-            let leader = driver.running_leader();
+            let leader = driver.awaited_leader();
             watched.extend(leader.map(|leader| (Watched::Leader, (leader.pidfd.as_fd(), Interest::Read))));
             watched.push((Watched::Children, (self.child_signal.as_fd(), Interest::Read)));
         }
@@ -136,7 +141,7 @@ impl<'a> Keeper<'a> {
                 self.child_signal.clear();
                 self.with_driver(Driver::children_changed);
             }
-            Watched::Leader => self.with_driver(Driver::children_changed),
+            Watched::Leader => self.with_driver(Driver::leader_ready),
             Watched::Output(place) => self.with_driver(|driver, means| driver.output_ready(place, means)),
         }
     }
@@ -150,6 +155,7 @@ impl<'a> Keeper<'a> {
     /// A finished process leaves room for the next; a closed link is forgotten.
     fn after_turn(&mut self) {
         if let Some(over) = self.kept.take_if(|driver| driver.is_over()) {
+            over.release_limits();
             // A tree that is empty leaves an empty cgroup; anything else is not to be mixed with the next. And
             // Linux kills whoever is cloned into a cgroup that `cgroup.kill` was ever used on (seen on 6.18).
             let reusable = |cgroup: &Cgroup| !over.has_killed() && !cgroup.is_populated().unwrap_or(true);
@@ -211,7 +217,7 @@ impl<'a> Keeper<'a> {
                 }
                 self.prepared = self.prepare(&id).ok().map(|directory| (id, directory));
             }
-            ToKeeper::Start { intent, env } => self.start(*intent, env),
+            ToKeeper::Start { intent, env, limit_places } => self.start(*intent, env, &limit_places),
             ToKeeper::Stop { request, id, cause, manner } => match self.keeps(&id) {
                 true => self.with_driver(|driver, means| driver.stop(request, cause, manner, means)),
                 false => self.say(&FromKeeper::Stopped { request, survivors: vec![] }),
@@ -261,26 +267,49 @@ impl<'a> Keeper<'a> {
     }
 
     /// Intent, spawn, start: each written before the next (docs/keeper-protocol.md).
-    fn start(&mut self, intent: Intent, env: BTreeMap<String, Option<String>>) {
+    fn start(&mut self, intent: Intent, env: BTreeMap<String, Option<String>>, places: &[LimitPlace]) {
         let (directory, record) = match self.open_record(&intent) {
             Ok(opened) => opened,
             Err(error) => return self.refuse(intent.id, format!("cannot write its record: {error}")),
         };
-        let cgroup = self.cgroup.as_ref().map(Cgroup::fd);
-        let launched = launch(&mut self.spawner, &intent, env, directory.path(), cgroup);
-        match launched {
+        let mut watch = match self.watch(&intent, places) {
+            Ok(watch) => watch,
+            Err(error) => return self.fail(intent, record, Failure { step: StartStep::Spawn, error }),
+        };
+        let birthplace = Birthplace::of(self.cgroup.as_ref(), watch.as_ref());
+        match launch(&mut self.spawner, &intent, env, directory.path(), &birthplace) {
             Ok(launched) => {
+                if let Some(watch) = &mut watch {
+                    watch.begin(&launched.child);
+                }
                 let writer = OutputWriter::new(directory.path(), intent.spec.output_limit, intent.at);
                 let pump = Pump::new(launched.sources, writer);
                 let Self { link, children, cgroup, .. } = self;
                 let mut means = Means { link, children, cgroup: cgroup.as_ref() };
-                self.kept = Some(Driver::started(intent, record, (launched.child, pump), &mut means));
+                let begun = Begun { leader: launched.child, pump, watch };
+                self.kept = Some(Driver::started(intent, record, begun, &mut means));
             }
             Err(failure) => {
-                Driver::record_failed_start(intent, record, failure, &mut self.link);
-                self.say(&FromKeeper::Idle);
+                watch.as_ref().inspect(|watch| watch.remove());
+                self.fail(intent, record, failure);
             }
         }
+    }
+
+    /// What a limited process needs; nothing for any other.
+    fn watch(&mut self, intent: &Intent, places: &[LimitPlace]) -> Result<Option<Watch>, String> {
+        let limits = intent.spec.limits;
+        if limits.is_none() {
+            return Ok(None);
+        }
+        self.limited += 1;
+        let leaf = format!("keeper-{}-{}-{}", self.identity.start_time, self.limited, self.identity.pid);
+        Watch::prepare(limits, places, &leaf, self.cgroup.as_ref()).map(Some)
+    }
+
+    fn fail(&mut self, intent: Intent, record: RecordWriter, failure: Failure) {
+        Driver::record_failed_start(intent, record, failure, &mut self.link);
+        self.say(&FromKeeper::Idle);
     }
 
     fn open_record(&mut self, intent: &Intent) -> io::Result<(ProcessDir, RecordWriter)> {

@@ -12,10 +12,12 @@ use std::path::Path;
 use pinfold_model::facts::Intent;
 use pinfold_model::outcome::StartStep;
 use pinfold_model::spec::{DEFAULT_PATH, Program, RESERVED_ENV, Spec, Streams};
+use pinfold_os::cgroup::Cgroup;
 use pinfold_os::fsio;
 use pinfold_os::spawn::{Child, Launch, Spawner, Step};
 
 use crate::pump::Source;
+use crate::watch::Watch;
 
 /// The kernel takes no single argument longer than this; a longer script goes through a file.
 const ARGUMENT_MOST: usize = 128 * 1024 - 1;
@@ -34,13 +36,31 @@ pub(crate) struct Failure {
     pub(crate) error: String,
 }
 
+/// The cgroups that a leader is born into.
+#[derive(Debug)]
+pub(crate) struct Birthplace<'a> {
+    cgroup: Option<BorrowedFd<'a>>,
+    entries: Vec<BorrowedFd<'a>>,
+    /// Without its cgroup it would run without its limits.
+    limited: bool,
+}
+
+impl<'a> Birthplace<'a> {
+    /// The cgroup made for limits goes before the keeper's own.
+    pub(crate) fn of(keepers_own: Option<&'a Cgroup>, watch: Option<&'a Watch>) -> Self {
+        let limiting = watch.and_then(Watch::cgroup);
+        let entries = watch.map_or(vec![], |watch| watch.limited().entries());
+        Self { cgroup: limiting.or(keepers_own).map(Cgroup::fd), entries, limited: limiting.is_some() }
+    }
+}
+
 /// Starts the leader of a process.
 pub(crate) fn launch(
     spawner: &mut Spawner,
     intent: &Intent,
     env: BTreeMap<String, Option<String>>,
     directory: &Path,
-    cgroup: Option<BorrowedFd<'_>>,
+    birthplace: &Birthplace<'_>,
 ) -> Result<Launched, Failure> {
     let spawn_failed = |error: io::Error| Failure { step: StartStep::Spawn, error: error.to_string() };
     let spec = &intent.spec;
@@ -60,11 +80,12 @@ pub(crate) fn launch(
         stdin: stdin.as_fd(),
         stdout: output.stdout.as_fd(),
         stderr: output.stderr.as_ref().unwrap_or(&output.stdout).as_fd(),
-        cgroup,
+        cgroup: birthplace.cgroup,
+        entries: &birthplace.entries,
     };
     let spawned = spawner.spawn(&launch).or_else(|error| {
         // A cgroup that vanished or refuses us must not keep the command from running: the walk contains it.
-        let retry = error.step == Step::Clone && launch.cgroup.is_some();
+        let retry = error.step == Step::Clone && launch.cgroup.is_some() && !birthplace.limited;
         if retry { spawner.spawn(&Launch { cgroup: None, ..launch }) } else { Err(error) }
     });
     match spawned {

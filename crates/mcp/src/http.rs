@@ -10,6 +10,7 @@ use axum::http::{StatusCode, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use pinfold_api::client::Client;
+use rmcp::ServerHandler;
 use rmcp::transport::streamable_http_server::session::local::LocalSessionManager;
 use rmcp::transport::{StreamableHttpServerConfig, StreamableHttpService};
 
@@ -27,7 +28,12 @@ const IDLE: Duration = Duration::from_secs(12 * 3600);
 /// A router that serves MCP at its root, to be nested at `/mcp`. Its calls go to the daemon at the client's socket,
 /// with the daemon's own environment under every command.
 pub fn http_service(client: Client, options: &Options) -> Router {
-    let server = Server::new(client, None, Seat::default(), Base::default(), options);
+    http_service_of(Server::new(client, None, Seat::default(), Base::default(), options), options)
+}
+
+/// The same transport, with the same rules, for another handler: the fixture of the conformance suite.
+#[doc(hidden)]
+pub fn http_service_of(handler: impl ServerHandler + Clone, options: &Options) -> Router {
     let mut hosts: Vec<String> = ["localhost", "127.0.0.1", "::1"].map(str::to_owned).into();
     hosts.extend(options.allowed_hosts.iter().cloned());
     let config = StreamableHttpServerConfig::default()
@@ -37,7 +43,7 @@ pub fn http_service(client: Client, options: &Options) -> Router {
         .with_max_request_body_bytes(BODY_MOST);
     let mut sessions = LocalSessionManager::default();
     sessions.session_config.keep_alive = Some(IDLE);
-    let service = StreamableHttpService::new(move || Ok(server.clone()), Arc::new(sessions), config);
+    let service = StreamableHttpService::new(move || Ok(handler.clone()), Arc::new(sessions), config);
     Router::new().fallback_service(service).layer(middleware::from_fn(note_duplicates))
 }
 

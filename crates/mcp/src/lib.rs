@@ -33,7 +33,7 @@ mod tasks;
 mod tools;
 mod view;
 
-pub use http::http_service;
+pub use http::{http_service, http_service_of};
 pub use options::{Base, Options};
 pub use reach::{Ensure, Ensuring};
 pub use stdio::serve_stdio;

@@ -9,7 +9,7 @@ use std::time::Duration;
 use pinfold_api::types::{EventsQuery, ListQuery, Record};
 use rmcp::ErrorData;
 use rmcp::model::{Resource, ResourceContents, ResourceTemplate};
-use serde_json::Value;
+use serde_json::{Value, json};
 use tokio::task::AbortHandle;
 
 use crate::facts::{self, Facts};
@@ -95,7 +95,10 @@ pub(crate) fn id_in(uri: &str) -> Option<&str> {
 
 /// One process, as the text of a result has it.
 pub(crate) async fn read(reach: &Reach, uri: &str) -> Result<ResourceContents, ErrorData> {
-    let none = || ErrorData::resource_not_found(format!("there is no resource {uri}: see resources/list"), None);
+    let none = || {
+        let message = format!("there is no resource {uri}: see resources/list");
+        ErrorData::resource_not_found(message, Some(json!({ "uri": uri })))
+    };
     let id = id_in(uri).ok_or_else(none)?;
     let record = reach.ask(|client| async move { client.show(id).await }).await;
     let record = record.map_err(|refusal| protocol_error(refusal, none))?;

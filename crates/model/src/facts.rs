@@ -22,10 +22,20 @@ pub enum Fact {
     Intended(Box<Intent>),
     Started(Start),
     Exited(Exit),
-    Closed { at: Moment },
+    Closed {
+        at: Moment,
+    },
     HandedOver(Handover),
+    /// Something that a reader should know and that nothing else tells.
+    Noted {
+        text: String,
+        at: Moment,
+    },
     Finished(Finish),
-    Lost { evidence: String, at: Moment },
+    Lost {
+        evidence: String,
+        at: Moment,
+    },
 }
 
 /// What was asked for, before anything ran. Environment values are blanked.
@@ -97,10 +107,10 @@ pub struct Usage {
 }
 
 impl Fact {
-    /// The event that tells this fact; an intent is told by nobody.
+    /// The event that tells this fact; an intent and a note are told by none.
     pub fn event(&self) -> Option<EventKind> {
         match self {
-            Fact::Intended(_) => None,
+            Fact::Intended(_) | Fact::Noted { .. } => None,
             Fact::Started(_) => Some(EventKind::Started),
             Fact::Exited(_) => Some(EventKind::Exited),
             Fact::Closed { .. } => Some(EventKind::Closed),
@@ -116,7 +126,7 @@ impl Fact {
             Fact::Intended(intent) => intent.at,
             Fact::Started(start) => start.at,
             Fact::Exited(exit) => exit.at,
-            Fact::Closed { at } | Fact::Lost { at, .. } => *at,
+            Fact::Closed { at } | Fact::Noted { at, .. } | Fact::Lost { at, .. } => *at,
             Fact::HandedOver(handover) => handover.at,
             Fact::Finished(finish) => finish.at,
         }
@@ -152,6 +162,9 @@ impl Status {
     }
 }
 
+/// More notes than this are not kept.
+pub const NOTES_MOST: usize = 8;
+
 /// All the facts of one process, added up.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct History {
@@ -162,6 +175,9 @@ pub struct History {
     /// Every change of owner, in order.
     #[serde(default)]
     pub handovers: Vec<Handover>,
+    /// What a reader should know besides, in order; at most [`NOTES_MOST`].
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub notes: Vec<String>,
     pub finish: Option<Finish>,
     pub lost: Option<(String, Moment)>,
 }
@@ -169,7 +185,16 @@ pub struct History {
 impl History {
     /// A process that was asked for and nothing more.
     pub fn new(intent: Intent) -> Self {
-        Self { intent, start: None, exit: None, closed_at: None, handovers: vec![], finish: None, lost: None }
+        Self {
+            intent,
+            start: None,
+            exit: None,
+            closed_at: None,
+            handovers: vec![],
+            notes: vec![],
+            finish: None,
+            lost: None,
+        }
     }
 
     /// Adds a fact. The first of each kind stands, and nothing is added after the end (L2).
@@ -191,6 +216,11 @@ impl History {
             Fact::HandedOver(handover) => {
                 if !self.handovers.contains(&handover) {
                     self.handovers.push(handover);
+                }
+            }
+            Fact::Noted { text, .. } => {
+                if self.notes.len() < NOTES_MOST && !self.notes.contains(&text) {
+                    self.notes.push(text);
                 }
             }
             Fact::Finished(finish) => {

@@ -10,6 +10,7 @@ pub mod facts;
 pub mod id;
 pub mod lifecycle;
 pub mod lifecycle_table;
+pub mod limits;
 pub mod link;
 pub mod notify;
 pub mod outcome;

@@ -64,15 +64,32 @@ pub enum Stop {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Input {
     LeaderStarted,
-    StartFailed { step: StartStep, error: String },
-    LeaderExited { outcome: Outcome, strays_alive: bool, policy: (Strays, StopManner) },
+    StartFailed {
+        step: StartStep,
+        error: String,
+    },
+    /// `out_of_memory`: since it was last asked, the kernel killed somebody of the tree for want of memory.
+    LeaderExited {
+        outcome: Outcome,
+        out_of_memory: bool,
+        strays_alive: bool,
+        policy: (Strays, StopManner),
+    },
     TreeEmptied,
     OutputClosed,
-    SignalSent { signal: Signal, by: String },
-    Stop { cause: Cause, manner: StopManner },
+    SignalSent {
+        signal: Signal,
+        by: String,
+    },
+    Stop {
+        cause: Cause,
+        manner: StopManner,
+    },
     GraceElapsed,
     DrainElapsed,
-    KeeperDied { evidence: String },
+    KeeperDied {
+        evidence: String,
+    },
 }
 
 /// What the driver must do, in this order.
@@ -107,8 +124,9 @@ pub fn step(phase: Phase, input: Input) -> (Phase, Vec<Effect>) {
         }
         (Phase::Starting, _) => (Phase::Starting, vec![]),
 
-        (Phase::Running { stop, closed }, Input::LeaderExited { outcome, strays_alive, policy }) => {
-            leader_exited(stop, closed, outcome, strays_alive, policy)
+        (Phase::Running { stop, closed }, Input::LeaderExited { outcome, out_of_memory, strays_alive, policy }) => {
+            let cause = cause_of(&stop, &outcome, out_of_memory);
+            leader_exited(stop, closed, End { outcome, cause }, strays_alive, policy)
         }
         (Phase::Lingering { end, closed, .. }, Input::TreeEmptied) => tree_emptied(end, closed),
 
@@ -140,12 +158,10 @@ pub fn step(phase: Phase, input: Input) -> (Phase, Vec<Effect>) {
 fn leader_exited(
     stop: Stop,
     closed: bool,
-    outcome: Outcome,
+    end: End,
     strays_alive: bool,
     (strays, manner): (Strays, StopManner),
 ) -> (Phase, Vec<Effect>) {
-    let cause = cause_of(&stop, &outcome);
-    let end = End { outcome, cause };
     if !strays_alive {
         let (phase, mut effects) = tree_emptied(end, closed);
         if matches!(phase, Phase::Draining { .. }) {
@@ -173,13 +189,15 @@ fn tree_emptied(end: End, closed: bool) -> (Phase, Vec<Effect>) {
     }
 }
 
-/// Why the leader ended: a stop under way, or the very signal a client had sent, or nothing of ours.
-fn cause_of(stop: &Stop, outcome: &Outcome) -> Cause {
+/// Why the leader ended: a stop under way, or the very signal a client had sent, or the KILL by which the kernel
+/// makes room, or nothing of ours.
+fn cause_of(stop: &Stop, outcome: &Outcome, out_of_memory: bool) -> Cause {
     match (stop, outcome) {
         (Stop::Asking { cause } | Stop::Killing { cause }, _) => cause.clone(),
         (Stop::Unasked { sent: Some((sent, by)) }, Outcome::Signaled { signal, .. }) if sent == signal => {
             Cause::StopRequested { by: by.clone() }
         }
+        (Stop::Unasked { .. }, Outcome::Signaled { signal: Signal::KILL, .. }) if out_of_memory => Cause::OutOfMemory,
         (Stop::Unasked { .. }, _) => Cause::OnItsOwn,
     }
 }

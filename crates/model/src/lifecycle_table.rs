@@ -18,7 +18,7 @@ pub(crate) const GENTLE: StopManner = StopManner { signal: Signal::TERM, grace: 
 pub(crate) const AT_ONCE: StopManner = StopManner { signal: Signal::TERM, grace: Duration::ZERO };
 
 pub(crate) const PHASES: usize = 13;
-pub(crate) const INPUTS: usize = 15;
+pub(crate) const INPUTS: usize = 16;
 /// How many of the phases come before the leader's end.
 const BEFORE_THE_END: usize = 6;
 
@@ -46,7 +46,16 @@ pub fn render_markdown() -> String {
     render_list(&mut page, "Events", EventKind::ALL.map(|kind| (kind.name(), event_meaning(kind))));
     let outcomes = [exited(), signaled(), failed_to_start(), Outcome::Lost { evidence: String::new() }];
     render_list(&mut page, "Outcomes", outcomes.map(|outcome| outcome_meaning(&outcome)));
-    let causes = [Cause::OnItsOwn, asked_by(""), Cause::TimeLimit];
+    let causes = [
+        Cause::OnItsOwn,
+        asked_by(""),
+        Cause::TimeLimit,
+        Cause::IdleLimit,
+        Cause::OutOfMemory,
+        Cause::PidsLimit,
+        Cause::CpuTimeLimit,
+        Cause::OwnerEnded,
+    ];
     render_list(&mut page, "Causes", causes.map(|cause| (cause_name(&cause), cause_meaning(&cause))));
     page
 }
@@ -78,7 +87,9 @@ pub(crate) fn phases() -> [(&'static str, Phase); PHASES] {
 
 /// One input of each kind that `step` tells apart, with the name of its row.
 pub(crate) fn inputs() -> [(&'static str, Input); INPUTS] {
-    let exit = |outcome, strays_alive, policy| Input::LeaderExited { outcome, strays_alive, policy };
+    let exit =
+        |outcome, strays_alive, policy| Input::LeaderExited { outcome, out_of_memory: false, strays_alive, policy };
+    let policy = (Strays::Keep, GENTLE);
     let stop = |manner| Input::Stop { cause: asked_by("bob"), manner };
     let (step, error) = (StartStep::Cwd, "no such directory".to_owned());
     [
@@ -86,6 +97,10 @@ pub(crate) fn inputs() -> [(&'static str, Input); INPUTS] {
         ("start failed", Input::StartFailed { step, error }),
         ("leader exited, no strays", exit(exited(), false, (Strays::Keep, GENTLE))),
         ("leader ended by TERM, no strays", exit(signaled(), false, (Strays::Stop, GENTLE))),
+        (
+            "leader killed for memory, no strays",
+            Input::LeaderExited { outcome: killed(), out_of_memory: true, strays_alive: false, policy },
+        ),
         ("leader exited, strays to keep", exit(exited(), true, (Strays::Keep, GENTLE))),
         ("leader exited, strays to stop", exit(exited(), true, (Strays::Stop, GENTLE))),
         ("leader exited, strays to stop at once", exit(exited(), true, (Strays::Stop, AT_ONCE))),
@@ -106,6 +121,10 @@ pub(crate) fn exited() -> Outcome {
 
 pub(crate) fn signaled() -> Outcome {
     Outcome::Signaled { signal: Signal::TERM, core_dumped: false }
+}
+
+pub(crate) fn killed() -> Outcome {
+    Outcome::Signaled { signal: Signal::KILL, core_dumped: false }
 }
 
 pub(crate) fn failed_to_start() -> Outcome {
@@ -226,6 +245,9 @@ fn cause_name(cause: &Cause) -> &'static str {
         Cause::StopRequested { .. } => "stop_requested",
         Cause::TimeLimit => "time_limit",
         Cause::IdleLimit => "idle_limit",
+        Cause::OutOfMemory => "out_of_memory",
+        Cause::PidsLimit => "pids_limit",
+        Cause::CpuTimeLimit => "cpu_time_limit",
         Cause::OwnerEnded => "owner_ended",
     }
 }
@@ -236,6 +258,9 @@ fn cause_meaning(cause: &Cause) -> &'static str {
         Cause::StopRequested { .. } => "a client asked for a stop, or for the very signal that ended it",
         Cause::TimeLimit => "its `time_limit` passed",
         Cause::IdleLimit => "it was silent for longer than its `idle_limit`",
+        Cause::OutOfMemory => "its tree reached its `memory_limit`, and the kernel or the keeper killed it for that",
+        Cause::PidsLimit => "its tree reached its `pids_limit`",
+        Cause::CpuTimeLimit => "its tree used up its `cpu_time_limit`",
         Cause::OwnerEnded => "its owner was ended, or was not heard of for its `owner_grace`",
     }
 }

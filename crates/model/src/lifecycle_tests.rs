@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::lifecycle_table::{
-    AT_ONCE, GENTLE, INPUTS, PHASES, asked_by, exited, failed_to_start, inputs, phases, signaled,
+    AT_ONCE, GENTLE, INPUTS, PHASES, asked_by, exited, failed_to_start, inputs, killed, phases, signaled,
 };
 use EventKind as Event;
 
@@ -66,36 +66,27 @@ fn lost() -> Cell {
 }
 
 /// One row for each phase, one cell for each input, both in the order of `lifecycle_table`:
-/// started, start failed; leader gone: alone, alone by TERM, strays kept, stopped, stopped at once;
+/// started, start failed; leader gone: alone, alone by TERM, killed for memory, strays kept, stopped, stopped at once;
 /// emptied, closed; TERM sent, stop, stop at once; grace, drain; keeper died.
 fn expectations() -> [[Cell; INPUTS]; PHASES] {
     let own = || Cause::OnItsOwn;
     let (alice, bob) = (|| asked_by("alice"), || asked_by("bob"));
     [
         // starting
-        [
-            to(running(unasked(), false), [record(Event::Started)]),
-            to(finished(failed_to_start(), own(), true), [FINISHED]),
-            SAME,
-            SAME,
-            SAME,
-            SAME,
-            SAME,
-            SAME,
-            SAME,
-            SAME,
-            SAME,
-            SAME,
-            SAME,
-            SAME,
-            lost(),
-        ],
+        {
+            let mut cells = [const { SAME }; INPUTS];
+            cells[0] = to(running(unasked(), false), [record(Event::Started)]);
+            cells[1] = to(finished(failed_to_start(), own(), true), [FINISHED]);
+            cells[INPUTS - 1] = lost();
+            cells
+        },
         // running
         [
             SAME,
             SAME,
             to(draining(exited(), own()), [EXITED, DRAIN_1S]),
             to(draining(signaled(), own()), [EXITED, DRAIN_1S]),
+            to(draining(killed(), Cause::OutOfMemory), [EXITED, DRAIN_1S]),
             to(lingering(own(), unasked(), false), [EXITED]),
             to(lingering(own(), asking(own()), false), [EXITED, TERM, GRACE]),
             to(lingering(own(), killing(own()), false), [EXITED, KILL, AGAIN]),
@@ -114,6 +105,7 @@ fn expectations() -> [[Cell; INPUTS]; PHASES] {
             SAME,
             to(finished(exited(), own(), true), [FINISHED]),
             to(finished(signaled(), own(), true), [FINISHED]),
+            to(finished(killed(), Cause::OutOfMemory, true), [FINISHED]),
             to(lingering(own(), unasked(), true), [EXITED]),
             to(lingering(own(), asking(own()), true), [EXITED, TERM, GRACE]),
             to(lingering(own(), killing(own()), true), [EXITED, KILL, AGAIN]),
@@ -132,6 +124,7 @@ fn expectations() -> [[Cell; INPUTS]; PHASES] {
             SAME,
             to(draining(exited(), own()), [EXITED, DRAIN_1S]),
             to(draining(signaled(), alice()), [EXITED, DRAIN_1S]),
+            to(draining(killed(), Cause::OutOfMemory), [EXITED, DRAIN_1S]),
             to(lingering(own(), sent_by("alice"), false), [EXITED]),
             to(lingering(own(), asking(own()), false), [EXITED, TERM, GRACE]),
             to(lingering(own(), killing(own()), false), [EXITED, KILL, AGAIN]),
@@ -150,6 +143,7 @@ fn expectations() -> [[Cell; INPUTS]; PHASES] {
             SAME,
             to(draining(exited(), alice()), [EXITED, DRAIN_1S]),
             to(draining(signaled(), alice()), [EXITED, DRAIN_1S]),
+            to(draining(killed(), alice()), [EXITED, DRAIN_1S]),
             to(lingering(alice(), asking(alice()), false), [EXITED]),
             to(lingering(alice(), asking(alice()), false), [EXITED]),
             to(lingering(alice(), asking(alice()), false), [EXITED]),
@@ -168,6 +162,7 @@ fn expectations() -> [[Cell; INPUTS]; PHASES] {
             SAME,
             to(finished(exited(), alice(), true), [FINISHED]),
             to(finished(signaled(), alice(), true), [FINISHED]),
+            to(finished(killed(), alice(), true), [FINISHED]),
             to(lingering(alice(), killing(alice()), true), [EXITED]),
             to(lingering(alice(), killing(alice()), true), [EXITED]),
             to(lingering(alice(), killing(alice()), true), [EXITED]),
@@ -182,6 +177,7 @@ fn expectations() -> [[Cell; INPUTS]; PHASES] {
         ],
         // lingering
         [
+            SAME,
             SAME,
             SAME,
             SAME,
@@ -207,6 +203,7 @@ fn expectations() -> [[Cell; INPUTS]; PHASES] {
             SAME,
             SAME,
             SAME,
+            SAME,
             to(finished(exited(), own(), true), [FINISHED]),
             SAME,
             to(lingering(own(), sent_by("bob"), true), []),
@@ -218,6 +215,7 @@ fn expectations() -> [[Cell; INPUTS]; PHASES] {
         ],
         // lingering, asking
         [
+            SAME,
             SAME,
             SAME,
             SAME,
@@ -243,6 +241,7 @@ fn expectations() -> [[Cell; INPUTS]; PHASES] {
             SAME,
             SAME,
             SAME,
+            SAME,
             to(finished(exited(), own(), true), [FINISHED]),
             SAME,
             SAME,
@@ -254,6 +253,7 @@ fn expectations() -> [[Cell; INPUTS]; PHASES] {
         ],
         // draining
         [
+            SAME,
             SAME,
             SAME,
             SAME,
@@ -292,6 +292,25 @@ fn a_signal_that_did_not_end_it_is_not_the_cause() {
     let hup = Input::SignalSent { signal: Signal::HUP, by: "bob".to_owned() };
     let life = live(vec![Input::LeaderStarted, hup, leader_exited(signaled(), false)]);
     assert_eq!(life.phase, draining(signaled(), Cause::OnItsOwn));
+}
+
+/// The same KILL, told apart by what else is known.
+#[test]
+fn only_a_kill_by_the_kernel_that_nobody_asked_for_is_out_of_memory() {
+    let sent = |signal| Input::SignalSent { signal, by: "bob".to_owned() };
+    for (before, outcome, cause) in [
+        (Input::TreeEmptied, killed(), Cause::OutOfMemory),
+        (sent(Signal::HUP), killed(), Cause::OutOfMemory),
+        (sent(Signal::KILL), killed(), asked_by("bob")),
+        (Input::TreeEmptied, exited(), Cause::OnItsOwn),
+        (Input::TreeEmptied, signaled(), Cause::OnItsOwn),
+    ] {
+        let (policy, strays_alive) = ((Strays::Keep, GENTLE), false);
+        let exit = Input::LeaderExited { outcome: outcome.clone(), out_of_memory: true, strays_alive, policy };
+        assert_eq!(live(vec![Input::LeaderStarted, before, exit]).phase, draining(outcome, cause));
+    }
+    let unseen = live(vec![Input::LeaderStarted, leader_exited(killed(), false)]);
+    assert_eq!(unseen.phase, draining(killed(), Cause::OnItsOwn));
 }
 
 #[test]
@@ -336,7 +355,7 @@ fn live(inputs: Vec<Input>) -> Life {
 }
 
 fn leader_exited(outcome: Outcome, strays_alive: bool) -> Input {
-    Input::LeaderExited { outcome, strays_alive, policy: (Strays::Keep, GENTLE) }
+    Input::LeaderExited { outcome, out_of_memory: false, strays_alive, policy: (Strays::Keep, GENTLE) }
 }
 
 fn end_of(phase: &Phase) -> Option<&End> {
@@ -397,8 +416,9 @@ fn input() -> impl Strategy<Value = Input> {
     prop_oneof![
         2 => Just(Input::LeaderStarted),
         1 => "[a-z]{0,9}".prop_map(|error| Input::StartFailed { step: StartStep::Exec, error }),
-        3 => (outcome(), any::<bool>(), policy)
-            .prop_map(|(outcome, strays_alive, policy)| Input::LeaderExited { outcome, strays_alive, policy }),
+        3 => (outcome(), any::<bool>(), any::<bool>(), policy).prop_map(|(outcome, out_of_memory, strays_alive, policy)| {
+            Input::LeaderExited { outcome, out_of_memory, strays_alive, policy }
+        }),
         2 => Just(Input::TreeEmptied),
         2 => Just(Input::OutputClosed),
         2 => (signal(), "[a-z]{1,3}").prop_map(|(signal, by)| Input::SignalSent { signal, by }),

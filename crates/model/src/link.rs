@@ -45,6 +45,9 @@ pub enum ToKeeper {
     Start {
         intent: Box<Intent>,
         env: BTreeMap<String, Option<String>>,
+        /// Where controllers can limit it; empty for one without limits.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        limit_places: Vec<LimitPlace>,
     },
     /// End the tree of this process. Answered by `Stopped` when it is empty or survivors are certain.
     /// Every request names its process: by the time it arrives, the keeper may keep another.
@@ -123,6 +126,16 @@ pub struct Kept {
     pub history: History,
     pub paused: bool,
     pub output_bytes: u64,
+}
+
+/// Where the cgroups of one controller are made.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LimitPlace {
+    /// `memory`, `pids` or `cpu`.
+    pub controller: String,
+    /// On the v2 hierarchy, or on a v1 one.
+    pub v2: bool,
+    pub path: PathBuf,
 }
 
 /// A process that is still there.

@@ -117,7 +117,11 @@ pub fn host_of(address: &str) -> Option<String> {
     let host = rest.split(['/', '?', '#']).next().unwrap_or_default();
     let plain = |c: char| c.is_ascii_alphanumeric() || ".-_:[]".contains(c);
     let fits = !host.is_empty() && !host.starts_with(':') && host.chars().all(plain);
-    (fits && !address.contains(char::is_whitespace)).then(|| format!("{scheme}{host}"))
+    let port = host.rsplit_once(':').map(|(_, port)| port).filter(|port| !port.contains(']'));
+    let has_port = port.is_none_or(|port| port.parse::<u16>().is_ok_and(|port| port > 0));
+    // What may stand in an address as it is; the rest is to be written as %XX.
+    let written = |c: char| c.is_ascii_graphic() && !"\"<>\\^`{|}".contains(c);
+    (fits && has_port && address.chars().all(written)).then(|| format!("{scheme}{host}"))
 }
 
 /// The watch over one process's output.
@@ -225,7 +229,17 @@ mod tests {
         assert!(refuse(Notify { max_events: 0, ..Notify::default() }).contains("max_events"));
         assert!(refuse(Notify { heartbeat: Some(Duration::ZERO), ..Notify::default() }).contains("1s"));
         assert!(refuse(Notify { command: Some(" ".into()), ..Notify::default() }).contains("command"));
-        for webhook in ["ftp://x/", "file:///etc/passwd", "https://", "http://u:p@x/", "http://x y/", "x"] {
+        for webhook in [
+            "ftp://x/",
+            "file:///etc/passwd",
+            "https://",
+            "http://u:p@x/",
+            "http://x y/",
+            "x",
+            "http://x:0/",
+            "http://x:70000/",
+            "http://x/ä",
+        ] {
             assert!(
                 refuse(Notify { webhook: Some(webhook.into()), ..Notify::default() }).contains("https://"),
                 "{webhook}"

@@ -45,6 +45,12 @@ pub enum Cause {
     TimeLimit,
     /// It was silent for longer than its `idle_limit`.
     IdleLimit,
+    /// Its tree reached its `memory_limit`, and the kernel or the keeper killed it for that.
+    OutOfMemory,
+    /// Its tree reached its `pids_limit`.
+    PidsLimit,
+    /// Its tree used up its `cpu_time_limit`.
+    CpuTimeLimit,
     /// Its owner was ended, or was not heard of for its `owner_grace`.
     OwnerEnded,
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use crate::limits::{BadLimit, TreeLimits};
 use crate::notify::{self, Notify};
 use crate::signal::Signal;
 
@@ -104,6 +105,8 @@ pub struct Spec {
     pub time_limit: Option<Duration>,
     #[serde(default)]
     pub idle_limit: Option<Duration>,
+    #[serde(default, skip_serializing_if = "TreeLimits::is_none")]
+    pub limits: TreeLimits,
     #[serde(default)]
     pub notify: Notify,
     pub output_limit: u64,
@@ -149,18 +152,22 @@ pub struct Draft {
     pub grace: Option<Duration>,
     pub time_limit: Option<Duration>,
     pub idle_limit: Option<Duration>,
+    pub limits: TreeLimits,
     pub notify: Notify,
     pub output_limit: Option<u64>,
     pub idempotency_key: Option<String>,
 }
 
 /// What the daemon fills in where a request is silent.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Defaults {
     pub cwd: String,
     pub home: String,
     pub grace: Duration,
     pub output_limit: u64,
+    pub time_limit: Option<Duration>,
+    pub idle_limit: Option<Duration>,
+    pub limits: TreeLimits,
 }
 
 /// Why a request is refused. Each names the field and the way out.
@@ -190,6 +197,8 @@ pub enum Refusal {
     SmallOutputLimit { value: u64, least: u64 },
     #[error("{field} is zero: leave it out for no limit")]
     ZeroLimit { field: &'static str },
+    #[error(transparent)]
+    BadLimit(#[from] BadLimit),
     #[error(transparent)]
     BadNotify(#[from] notify::BadNotify),
 }
@@ -221,6 +230,8 @@ impl Draft {
                 return Err(Refusal::ZeroLimit { field });
             }
         }
+        let limits = self.limits.or(defaults.limits);
+        limits.check()?;
         self.notify.check()?;
         Ok(Spec {
             program,
@@ -239,8 +250,9 @@ impl Draft {
                 signal: self.stop_signal.unwrap_or(Signal::TERM),
                 grace: self.grace.unwrap_or(defaults.grace).min(GRACE_MOST),
             },
-            time_limit: self.time_limit,
-            idle_limit: self.idle_limit,
+            time_limit: self.time_limit.or(defaults.time_limit),
+            idle_limit: self.idle_limit.or(defaults.idle_limit),
+            limits,
             notify: self.notify,
             output_limit,
             idempotency_key: self.idempotency_key,
@@ -354,6 +366,7 @@ mod tests {
             home: "/home/ann".into(),
             grace: Duration::from_secs(5),
             output_limit: 64 << 20,
+            ..Defaults::default()
         }
     }
 
@@ -399,6 +412,19 @@ mod tests {
         assert!(refuse(owner(&"x".repeat(129))).contains("owner"));
         assert!(refuse(Draft { output_limit: Some(1), ..draft("true") }).contains("65536"));
         assert!(refuse(Draft { time_limit: Some(Duration::ZERO), ..draft("true") }).contains("time_limit"));
+        let limits = TreeLimits { memory: Some(1), ..TreeLimits::default() };
+        assert!(refuse(Draft { limits, ..draft("true") }).contains("memory_limit"));
+    }
+
+    #[test]
+    fn the_configuration_limits_what_a_request_does_not() {
+        let pids = |pids| TreeLimits { pids: Some(pids), ..TreeLimits::default() };
+        let time_limit = Some(Duration::from_secs(9));
+        let defaults = Defaults { time_limit, limits: pids(7), ..defaults() };
+        let spec = draft("true").try_into_spec(&defaults).expect("valid");
+        assert_eq!((spec.time_limit, spec.idle_limit, spec.limits), (time_limit, None, pids(7)));
+        let spec = Draft { limits: pids(99), ..draft("true") }.try_into_spec(&defaults).expect("valid");
+        assert_eq!(spec.limits, pids(99));
     }
 
     #[test]

@@ -7,7 +7,7 @@
 
 use std::collections::BTreeSet;
 use std::fs::File;
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::path::{Component, Path, PathBuf};
@@ -17,8 +17,9 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{Mode, OFlags, openat};
 use rustix::io::Errno;
 
-/// `f_type` of cgroup v2 in statfs.
-const CGROUP2_SUPER_MAGIC: rustix::fs::FsWord = 0x6367_7270;
+use crate::controllers::value_of;
+use crate::mounts::{self, CGROUP2_SUPER_MAGIC};
+
 /// clone3: start in the cgroup of `clone_args.cgroup`. `libc::CLONE_INTO_CGROUP` overflows to 0.
 const CLONE_INTO_CGROUP: u64 = 0x2_0000_0000;
 /// clone3: hand out a pidfd of the child.
@@ -87,7 +88,7 @@ pub struct Cgroup {
 
 /// Where cgroup v2 is mounted, if it is.
 pub fn find_v2_mount() -> Option<PathBuf> {
-    find_mount().map(|mount| mount.point)
+    mounts::find_v2().map(|mount| mount.point)
 }
 
 /// Makes or reuses `name` in our own cgroup or the nearest one above that works, and tries it out.
@@ -95,9 +96,9 @@ pub fn find_v2_mount() -> Option<PathBuf> {
 /// Trying means starting a child in it that exits at once (fork semantics, no SIGCHLD): the child makes one
 /// system call and nothing else, so a process with threads may call this as well.
 pub fn open_base(name: &str) -> Result<Base, Unavailable> {
-    let mount = find_mount().ok_or(Unavailable::NoMount)?;
-    let own = own_cgroup().unwrap_or_default();
-    let Some(below) = visible_below(&mount.root, &own) else {
+    let mount = mounts::find_v2().ok_or(Unavailable::NoMount)?;
+    let own = mounts::own_v2().unwrap_or_default();
+    let Some(below) = mounts::visible_below(&mount.root, &own) else {
         return Err(Unavailable::NotVisible { mount: mount.point, own });
     };
     let mut nearest = None;
@@ -201,7 +202,7 @@ impl Cgroup {
     /// The processes here and in all sub-cgroups, each once; one outside of our pid namespace is left out.
     pub fn members(&self) -> io::Result<Vec<u32>> {
         let mut pids = BTreeSet::new();
-        for group in self.with_subgroups()? {
+        for group in with_subgroups(&self.path)? {
             match std::fs::read_to_string(group.join("cgroup.procs")) {
                 Ok(list) => pids.extend(list.lines().filter_map(|line| line.parse::<u32>().ok())),
                 // A threaded sub-cgroup: its processes are listed where its domain is.
@@ -216,31 +217,14 @@ impl Cgroup {
 
     /// Removes all sub-cgroups and this one; EBUSY while a process lives in any of them.
     pub fn remove(&self) -> io::Result<()> {
-        for group in self.with_subgroups()?.iter().rev() {
-            match std::fs::remove_dir(group) {
-                Err(error) if !is_removed(&error) => return Err(error),
-                _ => {}
-            }
-        }
-        Ok(())
+        remove_tree(&self.path)
     }
 
-    /// This cgroup and all below it, parents before children.
-    fn with_subgroups(&self) -> io::Result<Vec<PathBuf>> {
-        let mut groups = vec![self.path.clone()];
-        let mut next = 0;
-        while next < groups.len() {
-            match std::fs::read_dir(&groups[next]) {
-                Ok(entries) => {
-                    let below = entries.flatten().filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
-                    groups.extend(below.map(|entry| entry.path()).take(MAX_SUBGROUPS.saturating_sub(groups.len())));
-                }
-                Err(error) if is_removed(&error) => {}
-                Err(error) => return Err(error),
-            }
-            next += 1;
-        }
-        Ok(groups)
+    /// Processor time of all that ran here and below since the cgroup was made, with no controller needed for it.
+    pub fn cpu_time(&self) -> io::Result<Duration> {
+        let mut text = String::new();
+        self.open_file("cpu.stat", OFlags::RDONLY)?.read_to_string(&mut text)?;
+        Ok(Duration::from_micros(value_of(&text, "usage_usec").unwrap_or(0)))
     }
 
     fn open_file(&self, name: &str, flags: OFlags) -> io::Result<File> {
@@ -252,47 +236,33 @@ impl Cgroup {
     }
 }
 
-struct Mount {
-    /// The part of the hierarchy that the mount shows.
-    root: String,
-    point: PathBuf,
-}
-
-fn find_mount() -> Option<Mount> {
-    let table = std::fs::read("/proc/self/mountinfo").ok()?;
-    String::from_utf8_lossy(&table).lines().filter_map(parse_mount).find(|mount| {
-        // The table also lists mounts hidden below others: what the path leads to is what counts.
-        File::open(&mount.point).is_ok_and(|dir| is_cgroup2(&dir).unwrap_or(false))
-    })
-}
-
-/// `id parent major:minor root point options [optional…] - type source options`, if the type is cgroup2.
-fn parse_mount(line: &str) -> Option<Mount> {
-    let (place, kind) = line.split_once(" - ")?;
-    if kind.split(' ').next()? != "cgroup2" {
-        return None;
+/// Removes a cgroup of either version with all sub-cgroups; EBUSY while a process lives in any of them.
+pub(crate) fn remove_tree(path: &Path) -> io::Result<()> {
+    for group in with_subgroups(path)?.iter().rev() {
+        match std::fs::remove_dir(group) {
+            Err(error) if !is_removed(&error) => return Err(error),
+            _ => {}
+        }
     }
-    let mut fields = place.split(' ').skip(3);
-    Some(Mount { root: unescape(fields.next()?), point: unescape(fields.next()?).into() })
+    Ok(())
 }
 
-/// Undoes the kernel's octal escapes of blank, tab, newline and backslash.
-fn unescape(text: &str) -> String {
-    let escapes = [("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")];
-    escapes.iter().fold(text.to_owned(), |text, (escaped, plain)| text.replace(escaped, plain))
-}
-
-fn own_cgroup() -> Option<String> {
-    let lines = std::fs::read_to_string("/proc/self/cgroup").ok()?;
-    lines.lines().find_map(|line| line.strip_prefix("0::")).map(str::to_owned)
-}
-
-/// Our own cgroup relative to the mount point; `None` where the mount does not show it.
-fn visible_below(root: &str, own: &str) -> Option<PathBuf> {
-    let below = Path::new(own).strip_prefix(root).ok()?;
-    let plain = below.components().all(|part| matches!(part, Component::Normal(_)));
-    let whole = !Path::new(root).components().any(|part| part == Component::ParentDir);
-    (plain && whole && own.starts_with('/')).then(|| below.to_owned())
+/// A cgroup and all below it, parents before children.
+fn with_subgroups(path: &Path) -> io::Result<Vec<PathBuf>> {
+    let mut groups = vec![path.to_owned()];
+    let mut next = 0;
+    while next < groups.len() {
+        match std::fs::read_dir(&groups[next]) {
+            Ok(entries) => {
+                let below = entries.flatten().filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
+                groups.extend(below.map(|entry| entry.path()).take(MAX_SUBGROUPS.saturating_sub(groups.len())));
+            }
+            Err(error) if is_removed(&error) => {}
+            Err(error) => return Err(error),
+        }
+        next += 1;
+    }
+    Ok(groups)
 }
 
 fn try_base(place: &Path, name: &str) -> Result<Base, Unavailable> {
@@ -326,7 +296,7 @@ fn try_probe(probe: &Cgroup) -> Result<(), Unavailable> {
 }
 
 /// Starts a child in the cgroup that exits at once, and reaps it.
-fn enter_once(cgroup: BorrowedFd<'_>) -> io::Result<()> {
+pub(crate) fn enter_once(cgroup: BorrowedFd<'_>) -> io::Result<()> {
     let mut pidfd: libc::c_int = -1;
     // SAFETY: `clone_args` is a plain C structure of integers, for which all zeroes is a value.
     let mut args: libc::clone_args = unsafe { std::mem::zeroed() };
@@ -365,7 +335,7 @@ fn reap(pidfd: &OwnedFd) -> io::Result<()> {
 }
 
 /// Makes the directory; `false` if it was there.
-fn make_dir(path: &Path) -> io::Result<bool> {
+pub(crate) fn make_dir(path: &Path) -> io::Result<bool> {
     match std::fs::create_dir(path) {
         Ok(()) => Ok(true),
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(false),
@@ -373,7 +343,7 @@ fn make_dir(path: &Path) -> io::Result<bool> {
     }
 }
 
-fn single_component(name: &str) -> io::Result<&str> {
+pub(crate) fn single_component(name: &str) -> io::Result<&str> {
     let mut parts = Path::new(name).components();
     let plain = matches!((parts.next(), parts.next()), (Some(Component::Normal(part)), None) if part == name);
     if plain && !name.contains('\n') {
@@ -404,26 +374,6 @@ fn flag_of(events: &File, name: &str) -> io::Result<bool> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_cgroup2_mount_is_found_wherever_it_is() {
-        let line = "41 31 0:38 /box /a\\040b/c rw,relatime shared:9 master:1 - cgroup2 cgroup2 rw,nsdelegate";
-        let mount = parse_mount(line).expect("a cgroup2 mount");
-        assert_eq!((mount.root.as_str(), mount.point.as_path()), ("/box", Path::new("/a b/c")));
-        assert!(parse_mount("37 31 0:34 / /sys/fs/cgroup/freezer rw - cgroup cgroup rw,freezer").is_none());
-        assert!(parse_mount("garbage").is_none());
-    }
-
-    #[test]
-    fn only_a_place_below_the_mounted_root_is_used() {
-        let below = |root, own| visible_below(root, own);
-        assert_eq!(below("/", "/"), Some(PathBuf::new()));
-        assert_eq!(below("/", "/user.slice/a"), Some(PathBuf::from("user.slice/a")));
-        assert_eq!(below("/box", "/box/a"), Some(PathBuf::from("a")));
-        for (root, own) in [("/box", "/boxes"), ("/", "/../x"), ("/..", "/../x"), ("/", ""), ("/box", "/")] {
-            assert_eq!(below(root, own), None, "{root} {own}");
-        }
-    }
 
     #[test]
     fn a_name_that_would_leave_the_base_is_refused() {

@@ -3,9 +3,13 @@
 //! Owns descriptors and children. Knows nothing of records or policy: it does what it is told and reports
 //! what the kernel said.
 
+pub mod brake;
 pub mod cgroup;
+pub mod controllers;
 pub mod daemonize;
 pub mod fsio;
+mod mounts;
+mod oom;
 pub mod poll;
 pub mod ports;
 pub mod proc;

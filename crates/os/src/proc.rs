@@ -7,6 +7,7 @@
 use std::fs::File;
 use std::io::{self, Read};
 use std::sync::OnceLock;
+use std::time::Duration;
 
 /// Longest command line handed out, in bytes; the rest is cut and marked with `…`.
 pub const MAX_COMMAND_LINE: usize = 4096;
@@ -14,6 +15,10 @@ pub const MAX_COMMAND_LINE: usize = 4096;
 const MAX_ENVIRON: u64 = 8 << 20;
 /// A `stat` line has 52 fields of at most 20 digits and a name of at most 64 bytes.
 const MAX_STAT: usize = 2048;
+
+/// The kernel's flag of a thread that is exiting, and the bit of SIGKILL in a set of signals.
+const PF_EXITING: u64 = 0x4;
+const KILL_BIT: u64 = 1 << (libc::SIGKILL - 1);
 
 /// The fields of `/proc/PID/stat` that pinfold uses.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -34,6 +39,10 @@ pub struct Stat {
     pub utime_ticks: u64,
     /// Time in the kernel, in clock ticks.
     pub stime_ticks: u64,
+    /// Time of descendants that ended and were waited for, user and kernel, in clock ticks.
+    pub waited_ticks: u64,
+    /// Whether the main thread is on its way out.
+    pub exiting: bool,
     /// Resident set, in pages.
     pub rss_pages: u64,
     /// Threads not yet reaped, the main thread included.
@@ -47,6 +56,12 @@ impl Stat {
     pub fn cpu_ms(&self) -> u64 {
         let ticks = self.utime_ticks.saturating_add(self.stime_ticks);
         ticks.saturating_mul(1000) / clock_ticks_per_second()
+    }
+
+    /// Processor time used so far, by itself and by the descendants it waited for.
+    pub fn cpu_with_waited(&self) -> Duration {
+        let ticks = self.utime_ticks.saturating_add(self.stime_ticks).saturating_add(self.waited_ticks);
+        Duration::from_millis(ticks.saturating_mul(1000) / clock_ticks_per_second())
     }
 
     /// Resident memory in bytes.
@@ -90,6 +105,16 @@ pub fn stat(pid: u32) -> io::Result<Stat> {
     })
 }
 
+/// Whether a process is dead, on its way out, or has a KILL waiting for it.
+pub fn is_dying(pid: u32) -> bool {
+    let Ok(stat) = stat(pid) else { return true };
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let pending = status.lines().filter_map(|line| line.split_once(':'));
+    let pending = pending.filter(|(name, _)| matches!(*name, "SigPnd" | "ShdPnd"));
+    let mut sets = pending.filter_map(|(_, set)| u64::from_str_radix(set.trim(), 16).ok());
+    stat.exiting || !stat.is_living() || sets.any(|set| set & KILL_BIT != 0)
+}
+
 /// The start time alone, in clock ticks since boot.
 pub fn start_time(pid: u32) -> io::Result<u64> {
     Ok(stat(pid)?.start_time)
@@ -114,6 +139,18 @@ pub fn command_line(pid: u32) -> io::Result<String> {
         text.push('…');
     }
     Ok(text)
+}
+
+/// Resident and swapped-out memory in bytes, each shared page counted by its share. Costs a walk over the process's
+/// memory map.
+pub fn proportional_bytes(pid: u32) -> io::Result<u64> {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/smaps_rollup"))?;
+    let kilobytes = |key: &str| {
+        let line = text.lines().find_map(|line| line.strip_prefix(key))?;
+        line.split_ascii_whitespace().next()?.parse::<u64>().ok()
+    };
+    let held = kilobytes("Pss:").ok_or(io::ErrorKind::InvalidData)?;
+    Ok((held + kilobytes("SwapPss:").unwrap_or(0)).saturating_mul(1024))
 }
 
 /// Whether the environment the process was given by its last exec holds exactly this `NAME=VALUE`.
@@ -147,8 +184,10 @@ fn parse_stat(line: &[u8]) -> Option<Stat> {
         ppid: field(4)?.parse().ok()?,
         pgid: field(5)?.parse().ok()?,
         session: field(6)?.parse().ok()?,
+        exiting: count(9)? & PF_EXITING != 0,
         utime_ticks: count(14)?,
         stime_ticks: count(15)?,
+        waited_ticks: count(16).unwrap_or(0).saturating_add(count(17).unwrap_or(0)),
         threads: count(20)?,
         start_time: count(22)?,
         rss_pages: count(24).unwrap_or(0),
@@ -193,7 +232,7 @@ fn sysconf(name: libc::c_int) -> Option<u64> {
 mod tests {
     use super::*;
 
-    const TAIL: &str = "S 7 8 9 0 -1 4194304 1 2 3 4 50 60 0 0 20 0 3 0 123456 1000 77 18446744073709551615";
+    const TAIL: &str = "S 7 8 9 0 -1 4194304 1 2 3 4 50 60 3 4 20 0 3 0 123456 1000 77 18446744073709551615";
 
     #[test]
     fn a_name_with_spaces_and_parentheses_does_not_shift_the_fields() {
@@ -201,7 +240,7 @@ mod tests {
         let stat = parse_stat(line.as_bytes()).expect("well formed");
         assert_eq!((stat.pid, stat.ppid, stat.comm.as_str(), stat.state), (42, 7, "a) R (b c)", 'S'));
         assert_eq!((stat.pgid, stat.session, stat.threads, stat.start_time), (8, 9, 3, 123_456));
-        assert_eq!((stat.utime_ticks, stat.stime_ticks, stat.rss_pages), (50, 60, 77));
+        assert_eq!((stat.utime_ticks, stat.stime_ticks, stat.waited_ticks, stat.rss_pages), (50, 60, 7, 77));
     }
 
     #[test]
@@ -227,6 +266,8 @@ mod tests {
         assert!(own.is_living() && own.rss_bytes() > 0 && own.start_time > 0);
         let arguments: Vec<String> = std::env::args().collect();
         assert_eq!(command_line(own.pid).expect("own command line"), arguments.join(" "));
+        let shared = proportional_bytes(own.pid).expect("own memory");
+        assert!(shared > 0 && shared <= 2 * stat(own.pid).expect("own stat").rss_bytes());
         assert_eq!(boot_id().expect("boot id").len(), 36);
         assert!(!environ_has(own.pid, b"").expect("own environment"));
     }

@@ -11,6 +11,8 @@ use std::mem;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::ptr;
 
+use crate::oom::OomStanding;
+
 /// Enough for a dozen C wrappers; the child calls nothing deeper.
 const CHILD_STACK: usize = 32 * 1024;
 // libc's constants of these names are `c_int`s that overflow to 0.
@@ -30,6 +32,8 @@ pub struct Launch<'a> {
     pub stderr: BorrowedFd<'a>,
     /// The cgroup it is born into.
     pub cgroup: Option<BorrowedFd<'a>>,
+    /// `cgroup.procs` files of v1 cgroups that it enters before anything else.
+    pub entries: &'a [BorrowedFd<'a>],
 }
 
 /// A child of this process, not yet reaped.
@@ -60,6 +64,7 @@ pub struct SpawnError {
 #[derive(Debug)]
 pub struct Spawner {
     stack: Vec<u8>,
+    standing: Option<OomStanding>,
 }
 
 /// What the child reads and, on failure, writes; it lives in the parent's frame while the parent is suspended.
@@ -69,6 +74,8 @@ struct Errand {
     env: *const *const libc::c_char,
     cwd: *const libc::c_char,
     stdio: [RawFd; 3],
+    entries: *const BorrowedFd<'static>,
+    entry_count: usize,
     /// 0 while all is well.
     failed_step: i32,
     errno: i32,
@@ -81,9 +88,9 @@ impl Default for Spawner {
 }
 
 impl Spawner {
-    /// Reserves the child's stack.
+    /// Reserves the child's stack. For the process that spawns: a copy that came through fork is another's.
     pub fn new() -> Self {
-        Self { stack: vec![0; CHILD_STACK] }
+        Self { stack: vec![0; CHILD_STACK], standing: OomStanding::open() }
     }
 
     /// Starts a program in a session of its own, to be killed with this thread; returns when it has been
@@ -96,6 +103,8 @@ impl Spawner {
             env: env.as_ptr(),
             cwd: launch.cwd.as_ptr(),
             stdio: [launch.stdin, launch.stdout, launch.stderr].map(|fd| fd.as_raw_fd()),
+            entries: launch.entries.as_ptr().cast(),
+            entry_count: launch.entries.len(),
             failed_step: 0,
             errno: 0,
         };
@@ -111,7 +120,10 @@ impl Spawner {
         args.cgroup = launch.cgroup.map_or(0, |cgroup| cgroup.as_raw_fd() as u64);
 
         let blocked = block_all_signals();
+        // The child is born with it, and so is whatever it starts.
+        self.standing.as_ref().inspect(|standing| standing.raise());
         let result = clone_onto_stack(&mut args, &mut errand);
+        self.standing.as_ref().inspect(|standing| standing.restore());
         restore_signals(&blocked);
         if result < 0 {
             let error = io::Error::from_raw_os_error(-result as i32);
@@ -149,6 +161,16 @@ impl Errand {
 
 /// The child's whole life before exec: system calls only, no allocation, no locks.
 extern "C" fn child_main(errand: &mut Errand) -> ! {
+    for index in 0..errand.entry_count {
+        // SAFETY: the array has this many elements.
+        let place = unsafe { errand.entries.add(index) };
+        // SAFETY: it belongs to the suspended parent.
+        let entry = unsafe { *place };
+        // SAFETY: plain system call on an open descriptor; `0` stands for the caller.
+        if unsafe { libc::write(entry.as_raw_fd(), c"0".as_ptr().cast(), 1) } != 1 {
+            errand.fail(1);
+        }
+    }
     // SAFETY: plain system call.
     if unsafe { libc::setsid() } < 0 {
         errand.fail(1);

@@ -11,13 +11,16 @@
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::fs::File;
 use std::io;
+use std::ops::ControlFlow;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::sync::OnceLock;
+use std::time::Duration;
 
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 use crate::proc::{self, Stat, is_gone};
+use crate::spawn::Child;
 
 /// Most descendants one walk returns; those beyond are met by the next walk, once the first ones are gone.
 pub const MAX_MEMBERS: usize = 32_768;
@@ -84,6 +87,60 @@ pub fn descendants(root: u32) -> Vec<Member> {
 
 /// As [`descendants`], of exactly the process with this start time.
 pub(crate) fn descendants_of(root: u32, root_start: u64) -> Vec<Member> {
+    let mut living = Vec::new();
+    walk(root, root_start, |stat| {
+        if stat.is_living() {
+            living.push(Member { pid: stat.pid, stat });
+        }
+        if living.len() == MAX_MEMBERS { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    });
+    living
+}
+
+/// What a tree uses now.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct TreeUsage {
+    /// Living processes.
+    pub pids: Vec<u32>,
+    /// Their threads, the main ones included.
+    pub threads: u64,
+    /// Resident memory; what several share is counted for each.
+    pub rss_bytes: u64,
+    /// Processor time of those that live, and of those below them that ended.
+    pub cpu: Duration,
+}
+
+impl TreeUsage {
+    /// Memory with each shared page counted once over the tree, as far as the kernel tells; costs more.
+    pub fn memory_bytes(&self) -> u64 {
+        let held =
+            |pid: &u32| proc::proportional_bytes(*pid).or_else(|_| proc::stat(*pid).map(|stat| stat.rss_bytes()));
+        self.pids.iter().filter_map(|pid| held(pid).ok()).sum()
+    }
+}
+
+/// What the descendants of `root` use. Looks no further once there are more than `most` threads: who asks that has
+/// the answer. Ended children of `root` itself are left out: `root` has their usage when it waits for them.
+pub fn usage_below(root: u32, most: Option<u64>) -> TreeUsage {
+    let mut usage = TreeUsage::default();
+    let Ok(start) = proc::start_time(root) else { return usage };
+    walk(root, start, |stat| {
+        if stat.is_living() {
+            usage.pids.push(stat.pid);
+            usage.threads += stat.threads;
+            usage.rss_bytes += stat.rss_bytes();
+        }
+        if stat.is_living() || stat.ppid != root {
+            usage.cpu += stat.cpu_with_waited();
+        }
+        let enough = most.is_some_and(|most| usage.threads > most) || usage.pids.len() == MAX_MEMBERS;
+        if enough { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    });
+    usage
+}
+
+/// Shows each descendant once, breadth first, zombies included, as long as `visit` wants more.
+fn walk(root: u32, root_start: u64, mut visit: impl FnMut(Stat) -> ControlFlow<()>) {
     let scanned = (!kernel_lists_children()).then(scan_children);
     let children = |pid: u32| match &scanned {
         Some(map) => map.get(&pid).cloned().unwrap_or_default(),
@@ -91,7 +148,6 @@ pub(crate) fn descendants_of(root: u32, root_start: u64) -> Vec<Member> {
     };
     let mut met = HashSet::from([root]);
     let mut queue = VecDeque::from([(root, root_start)]);
-    let mut living = Vec::new();
     while let Some((parent, parent_start)) = queue.pop_front() {
         let listed = children(parent);
         // The list may be that of a successor to the pid, which is none of ours.
@@ -106,15 +162,11 @@ pub(crate) fn descendants_of(root: u32, root_start: u64) -> Vec<Member> {
                 continue;
             }
             queue.push_back(stat.identity());
-            if stat.is_living() {
-                living.push(Member { pid, stat });
-            }
-            if living.len() == MAX_MEMBERS {
-                return living;
+            if visit(stat).is_break() {
+                return;
             }
         }
     }
-    living
 }
 
 /// The calling process's own children, asked often and cheaply through one descriptor kept open.
@@ -191,6 +243,13 @@ pub fn signal(target: &Target, signo: i32) -> io::Result<()> {
     if answer == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
+/// Continues exactly this process if a signal has stopped it; says whether it did.
+pub fn continue_if_stopped(pid: u32, start_time: u64) -> bool {
+    let stopped = |stat: &Stat| stat.start_time == start_time && stat.state == 'T';
+    let Some(stat) = proc::stat(pid).ok().filter(stopped) else { return false };
+    target(&Member { pid, stat }).is_some_and(|held| signal(&held, libc::SIGCONT).is_ok())
+}
+
 /// Sends these signals, in this order, to every descendant of `root` that lives now. Whom a handler starts in
 /// answer is spared: a program may clean up with programs of its own.
 pub fn signal_descendants(root: u32, signals: &[i32]) -> Reach {
@@ -212,7 +271,34 @@ pub fn halt_descendants(root: u32) -> Reach {
 
 /// Stops, then kills every living descendant of `root`, so that a forking tree cannot outrun the walk.
 pub fn kill_descendants(root: u32) -> Reach {
-    stop_then_kill(|| descendants(root)).1
+    let mut halted = HashSet::new();
+    stop_then_kill(|| halt_walk(root, &mut halted)).1
+}
+
+/// As [`descendants`], stopping each whom no walk met before it is asked for its children: a tree that forks as fast as
+/// it is walked comes to a halt with the walk, and not after it.
+fn halt_walk(root: u32, halted: &mut HashSet<(u32, u64)>) -> Vec<Member> {
+    let Ok(start) = proc::start_time(root) else { return Vec::new() };
+    let (mut living, mut reach) = (Vec::new(), Reach::default());
+    walk(root, start, |stat| {
+        if stat.is_living() {
+            let member = Member { pid: stat.pid, stat };
+            if halted.insert(member.stat.identity()) {
+                reach.send(&member, &[libc::SIGSTOP]);
+            }
+            living.push(member);
+        }
+        if living.len() == MAX_MEMBERS { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    });
+    living
+}
+
+/// Kills the whole process group that an unreaped child of ours leads, in one step of the kernel: nobody in it forks
+/// on meanwhile, however fast. The child keeps the group's number from being another's.
+pub fn kill_group(leader: &Child) {
+    let Some(group) = i32::try_from(leader.pid).ok().and_then(Pid::from_raw) else { return };
+    // A group that is empty has nobody to kill; whoever is another user's, the walk reports.
+    let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
 }
 
 /// Kills whomever `find` finds: SIGSTOP until it finds nobody new, then SIGKILL to all, the latest found first.

@@ -22,6 +22,7 @@ fn run(script: &str, cwd: &CStr, programs: &[&str]) -> Result<(Child, String), S
         stdout: pipe.write.as_fd(),
         stderr: pipe.write.as_fd(),
         cgroup: None,
+        entries: &[],
     };
     let child = Spawner::new().spawn(&launch)?;
     drop(pipe.write);

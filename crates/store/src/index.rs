@@ -216,7 +216,7 @@ fn tell(transaction: &Transaction<'_>, event: &NewEvent) -> Result<Option<Event>
     let seq: Option<i64> = statement.query_row(values, |row| row.get(0)).optional()?;
     let Some(seq) = seq else { return Ok(None) };
     for target in targets {
-        outbox::add(transaction, seq, *target, *at)?;
+        outbox::add(transaction, (seq, *target), process, *at)?;
     }
     Ok(Some(Event {
         seq: seq as u64,

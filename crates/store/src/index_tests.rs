@@ -148,8 +148,9 @@ fn ids_are_found_by_prefix_and_sorted_by_their_end() {
     assert_eq!(index.unended().expect("ids"), [id(50)]);
     assert_eq!(index.ended_ids().expect("ids"), (0..40).map(id).collect());
     let ended = index.ended().expect("ended");
-    assert_eq!(ended.iter().map(|(id, ..)| id.clone()).collect::<Vec<_>>(), (0..40).map(id).collect::<Vec<_>>());
-    assert_eq!((ended[1].1, ended[1].2), (Moment(2_000_001), 100));
+    assert_eq!(ended.iter().map(|row| row.id.clone()).collect::<Vec<_>>(), (0..40).map(id).collect::<Vec<_>>());
+    assert_eq!((ended[1].at, ended[1].bytes), (Moment(2_000_001), 100));
+    assert!(ended.iter().all(|row| !row.owner.is_empty()));
 }
 
 #[test]

@@ -108,6 +108,11 @@ impl Home {
         self.root.join("coder-key")
     }
 
+    /// The secret that webhooks are signed with.
+    pub fn webhook_key(&self) -> PathBuf {
+        self.root.join("webhook.key")
+    }
+
     /// The directory of the keepers' sockets.
     pub fn keepers(&self) -> PathBuf {
         self.root.join("keepers")

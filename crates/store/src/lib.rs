@@ -10,6 +10,7 @@
 //! - S4 one event per process, kind and number ([`index`])
 //! - S5 a damaged directory harms no other ([`retention`])
 //! - S6 an event that was not acked is given again ([`consumers`])
+//! - S7 deliveries of one process to one target keep the order of its events ([`outbox`])
 
 #![forbid(unsafe_code)]
 

@@ -49,6 +49,17 @@ pub struct EventFilter {
     pub announced: bool,
 }
 
+/// An ended process, as retention sees it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EndedRow {
+    pub id: ProcessId,
+    pub owner: String,
+    /// When it ended.
+    pub at: Moment,
+    /// What it takes on disk.
+    pub bytes: u64,
+}
+
 /// A connection to the index, for reading.
 #[derive(Debug)]
 pub struct Queries {
@@ -167,15 +178,16 @@ impl Queries {
         Ok(self.ids("SELECT id FROM processes WHERE ended_us IS NOT NULL", [])?.into_iter().collect())
     }
 
-    /// Ended processes, the longest ago first, with their end and the bytes they take: what retention chooses from.
-    pub fn ended(&self) -> Result<Vec<(ProcessId, Moment, u64)>> {
-        let sql = "SELECT id, ended_us, bytes FROM processes WHERE ended_us IS NOT NULL ORDER BY ended_us";
+    /// Ended processes, the longest ago first: what retention chooses from.
+    pub fn ended(&self) -> Result<Vec<EndedRow>> {
+        let sql = "SELECT id, ended_us, bytes, owner FROM processes WHERE ended_us IS NOT NULL ORDER BY ended_us";
         let mut statement = self.connection.prepare_cached(sql)?;
         let mut rows = statement.query([])?;
         let mut ended = Vec::new();
         while let Some(row) = rows.next()? {
-            let (at, bytes): (i64, i64) = (row.get(1)?, row.get(2)?);
-            ended.extend(read_id(row)?.map(|id| (id, Moment(at as u64), bytes as u64)));
+            let (at, bytes, owner): (i64, i64, String) = (row.get(1)?, row.get(2)?, row.get(3)?);
+            let ended_row = |id| EndedRow { id, owner, at: Moment(at as u64), bytes: bytes as u64 };
+            ended.extend(read_id(row)?.map(ended_row));
         }
         Ok(ended)
     }
@@ -215,6 +227,18 @@ impl Queries {
         let rows = statement.query_map(params![process.as_str(), kind.name()], |row| row.get::<_, i64>(0))?;
         let numbers: std::result::Result<Vec<_>, _> = rows.collect();
         Ok(numbers?.into_iter().map(|n| n as u64).collect())
+    }
+
+    /// The event of this kind of a process that has the greatest number to tell it apart.
+    pub fn latest_of(&self, process: &ProcessId, kind: EventKind) -> Result<Option<Event>> {
+        let sql = "SELECT process, seq, owner, kind, at_us, payload, n FROM events
+                   WHERE process = ?1 AND kind = ?2 ORDER BY n DESC LIMIT 1";
+        let mut statement = self.connection.prepare_cached(sql)?;
+        let mut rows = statement.query(params![process.as_str(), kind.name()])?;
+        match rows.next()? {
+            Some(row) => read_event(row),
+            None => Ok(None),
+        }
     }
 
     /// The number of the latest event ever, there still or not; where a rebuilt sequence began, before the first.

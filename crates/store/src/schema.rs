@@ -69,11 +69,13 @@ CREATE TABLE consumers (
 CREATE TABLE outbox (
     event    INTEGER NOT NULL,
     target   TEXT NOT NULL,
+    process  TEXT NOT NULL,
     attempts INTEGER NOT NULL,
     due_us   INTEGER NOT NULL,
     PRIMARY KEY (event, target)
 ) STRICT;
-CREATE INDEX outbox_due ON outbox (due_us);
+CREATE INDEX outbox_due ON outbox (due_us, event);
+CREATE INDEX outbox_process ON outbox (process, target, event);
 ";
 
 /// From version 1, which told no matches: every event keeps its number.

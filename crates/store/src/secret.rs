@@ -7,7 +7,10 @@ use std::path::Path;
 
 use pinfold_os::fsio::random;
 
-use crate::layout::replace_file;
+use crate::layout::{Home, replace_file};
+
+/// Bytes of a webhooks' secret that is made here.
+pub const SECRET_BYTES: usize = 32;
 
 /// The secret in this file: 32 hex digits.
 pub fn open_secret(path: &Path) -> io::Result<u128> {
@@ -27,6 +30,19 @@ pub fn open_secret(path: &Path) -> io::Result<u128> {
 fn parse(text: &str) -> Option<u128> {
     let digits = text.len() == 32 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
     u128::from_str_radix(text, 16).ok().filter(|_| digits)
+}
+
+/// The text that webhooks are signed with; if there is none, the text that `write` makes of random bytes is kept. Unlike
+/// the other it is never replaced: somebody else knows it too.
+pub fn read_or_make(home: &Home, write: impl FnOnce(&[u8; SECRET_BYTES]) -> String) -> io::Result<String> {
+    let path = home.webhook_key();
+    match std::fs::read_to_string(&path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        found => return found,
+    }
+    let text = write(&random()?);
+    replace_file(&path, format!("{text}\n").as_bytes())?;
+    Ok(text)
 }
 
 #[cfg(test)]
@@ -53,5 +69,16 @@ mod tests {
             assert_ne!(fresh, secret);
             assert_eq!(open_secret(&home.coder_key()).expect("again"), fresh);
         }
+    }
+
+    #[test]
+    fn the_webhooks_secret_is_made_once_and_nobody_else_can_read_it() {
+        let home = Scratch::home();
+        let made = read_or_make(&home, |bytes| format!("{bytes:?}")).expect("made");
+        assert_eq!(mode_of(&home.webhook_key()), 0o600);
+        let again = read_or_make(&home, |_| panic!("there is one")).expect("read");
+        assert_eq!(again.trim_end(), made);
+        std::fs::remove_file(home.webhook_key()).expect("removed");
+        assert_ne!(read_or_make(&home, |bytes| format!("{bytes:?}")).expect("made"), made);
     }
 }

@@ -85,6 +85,11 @@ impl Pinfold {
         Self { binary: binary.into(), home, setup, runtime, client }
     }
 
+    /// The binary under test.
+    pub fn binary(&self) -> &Path {
+        &self.binary
+    }
+
     pub fn home(&self) -> &Path {
         &self.home
     }

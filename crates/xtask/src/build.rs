@@ -31,6 +31,18 @@ pub fn build<const N: usize>(root: &Path, profile: Profile, packages: [&str; N])
     Ok(programs)
 }
 
+/// Builds a program and an example of the workspace, with the features that `cargo test --workspace` has built before.
+pub fn program_and_example(root: &Path, program: &str, example: &str) -> anyhow::Result<[PathBuf; 2]> {
+    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    command.args(["build", "--message-format=json-render-diagnostics", "--workspace", "--bin", program]);
+    let output = command.args(["--example", example]).current_dir(root).stderr(Stdio::inherit()).output();
+    let output = output.context("cannot run cargo")?;
+    ensure!(output.status.success(), "the build failed");
+    let messages = String::from_utf8_lossy(&output.stdout);
+    let found = |name: &str| executable(&messages, name).with_context(|| format!("cargo built no `{name}`"));
+    Ok([found(program)?, found(example)?])
+}
+
 /// The executable of this name in cargo's messages.
 fn executable(messages: &str, name: &str) -> Option<PathBuf> {
     let messages = messages.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());

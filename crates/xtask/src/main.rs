@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 use xtask::generate::Mode;
 use xtask::tidy::{self, Tree};
-use xtask::{bench, demo, generate, workspace_root};
+use xtask::{bench, clients, conformance, demo, escapes, generate, workspace_root};
 
 #[derive(Debug, Parser)]
 #[command(name = "cargo xtask", about = "What keeps pinfold honest")]
@@ -27,8 +27,14 @@ enum Command {
     },
     /// Build pinfold and show its main job: a command with a stray, kept, listed and stopped
     Demo,
+    /// Install the agents that the tests of `--test clients` drive, in the versions that are pinned, below target/
+    Clients,
+    /// Run the official MCP conformance suite, for both eras, against its fixtures and against pinfold itself
+    Conformance,
     /// Measure what pinfold costs, against bare spawns in the same run
     Bench(bench::Options),
+    /// Try every way out of a stop, with and without cgroups, as root and as an ordinary user
+    Escapes(escapes::Options),
 }
 
 fn main() -> ExitCode {
@@ -37,7 +43,10 @@ fn main() -> ExitCode {
         Command::Tidy => tidy(&root),
         Command::Generate { check } => generate(&root, if check { Mode::Check } else { Mode::Write }),
         Command::Demo => demo::run(&root).map(|()| ExitCode::SUCCESS),
+        Command::Clients => clients::run(),
+        Command::Conformance => conformance::run(&root),
         Command::Bench(options) => bench::run(&root, &options),
+        Command::Escapes(options) => escapes::run(&root, &options),
     };
     done.unwrap_or_else(|error| {
         eprintln!("xtask: {error:#}");

@@ -39,6 +39,12 @@ pub enum Cause {
     TimeLimit,
     /// It was silent for longer than its `idle_limit`.
     IdleLimit,
+    /// Its tree reached its `memory_limit`, and the kernel or the keeper killed it for that.
+    OutOfMemory,
+    /// Its tree reached its `pids_limit`.
+    PidsLimit,
+    /// Its tree used up its `cpu_time_limit`.
+    CpuTimeLimit,
     /// Its owner was ended, or was not heard of for its `owner_grace`.
     OwnerEnded,
 }
@@ -83,9 +89,31 @@ pub struct Record {
     /// What its owner is told of it, where more than its end, or not even that. Of a webhook only the host is shown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub notify: Option<NotifyShown>,
+    /// What it may use, where that is limited.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limits: Option<LimitsShown>,
     /// Why the record is not what one would expect.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
+}
+
+/// What a process may use: time, and what its whole tree holds together.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct LimitsShown {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub time_ms: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub idle_ms: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory_bytes: Option<u64>,
+    /// Processes and threads alive at once.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pids: Option<u32>,
+    /// Thousandths of a core.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub millicpus: Option<u32>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cpu_time_ms: Option<u64>,
 }
 
 /// What the owner of a process is told of it.

@@ -70,6 +70,18 @@ pub struct StartRequest {
     /// The whole tree is stopped after so long without output.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub idle_limit: Option<Span>,
+    /// The most memory that the whole tree may use together; beyond it is killed, with the cause `out_of_memory`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory_limit: Option<Size>,
+    /// The most processes and threads that the tree may have at once; one more ends it, with the cause `pids_limit`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pids_limit: Option<u32>,
+    /// How many cores the tree may keep busy, such as 0.5. Needs a cgroup with the cpu controller: refused without.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cpus: Option<f64>,
+    /// The whole tree is stopped when it has used so much processor time together.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cpu_time_limit: Option<Span>,
     /// What its owner is told, and how.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub notify: Option<Notify>,

@@ -1,6 +1,8 @@
 //! `daemon`: run it, start it, stop it, ask how it is.
 
+use std::io::{BufRead, BufReader};
 use std::path::Path;
+use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use clap::{Args, Subcommand};
@@ -38,9 +40,12 @@ pub(crate) struct DaemonArgs {
 pub(crate) enum Verb {
     /// Run the daemon here, in the foreground
     Run {
-        /// Started on demand: leave the terminal, say nothing
+        /// Started on demand: start the daemon as nobody's child, and end when it is ready
         #[arg(long, hide = true)]
         background: bool,
+        /// The daemon that `--background` starts
+        #[arg(long, hide = true)]
+        orphan: bool,
     },
     /// Start the daemon in the background, if none runs
     Start,
@@ -58,27 +63,41 @@ pub(crate) enum Verb {
 pub(crate) fn run(args: &DaemonArgs, global: &Global, screen: &mut Screen) -> Result<u8, Failure> {
     let paths = paths::resolve(global)?;
     match args.verb {
-        Verb::Run { background } => serve(paths, background),
+        Verb::Run { background: true, .. } => stand_between(&paths),
+        Verb::Run { orphan, .. } => serve(paths, orphan),
         Verb::Start => block_on(start(&paths, screen)),
         Verb::Stop { all } => block_on(stop(&paths, all, screen)),
         Verb::Status => block_on(status(&paths, screen)),
     }
 }
 
-fn serve(paths: Paths, background: bool) -> Result<u8, Failure> {
+/// Stands between whoever wants a daemon and the daemon, until that is ready: then it is nobody's child, and a client
+/// that ends its servers with all their descendants (opencode does) does not find it. Ends as the daemon did if that
+/// failed.
+fn stand_between(paths: &Paths) -> Result<u8, Failure> {
+    let mut daemon = connect::daemon_command(paths, "--orphan")?.stdout(Stdio::piped()).spawn()?;
+    let mut line = String::new();
+    let ready = daemon.stdout.take().map(|stdout| BufReader::new(stdout).read_line(&mut line));
+    if matches!(ready, Some(Ok(1..))) {
+        return Ok(0);
+    }
+    let code = daemon.wait()?.code().and_then(|code| u8::try_from(code).ok());
+    Ok(code.unwrap_or(exit::TROUBLE))
+}
+
+fn serve(paths: Paths, orphan: bool) -> Result<u8, Failure> {
     let config = paths::load_config(&paths)?;
     let program = std::env::current_exe().map_err(|error| Failure::trouble(format!("own executable: {error}")))?;
-    let on_ready: fn(&Path) = if background { |_| {} } else { say_ready };
     let options = pinfold_mcp::Options {
         allowed_hosts: config.tcp.hosts.clone(),
         allowed_origins: config.tcp.origins.clone(),
         ..pinfold_mcp::Options::default()
     };
     let mount: Mount = Box::new(move |socket| pinfold_mcp::http_service(Client::new(socket), &options));
-    match pinfold_daemon::run(Options { paths, config, program, on_ready, mount: Some(mount) }) {
+    match pinfold_daemon::run(Options { paths, config, program, on_ready: say_ready, mount: Some(mount) }) {
         Ok(()) => Ok(0),
         // The client that started this one connects to the other.
-        Err(RunError::AlreadyRunning { .. }) if background => Ok(exit::OTHER_DAEMON),
+        Err(RunError::AlreadyRunning { .. }) if orphan => Ok(exit::OTHER_DAEMON),
         Err(error) => Err(Failure::trouble(error.to_string())),
     }
 }
@@ -174,8 +193,8 @@ mod tests {
     #[test]
     fn every_verb_is_taken() {
         let cases = [
-            ("pinfold daemon run", Verb::Run { background: false }),
-            ("pinfold daemon run --background", Verb::Run { background: true }),
+            ("pinfold daemon run", Verb::Run { background: false, orphan: false }),
+            ("pinfold daemon run --background", Verb::Run { background: true, orphan: false }),
             ("pinfold daemon start", Verb::Start),
             ("pinfold daemon stop --all", Verb::Stop { all: true }),
             ("pinfold daemon status --json", Verb::Status),

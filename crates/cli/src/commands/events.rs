@@ -14,13 +14,19 @@ use crate::session::Session;
 const PAGE: u32 = 1000;
 /// The pause before a stream that ended is taken up again.
 const PAUSE: Duration = Duration::from_millis(100);
+/// How long one request of a consumer waits for events; it is then repeated.
+const PATIENCE: &str = "5m";
 
-/// Print what happened: started, exited, closed, finished, lost
+/// Print what happened: started, exited, closed, finished, lost, matched and so on
 ///
 /// Without -f it prints the log and returns. With -f it goes on as things happen, from now on unless --after says
 /// from where; an event is never missed nor shown twice, even if the daemon is replaced meanwhile.
+///
+/// A consumer has a cursor of its own that the daemon keeps: what it was shown and acknowledged (--ack) is never
+/// shown to it again, and what is leased to one reader no other reader of that name gets meanwhile.
 #[derive(Debug, Args)]
-#[command(after_help = "Example:\n  pinfold events -f --owner chat-7 --json")]
+#[command(after_help = "Examples:\n  pinfold events -f --owner chat-7 --json\n  \
+                        pinfold events --consumer desk --ack --kinds announce")]
 pub(crate) struct EventsArgs {
     /// Go on as things happen
     #[arg(short, long)]
@@ -34,17 +40,37 @@ pub(crate) struct EventsArgs {
     /// Only those of this process
     #[arg(long, value_name = "ID")]
     pub(crate) process: Option<String>,
+    /// Only these kinds, separated by commas; `announce` for those worth telling their owner
+    #[arg(long, value_name = "KINDS")]
+    pub(crate) kinds: Option<String>,
+    /// Read as this consumer, from where it stopped
+    #[arg(long, value_name = "NAME")]
+    pub(crate) consumer: Option<String>,
+    /// Acknowledge what was printed
+    #[arg(long, requires = "consumer")]
+    pub(crate) ack: bool,
+    /// How long they stay ours unless acknowledged [default: 30s]
+    #[arg(long, value_name = "D", requires = "consumer")]
+    pub(crate) lease: Option<String>,
 }
 
 /// Prints the log, then follows it if asked to.
 pub(crate) async fn run(session: &Session, args: &EventsArgs, screen: &mut Screen) -> Result<u8, Failure> {
     let mut query = EventsQuery {
-        after: args.after.clone().or_else(|| args.follow.then(|| "latest".to_owned())),
+        after: args.after.clone(),
         owner: args.owner.clone(),
         process: args.process.clone(),
         limit: Some(PAGE),
-        ..EventsQuery::default()
+        kinds: args.kinds.clone(),
+        consumer: args.consumer.clone(),
+        lease: args.lease.clone(),
+        wait: None,
     };
+    if let Some(consumer) = &args.consumer {
+        query.wait = args.follow.then(|| PATIENCE.to_owned());
+        return consume(session, &query, consumer, args, screen).await;
+    }
+    query.after = query.after.or_else(|| args.follow.then(|| "latest".to_owned()));
     loop {
         let page = session.ask(async |client| client.events(&query).await).await?;
         if page.truncated {
@@ -61,6 +87,28 @@ pub(crate) async fn run(session: &Session, args: &EventsArgs, screen: &mut Scree
         follow(session, query, screen).await?;
     }
     Ok(0)
+}
+
+/// Prints what a consumer has not dealt with, and acknowledges it once it is printed.
+async fn consume(
+    session: &Session,
+    query: &EventsQuery,
+    consumer: &str,
+    args: &EventsArgs,
+    screen: &mut Screen,
+) -> Result<u8, Failure> {
+    loop {
+        let page = session.ask(async |client| client.events(query).await).await?;
+        page.events.iter().try_for_each(|event| print(event, screen))?;
+        if args.ack
+            && let Some(last) = page.events.last()
+        {
+            session.ask(async |client| client.ack(consumer, last.seq).await).await?;
+        }
+        if page.events.is_empty() && !args.follow {
+            return Ok(0);
+        }
+    }
 }
 
 /// Follows for ever; a stream that ends is taken up after the last event seen.
@@ -91,11 +139,12 @@ mod tests {
 
     #[test]
     fn arguments_are_taken() {
-        let line = "pinfold events -f --after latest --owner o --process k3";
+        let line = "pinfold events -f --after latest --owner o --process k3 --consumer c --ack --lease 1m";
         let Command::Events(args) = Args::try_parse_from(line.split(' ')).expect("parses").command else {
             panic!("not events")
         };
-        assert!(args.follow);
+        assert!(args.follow && args.ack);
         assert_eq!((args.after.as_deref(), args.process.as_deref()), (Some("latest"), Some("k3")));
+        assert!(Args::try_parse_from(["pinfold", "events", "--ack"]).is_err(), "whose?");
     }
 }

@@ -2,15 +2,20 @@
 
 pub(crate) mod completions;
 pub(crate) mod config;
+pub(crate) mod connect;
 pub(crate) mod daemon;
 pub(crate) mod doctor;
 pub(crate) mod events;
 mod foreground;
 pub(crate) mod gc;
+pub(crate) mod handover;
+pub(crate) mod hook;
 mod interrupts;
 pub(crate) mod logs;
 pub(crate) mod man;
 pub(crate) mod mcp;
+mod notify;
+pub(crate) mod owner;
 pub(crate) mod pause;
 pub(crate) mod ps;
 mod pump;
@@ -18,6 +23,7 @@ pub(crate) mod run;
 pub(crate) mod show;
 pub(crate) mod signal;
 pub(crate) mod stop;
+pub(crate) mod token;
 pub(crate) mod tools;
 pub(crate) mod wait;
 
@@ -32,9 +38,10 @@ use crate::session::Session;
 /// Runs the command and gives its exit code.
 pub(crate) fn dispatch(args: Args, screen: &mut Screen) -> Result<u8, Failure> {
     let global = &args.global;
+    check_scope(global, &args.command)?;
     match args.command {
         Command::Run(args) => {
-            talk(global, async |session| run::run(session, &args, screen).await).map_err(Failure::of_run)
+            talk(global, async |session| run::run(session, &args, global, screen).await).map_err(Failure::of_run)
         }
         Command::Ps(args) => talk(global, async |session| ps::run(session, &args, screen).await),
         Command::Show(args) => talk(global, async |session| show::run(session, &args, screen).await),
@@ -47,10 +54,15 @@ pub(crate) fn dispatch(args: Args, screen: &mut Screen) -> Result<u8, Failure> {
         Command::Pause(args) => talk(global, async |session| pause::pause(session, &args, screen).await),
         Command::Resume(args) => talk(global, async |session| pause::resume(session, &args, screen).await),
         Command::Events(args) => talk(global, async |session| events::run(session, &args, screen).await),
+        Command::Handover(args) => talk(global, async |session| handover::run(session, &args, screen).await),
+        Command::Owner(args) => talk(global, async |session| owner::run(session, &args, screen).await),
+        Command::Token(args) => talk(global, async |session| token::run(session, &args, screen).await),
         Command::Gc(args) => talk(global, async |session| gc::run(session, &args, screen).await),
         Command::Mcp(args) => mcp::run(&args, global, screen),
         Command::Tools(args) => tools::run(&args, screen),
         Command::Daemon(args) => daemon::run(&args, global, screen),
+        Command::Connect(args) => connect::run(&args, global, screen),
+        Command::Hook(args) => hook::run(&args, global, screen),
         Command::Doctor(_) => doctor::run(global, screen),
         Command::Config(args) => config::run(&args, global, screen),
         Command::Completions(args) => completions::run(&args, screen),
@@ -58,11 +70,31 @@ pub(crate) fn dispatch(args: Args, screen: &mut Screen) -> Result<u8, Failure> {
     }
 }
 
+/// Nobody acts as an owner towards the machine itself; not to be heard would be a wider view than was asked for.
+fn check_scope(global: &Global, command: &Command) -> Result<(), Failure> {
+    let is_machines = matches!(
+        command,
+        Command::Daemon(_)
+            | Command::Doctor(_)
+            | Command::Config(_)
+            | Command::Connect(_)
+            | Command::Hook(_)
+            | Command::Mcp(_)
+            | Command::Tools(_)
+            | Command::Completions(_)
+            | Command::Man(_)
+    );
+    if is_machines && global.acting_as.is_some() {
+        return Err(Failure::refused("--as is for commands about processes, owners and events: leave it out here"));
+    }
+    Ok(())
+}
+
 /// Opens a session and does the work in it.
 fn talk(global: &Global, work: impl AsyncFnOnce(&Session) -> Result<u8, Failure>) -> Result<u8, Failure> {
     let paths = paths::resolve(global)?;
     block_on(async {
-        let session = Session::open(paths).await?;
+        let session = Session::open(paths, global.acting_as.as_deref()).await?;
         work(&session).await
     })
 }

@@ -10,12 +10,17 @@ use pinfold_api::input::{Size, Span};
 use pinfold_api::types::{Cause, OutputQuery, Record, StartRequest, Started, Strays, Streams};
 
 use super::foreground::{self, Ending, Showing};
+use super::notify::NotifyArgs;
+use crate::args::Global;
 use crate::failure::Failure;
 use crate::render::outcome::render_details;
 use crate::render::summary::render_strays;
 use crate::screen::Screen;
 use crate::session::Session;
 use crate::{exit, paths};
+
+/// What pinfold sets in every process.
+const MARKS: [&str; 3] = ["PINFOLD_ID", "PINFOLD_OWNER", "PINFOLD_MARK"];
 
 /// Run a command, show its output, and exit with its exit code
 ///
@@ -24,7 +29,8 @@ use crate::{exit, paths};
 /// listed by `ps` and ended by `stop`.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  pinfold run 'make && make test'\n  pinfold run -d --name web -- npm run dev\n  \
-                        pinfold run --time-limit 5m cargo test\n\n\
+                        pinfold run --time-limit 5m cargo test\n  \
+                        pinfold run -d --notify-pattern ERROR --lifetime owner ./serve\n\n\
                         Exits with the command's code, 128+N for signal N, 124 when --timeout passed, 127 when there\n\
                         is no such command, 126 when it cannot be executed, 125 when pinfold itself failed.\n\
                         Ctrl-C is passed on; a second one stops the whole tree, and so does TERM or HUP. If this\n\
@@ -36,9 +42,6 @@ pub(crate) struct RunArgs {
     /// A name to find it by
     #[arg(long)]
     pub(crate) name: Option<String>,
-    /// The chat, session or agent it belongs to
-    #[arg(long)]
-    pub(crate) owner: Option<String>,
     /// A label to find it by; may be repeated
     #[arg(long = "label", value_name = "K=V", value_parser = parse_pair)]
     pub(crate) labels: Vec<(String, String)>,
@@ -57,6 +60,21 @@ pub(crate) struct RunArgs {
     /// Stop the whole tree after this time (30s, 5m, 1h30m)
     #[arg(long, value_name = "D")]
     pub(crate) time_limit: Option<String>,
+    /// Stop the whole tree after so long without output
+    #[arg(long, value_name = "D")]
+    pub(crate) idle_limit: Option<String>,
+    /// The most memory of the whole tree (512M, 2G)
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) memory_limit: Option<String>,
+    /// The most processes and threads of the tree at once
+    #[arg(long, value_name = "N")]
+    pub(crate) pids_limit: Option<u32>,
+    /// How many cores the tree may keep busy (0.5); needs the cpu controller, see `pinfold doctor`
+    #[arg(long, value_name = "CORES")]
+    pub(crate) cpus: Option<f64>,
+    /// The most processor time of the whole tree
+    #[arg(long, value_name = "D")]
+    pub(crate) cpu_time_limit: Option<String>,
     /// How long a stop waits before KILL
     #[arg(long, value_name = "D")]
     pub(crate) grace: Option<String>,
@@ -78,6 +96,8 @@ pub(crate) struct RunArgs {
     /// Watch at most this long (up to 1h), then leave it running and exit with 124
     #[arg(long, value_name = "D", conflicts_with = "detach")]
     pub(crate) timeout: Option<String>,
+    #[command(flatten)]
+    pub(crate) notify: NotifyArgs,
     /// A script for the shell, in place of COMMAND
     #[arg(short = 'c', value_name = "SCRIPT", conflicts_with = "command")]
     pub(crate) script: Option<String>,
@@ -87,10 +107,16 @@ pub(crate) struct RunArgs {
 }
 
 /// Starts it, and shows it unless it is detached.
-pub(crate) async fn run(session: &Session, args: &RunArgs, screen: &mut Screen) -> Result<u8, Failure> {
+pub(crate) async fn run(
+    session: &Session,
+    args: &RunArgs,
+    global: &Global,
+    screen: &mut Screen,
+) -> Result<u8, Failure> {
     let config = paths::load_config(session.paths())?;
     let passes = |(name, _): &(OsString, OsString)| config.environment.passes(&name.to_string_lossy());
-    let request = request(args, std::env::vars_os().filter(passes))?;
+    let mut request = request(args, std::env::vars_os().filter(passes))?;
+    args.notify.apply(&mut request, inherited_owner(global));
     let started = session.ask(async |client| client.start(&request).await).await?;
     if args.detach {
         if screen.json {
@@ -136,13 +162,28 @@ async fn finish(session: &Session, started: Started, record: Record, screen: &mu
         Some(None) => {}
         None => screen.note(&format!("{} ended and nobody saw how", record.id)),
     }
-    if record.cause == Some(Cause::TimeLimit) {
-        screen.note(&format!("{} was stopped at its time limit", record.id));
+    if let Some(limit) = record.cause.and_then(reached_limit) {
+        screen.note(&format!("{} was stopped at its {limit} limit", record.id));
+    }
+    if let Some(note) = &record.note {
+        screen.note(&format!("{}: {note}", record.id));
     }
     if let Some(strays) = render_strays(&record) {
         screen.hint(&strays);
     }
     Ok(code)
+}
+
+/// The limit that a cause speaks of.
+fn reached_limit(cause: Cause) -> Option<&'static str> {
+    match cause {
+        Cause::TimeLimit => Some("time"),
+        Cause::IdleLimit => Some("idle"),
+        Cause::OutOfMemory => Some("memory"),
+        Cause::PidsLimit => Some("pids"),
+        Cause::CpuTimeLimit => Some("cpu time"),
+        Cause::OnItsOwn | Cause::StopRequested | Cause::OwnerEnded => None,
+    }
 }
 
 /// The start's own answer, as it would be had it waited: the record as it is now, with the output.
@@ -163,8 +204,12 @@ fn request(args: &RunArgs, environment: impl Iterator<Item = (OsString, OsString
         return Err(Failure::refused("--shell needs a script: quote the command as one argument"));
     }
     let cwd = directory(args.cwd.as_deref())?;
-    // JSON carries text: a variable that is none cannot be passed on.
-    let text = |(name, value): (OsString, OsString)| Some((name.into_string().ok()?, Some(value.into_string().ok()?)));
+    // JSON carries text: a variable that is none cannot be passed on. The marks of the process that this command may
+    // run in are not for the new one.
+    let text = |(name, value): (OsString, OsString)| {
+        let name = name.into_string().ok().filter(|name| !MARKS.contains(&name.as_str()))?;
+        Some((name, Some(value.into_string().ok()?)))
+    };
     let mut env: BTreeMap<String, Option<String>> = environment.filter_map(text).collect();
     if args.cwd.is_some() {
         env.insert("PWD".into(), Some(cwd.clone()));
@@ -181,7 +226,6 @@ fn request(args: &RunArgs, environment: impl Iterator<Item = (OsString, OsString
         cwd: Some(cwd),
         env,
         inherit_env: Some(false),
-        owner: args.owner.clone(),
         name: args.name.clone(),
         labels: args.labels.iter().cloned().collect(),
         streams: args.streams,
@@ -189,10 +233,21 @@ fn request(args: &RunArgs, environment: impl Iterator<Item = (OsString, OsString
         stop_signal: args.stop_signal.clone(),
         grace: span(&args.grace),
         time_limit: span(&args.time_limit),
+        idle_limit: span(&args.idle_limit),
+        memory_limit: args.memory_limit.as_deref().map(Size::from),
+        pids_limit: args.pids_limit,
+        cpus: args.cpus,
+        cpu_time_limit: span(&args.cpu_time_limit),
         output_limit: args.output_limit.as_deref().map(Size::from),
         idempotency_key: args.key.clone().or_else(fresh_key),
         ..Default::default()
     })
+}
+
+/// The owner of the process that this command runs in, unless the daemon is told who asks.
+fn inherited_owner(global: &Global) -> Option<String> {
+    let owner = std::env::var("PINFOLD_OWNER").ok().filter(|owner| !owner.is_empty());
+    owner.filter(|_| global.acting_as.is_none())
 }
 
 /// A key of this run's own, so that asking again after a broken connection starts nothing twice.

@@ -2,6 +2,8 @@
 
 use clap::Parser;
 
+use pinfold_api::types::Lifetime;
+
 use super::*;
 
 #[derive(Debug, Parser)]
@@ -15,8 +17,11 @@ fn parsed(line: &[&str]) -> RunArgs {
 }
 
 fn asked(line: &[&str]) -> StartRequest {
-    let environment = [("A".into(), "1".into()), ("B".into(), "2".into())];
-    request(&parsed(line), environment.into_iter()).expect("a request")
+    let environment = [("A".into(), "1".into()), ("B".into(), "2".into()), ("PINFOLD_ID".into(), "k3".into())];
+    let args = parsed(line);
+    let mut request = request(&args, environment.into_iter()).expect("a request");
+    args.notify.apply(&mut request, Some("inherited".into()));
+    request
 }
 
 #[test]
@@ -62,6 +67,20 @@ fn every_option_reaches_the_request() {
     assert_eq!(request.stop_signal.as_deref(), Some("INT"));
     assert_eq!((request.strays, request.streams), (Some(Strays::Stop), Some(Streams::Separate)));
     assert_eq!(request.output_limit, Some("1M".into()));
+}
+
+#[test]
+fn what_the_owner_is_told_reaches_the_request() {
+    let line = "--parent p --lifetime parent --owner-grace 1m --idle-limit 2m --intent why --notify-pattern A \
+                --notify-pattern B --heartbeat 5m --webhook http://x/ --on-end-command say x";
+    let request = asked(&line.split_whitespace().collect::<Vec<_>>());
+    assert_eq!((request.owner.as_deref(), request.parent.as_deref()), (Some("inherited"), Some("p")));
+    assert_eq!((request.lifetime, request.owner_grace), (Some(Lifetime::Parent), Some("1m".into())));
+    assert_eq!((request.idle_limit, request.intent.as_deref()), (Some("2m".into()), Some("why")));
+    let notify = request.notify.expect("something to tell");
+    assert_eq!((notify.patterns, notify.heartbeat), (vec!["A".into(), "B".into()], Some("5m".into())));
+    assert_eq!((notify.webhook.as_deref(), notify.command.as_deref()), (Some("http://x/"), Some("say")));
+    assert_eq!(asked(&["x"]).notify, None);
 }
 
 #[test]

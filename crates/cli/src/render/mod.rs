@@ -5,6 +5,7 @@ pub(crate) mod finding;
 pub(crate) mod health;
 pub(crate) mod list;
 pub(crate) mod outcome;
+pub(crate) mod owner;
 pub(crate) mod paint;
 pub(crate) mod quantity;
 pub(crate) mod record;

@@ -39,6 +39,9 @@ pub(crate) fn render_outcome(outcome: &Outcome, cause: Option<Cause>) -> String 
         Some(Cause::StopRequested) => format!("{what} (stopped)"),
         Some(Cause::TimeLimit) => format!("{what} (time limit)"),
         Some(Cause::IdleLimit) => format!("{what} (idle limit)"),
+        Some(Cause::OutOfMemory) => format!("{what} (out of memory)"),
+        Some(Cause::PidsLimit) => format!("{what} (pids limit)"),
+        Some(Cause::CpuTimeLimit) => format!("{what} (cpu time limit)"),
         Some(Cause::OwnerEnded) => format!("{what} (owner ended)"),
         Some(Cause::OnItsOwn) | None => what,
     }

@@ -1,7 +1,9 @@
 //! Everything about one process: the text of `show`.
 
+use std::time::Duration;
+
 use jiff::Timestamp;
-use pinfold_api::types::{Record, TreeMember};
+use pinfold_api::types::{Lifetime, LimitsShown, NotifyShown, Record, TreeMember};
 
 use super::list::ran;
 use super::outcome::{outcome_tone, render_details, render_outcome, render_status, status_tone};
@@ -40,7 +42,9 @@ fn facts(record: &Record, now: Timestamp) -> Vec<(&'static str, String, Tone)> {
     plain("command", Some(record.command.replace('\n', "\n          ")));
     plain("shell", record.shell.clone());
     plain("cwd", Some(record.cwd.clone()));
-    plain("owner", Some(record.owner.clone()));
+    plain("intent", record.intent.clone());
+    plain("owner", Some(render_owner(record)));
+    plain("notify", record.notify.as_ref().map(render_notify));
     let labels: Vec<_> = record.labels.iter().map(|(key, value)| format!("{key}={value}")).collect();
     plain("labels", (!labels.is_empty()).then(|| labels.join(" ")));
     say("status", render_status(record), status_tone(record));
@@ -61,8 +65,32 @@ fn facts(record: &Record, now: Timestamp) -> Vec<(&'static str, String, Tone)> {
     plain("ran", ran(record, now).map(render_duration));
     plain("output", Some(render_output(record)));
     plain("usage", Some(render_usage(record)));
+    plain("limits", record.limits.as_ref().map(render_limits));
     plain("note", record.note.clone());
     facts
+}
+
+/// `chat-7, below team, ends with it`.
+fn render_owner(record: &Record) -> String {
+    let below = record.parent.as_ref().map(|parent| format!(", below {parent}")).unwrap_or_default();
+    let lifetime = match record.lifetime {
+        Lifetime::Keep => "",
+        Lifetime::Owner => ", stopped when it ends",
+        Lifetime::Parent => ", goes to its parent when it ends",
+    };
+    format!("{}{below}{lifetime}", record.owner)
+}
+
+/// What the owner is told, and how.
+fn render_notify(notify: &NotifyShown) -> String {
+    let end = if notify.on_complete { "its end" } else { "not its end" };
+    let patterns = notify.patterns.iter().map(|pattern| format!("lines that match `{}`", one_line(pattern)));
+    let heartbeat = notify.heartbeat_ms.map(Duration::from_millis);
+    let heartbeat = heartbeat.map(|every| format!("every {} that it lives", render_duration(every)));
+    let webhook = notify.webhook.as_ref().map(|host| format!("to {host}"));
+    let command = notify.command.as_ref().map(|command| format!("by `{}`", one_line(command)));
+    let told = std::iter::once(end.to_owned()).chain(patterns).chain(heartbeat).chain(webhook).chain(command);
+    told.collect::<Vec<_>>().join(", ")
 }
 
 fn render_output(record: &Record) -> String {
@@ -76,9 +104,23 @@ fn render_output(record: &Record) -> String {
 
 fn render_usage(record: &Record) -> String {
     let usage = &record.usage;
-    let cpu = render_duration(std::time::Duration::from_millis(usage.cpu_ms));
+    let cpu = render_duration(Duration::from_millis(usage.cpu_ms));
     let memory = render_size(usage.max_rss_bytes);
     format!("cpu {cpu}, memory at most {memory}, at most {} at once", usage.processes)
+}
+
+/// `memory 64 MiB, 100 pids, 0.5 cores, cpu 5s, run 2h00m, idle 30s`.
+fn render_limits(limits: &LimitsShown) -> String {
+    let span = |millis: u64| render_duration(std::time::Duration::from_millis(millis));
+    let parts = [
+        limits.memory_bytes.map(|bytes| format!("memory {}", render_size(bytes))),
+        limits.pids.map(|pids| format!("{pids} pids")),
+        limits.millicpus.map(|millis| format!("{} cores", f64::from(millis) / 1000.0)),
+        limits.cpu_time_ms.map(|millis| format!("cpu {}", span(millis))),
+        limits.time_ms.map(|millis| format!("run {}", span(millis))),
+        limits.idle_ms.map(|millis| format!("idle {}", span(millis))),
+    ];
+    parts.into_iter().flatten().collect::<Vec<_>>().join(", ")
 }
 
 /// Children under their parents, two spaces deeper.
@@ -103,7 +145,7 @@ pub(crate) fn render_tree(tree: &[TreeMember]) -> String {
 fn render_member(member: &TreeMember) -> String {
     let ports: Vec<_> = member.ports.iter().map(u16::to_string).collect();
     let ports = if ports.is_empty() { String::new() } else { format!("  ports {}", ports.join(",")) };
-    let cpu = render_duration(std::time::Duration::from_millis(member.cpu_ms));
+    let cpu = render_duration(Duration::from_millis(member.cpu_ms));
     let memory = render_size(member.rss_bytes);
     format!("{} {} {}  cpu {cpu}  mem {memory}{ports}", member.pid, member.state, one_line(&member.command))
 }
@@ -140,6 +182,19 @@ tree
     }
 
     #[test]
+    fn limits_are_shown_as_people_write_them() {
+        let limits = LimitsShown {
+            memory_bytes: Some(64 << 20),
+            pids: Some(100),
+            millicpus: Some(500),
+            cpu_time_ms: Some(5000),
+            ..LimitsShown::default()
+        };
+        let text = render_record(&Record { limits: Some(limits), ..sample::record() }, sample::now(), Paint::Plain);
+        assert!(text.contains("limits    memory 64 MiB, 100 pids, 0.5 cores, cpu 5.0s\n"), "{text}");
+    }
+
+    #[test]
     fn an_end_says_how_why_and_by_whom() {
         let record = Record {
             status: Status::Finished,
@@ -150,6 +205,32 @@ tree
         };
         let text = render_record(&record, sample::now(), Paint::Plain);
         assert!(text.contains("outcome   signal TERM (stopped), by pinfold stop\n"), "{text}");
+    }
+
+    #[test]
+    fn what_was_asked_for_is_said() {
+        let notify = NotifyShown {
+            on_complete: true,
+            patterns: vec!["ERROR".into()],
+            heartbeat_ms: Some(60_000),
+            webhook: Some("https://x".into()),
+            command: None,
+        };
+        let record = Record {
+            parent: Some("team".into()),
+            lifetime: Lifetime::Owner,
+            intent: Some("the dev server".into()),
+            notify: Some(notify),
+            ..sample::record()
+        };
+        let text = render_record(&record, sample::now(), Paint::Plain);
+        for line in [
+            "intent    the dev server\n",
+            "owner     chat-7, below team, stopped when it ends\n",
+            "notify    its end, lines that match `ERROR`, every 1m00s that it lives, to https://x\n",
+        ] {
+            assert!(text.contains(line), "{text}");
+        }
     }
 
     #[test]

@@ -34,6 +34,7 @@ pub(crate) fn record() -> Record {
         tree: vec![member(4711, 1, "npm", &[]), member(4713, 4711, "node vite", &[3000, 3001])],
         output: OutputSummary { bytes: 3120, ..Default::default() },
         usage: Usage { cpu_ms: 830, max_rss_bytes: 91_000_000, processes: 3 },
+        limits: None,
         note: None,
     }
 }

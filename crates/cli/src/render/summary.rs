@@ -94,7 +94,8 @@ pub(crate) fn render_signal(answer: &SignalAnswer, verb: &str, paint: Paint) -> 
     text
 }
 
-fn render_survivors(survivors: &[Survivor], word: &str, paint: Paint) -> String {
+/// Those that would not end, or could not be reached.
+pub(super) fn render_survivors(survivors: &[Survivor], word: &str, paint: Paint) -> String {
     let line = |survivor: &Survivor| {
         let command = cut(&one_line(&survivor.command), 60);
         let text = format!("pid {} {command} {word}: {}", survivor.pid, survivor.reason);

@@ -1,10 +1,14 @@
-//! Group 4: background, wait, notify. Left for later work: whatever watches output for patterns on its own
-//! (monitors, heartbeats), restarts, leased ports, and what only an agent's protocol knows.
+//! Group 4: background, wait, notify. Left for later work: restarts and leased ports; what only an agent's protocol
+//! knows is elsewhere.
 
+mod consumers;
 mod crowds;
+mod deliveries;
 mod matches;
+mod monitors;
 mod notices;
 mod ports;
+mod receiver;
 mod waits;
 
 use std::collections::BTreeMap;

@@ -2,6 +2,7 @@
 
 mod commands;
 mod json;
+mod owners;
 mod run;
 
 use pinfold_testkit::{Pinfold, Setup};
@@ -73,7 +74,10 @@ fn some_commands_need_no_daemon_and_start_none() {
     assert_eq!(pinfold.cli(&["man", pages.to_str().expect("text")]).code, Some(0));
     assert!(pages.join("pinfold-run.1").exists() && pages.join("pinfold.1").exists());
     assert!(pinfold.cli(&["--version"]).stdout.starts_with("pinfold "));
-    for command in ["run", "ps", "show", "logs", "wait", "stop", "signal", "pause", "resume", "events", "gc"] {
+    for command in [
+        "run", "ps", "show", "logs", "wait", "stop", "signal", "pause", "resume", "events", "gc", "owner", "handover",
+        "token", "connect", "hook",
+    ] {
         let help = pinfold.cli(&[command, "--help"]);
         assert!(help.code == Some(0) && help.stdout.contains("Example"), "{command}: {help:?}");
     }

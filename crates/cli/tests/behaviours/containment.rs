@@ -1,70 +1,18 @@
 //! Trees are contained with and without cgroups, for root and for ordinary users; what is kept is its user's own.
 
-use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt, chown};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::atomic::{AtomicU32, Ordering};
 
 use pinfold_api::types::{Outcome, StartRequest, Status};
+use pinfold_testkit::ground::{Delegated, NOBODY, cgroup_mount, is_root, setup};
 use pinfold_testkit::{Pidfd, Pinfold, Setup, alive, until, until_some};
 
 use crate::PINFOLD;
 use crate::clients::carriers_of;
 use crate::records::{files_in, intent};
 
-/// An ordinary user, for tests that run as root.
-const NOBODY: u32 = 65534;
-
-fn is_root() -> bool {
-    std::fs::metadata("/proc/self").is_ok_and(|own| own.uid() == 0)
-}
-
-/// Where cgroups v2 are, if there are any.
-fn cgroup_mount() -> Option<PathBuf> {
-    let mounts = std::fs::read_to_string("/proc/self/mounts").ok()?;
-    let mount = mounts.lines().find(|line| line.split(' ').nth(2) == Some("cgroup2"))?;
-    mount.split(' ').nth(1).map(PathBuf::from)
-}
-
-fn setup(containment: &str, user: Option<u32>) -> Setup {
-    // An ordinary user cannot enter root's home, which is where commands would start.
-    let env = user.map(|_| ("HOME".to_owned(), "/".to_owned()));
-    Setup { config: format!("containment = \"{containment}\"\n"), user, env: env.into_iter().collect() }
-}
-
-/// A cgroup that belongs to an ordinary user, as a service manager would delegate it. Removed when dropped.
-struct Delegated(PathBuf);
-
-impl Delegated {
-    fn make(mount: &Path) -> Self {
-        static NUMBER: AtomicU32 = AtomicU32::new(0);
-        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        let path = mount.join(format!("delegated-{}-{number}", std::process::id()));
-        std::fs::create_dir(&path).expect("a cgroup");
-        for name in ["", "cgroup.procs", "cgroup.subtree_control", "cgroup.threads"] {
-            chown(path.join(name), Some(NOBODY), Some(NOBODY)).expect("it can be given away");
-        }
-        Self(path)
-    }
-
-    /// A daemon that is started inside of it.
-    fn start(&self) -> Pinfold {
-        let pinfold = Pinfold::prepare(PINFOLD, setup("auto", Some(NOBODY)));
-        let start = pinfold.command(&["daemon", "start"]);
-        let script = format!("echo $$ > {}/cgroup.procs && exec \"$0\" \"$@\"", self.0.display());
-        let mut inside = Command::new("sh");
-        inside.args(["-c", &script]).arg(start.get_program()).args(start.get_args()).current_dir("/");
-        let env = start.get_envs().filter_map(|(name, value)| Some((name, value?)));
-        assert!(inside.envs(env).stdout(Stdio::null()).status().expect("sh").success());
-        pinfold
-    }
-}
-
-impl Drop for Delegated {
-    fn drop(&mut self) {
-        until("the delegated cgroup is empty", || std::fs::remove_dir(&self.0).is_ok());
-    }
-}
+mod escapes;
 
 /// Runs a test with every kind of containment that this machine and user can have.
 fn with_each_containment(test: impl Fn(&Pinfold)) {
@@ -83,7 +31,7 @@ fn with_each_containment(test: impl Fn(&Pinfold)) {
     match cgroup_mount().filter(|_| is_root()) {
         Some(mount) => {
             let delegated = Delegated::make(&mount);
-            let pinfold = delegated.start();
+            let pinfold = delegated.start(PINFOLD);
             assert_eq!(pinfold.health().containment, "cgroup", "{:?}", pinfold.health().no_cgroup);
             test(&pinfold);
         }
@@ -191,8 +139,8 @@ fn no_cgroup_is_left_behind() {
     until("its cgroups are gone", || !base.exists());
     if let Some(mount) = cgroup_mount().filter(|_| is_root()) {
         let delegated = Delegated::make(&mount);
-        let base = base_of_a_whole_life(delegated.start()).expect("it has cgroups");
-        assert!(base.starts_with(&delegated.0));
+        let base = base_of_a_whole_life(delegated.start(PINFOLD)).expect("it has cgroups");
+        assert!(base.starts_with(&delegated.path));
         until("its cgroups are gone", || !base.exists());
     }
 }

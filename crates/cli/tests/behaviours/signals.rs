@@ -1,6 +1,7 @@
 //! Group 5: signals and kill. A stop is bounded, reaches the whole tree, and says what it left.
 
 mod causes;
+mod load;
 mod reused_pid;
 mod signalling;
 mod traces;

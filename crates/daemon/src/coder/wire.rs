@@ -104,6 +104,9 @@ fn cause_name(cause: &Cause) -> Option<&'static str> {
         Cause::TimeLimit => Some("time_limit"),
         Cause::IdleLimit => Some("idle_limit"),
         Cause::OwnerEnded => Some("owner_ended"),
+        Cause::OutOfMemory => Some("out_of_memory"),
+        Cause::PidsLimit => Some("pids_limit"),
+        Cause::CpuTimeLimit => Some("cpu_time_limit"),
     }
 }
 

@@ -7,6 +7,7 @@
 mod bare;
 mod capture;
 mod full_store;
+mod load;
 mod machine;
 mod mcp;
 mod memory;
@@ -17,6 +18,7 @@ mod stage;
 mod start;
 mod stats;
 mod throughput;
+mod told;
 mod waiter;
 
 use std::os::unix::process::CommandExt;
@@ -60,9 +62,11 @@ enum Section {
     Capture,
     Memory,
     Waiter,
+    Told,
     FullStore,
     Restart,
     Mcp,
+    Load,
 }
 
 /// How much of everything.
@@ -128,8 +132,10 @@ fn measure(section: Section, stage: &Stage, scale: Scale) -> anyhow::Result<Vec<
         Section::Capture => capture::measure(stage, scale),
         Section::Memory => memory::measure(stage, scale),
         Section::Waiter => waiter::measure(stage, scale),
+        Section::Told => told::measure(stage, scale),
         Section::FullStore => full_store::measure(stage, scale),
         Section::Restart => restart::measure(stage, scale),
         Section::Mcp => mcp::measure(stage, scale),
+        Section::Load => load::measure(stage, scale),
     }
 }

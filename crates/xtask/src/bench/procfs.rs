@@ -34,6 +34,26 @@ pub(super) fn running(executable: &Path) -> Vec<u32> {
     pids.filter(|pid| std::fs::read_link(format!("/proc/{pid}/exe")).is_ok_and(|link| link == executable)).collect()
 }
 
+/// How many descriptors a process has open.
+pub(super) fn descriptors(pid: u32) -> anyhow::Result<usize> {
+    let path = format!("/proc/{pid}/fd");
+    Ok(std::fs::read_dir(&path).with_context(|| format!("cannot list {path}"))?.count())
+}
+
+/// The children of a process, zombies included.
+pub(super) fn children(pid: u32) -> Vec<u32> {
+    let threads = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    let lists = threads.filter_map(|thread| std::fs::read_to_string(thread.path().join("children")).ok());
+    lists
+        .flat_map(|list| list.split_ascii_whitespace().filter_map(|word| word.parse().ok()).collect::<Vec<_>>())
+        .collect()
+}
+
+/// Whether it has ended and nobody has waited for it.
+pub(super) fn is_zombie(pid: u32) -> bool {
+    std::fs::read_to_string(format!("/proc/{pid}/status")).is_ok_and(|status| status.contains("State:\tZ"))
+}
+
 fn kib_field(path: &str, name: &str) -> anyhow::Result<f64> {
     let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {path}"))?;
     parse_kib(&text, name).with_context(|| format!("{path} has no {name}"))

@@ -3,6 +3,7 @@
 //! The copy makes the executable's path unique, so that exactly our daemons and keepers can be found by it. Whatever
 //! ends the run (the end, an error, INT or TERM) ends every process it started: by the binary's own `daemon stop --all`.
 
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -60,8 +61,15 @@ impl Stage {
 
     /// A daemon in a new home, answering.
     pub(super) fn daemon(&self, name: &str) -> anyhow::Result<Daemon> {
+        self.daemon_with(name, "")
+    }
+
+    /// A daemon in a new home with this configuration, answering.
+    pub(super) fn daemon_with(&self, name: &str, config: &str) -> anyhow::Result<Daemon> {
         let home = self.directory.join(name);
         std::fs::create_dir_all(&home)?;
+        std::fs::set_permissions(&home, PermissionsExt::from_mode(0o700))?;
+        std::fs::write(home.join("config.toml"), config)?;
         let daemon = Daemon { child: spawn(&self.binary, &home)?, home, binary: self.binary.clone() };
         daemon.until_it_answers()?;
         Ok(daemon)

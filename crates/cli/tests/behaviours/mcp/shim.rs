@@ -3,7 +3,7 @@
 use std::os::unix::process::CommandExt;
 
 use pinfold_api::types::{Cause, Status, WaitQuery, WaitReason};
-use pinfold_testkit::{Pidfd, Pinfold, Setup, alive, until};
+use pinfold_testkit::{Pidfd, Pinfold, Setup, alive, children_of, until};
 use serde_json::json;
 
 use super::agent::{Agent, shim};
@@ -71,6 +71,28 @@ fn client_death_policy() {
         assert_eq!((record.cause, record.tree.len()), (Some(Cause::OwnerEnded), 0), "signal {signal}");
         assert_eq!(pinfold.show(kept.id()).status, Status::Running);
     }
+}
+
+#[test]
+fn shim_brings_a_daemon_that_is_nobodys_child() {
+    let pinfold = Pinfold::prepare(PINFOLD, Setup::default());
+    let mut agent = Agent::connect(&pinfold);
+    let id = agent.background("exec sleep 300");
+    let daemon = pinfold.daemon_pid();
+    // As opencode does: TERM to every descendant of its server, found by parent.
+    let mut descendants = children_of(agent.shim.id());
+    let mut next = 0;
+    while next < descendants.len() {
+        descendants.extend(children_of(descendants[next]));
+        next += 1;
+    }
+    for pid in descendants {
+        Pidfd::open(pid).expect("a descendant of our shim").signal(15);
+    }
+    agent.hang_up();
+    assert!(gone(&mut agent));
+    assert_eq!(pinfold.daemon_pid(), daemon, "the daemon left with the shim's descendants");
+    assert_eq!(pinfold.show(&id).status, Status::Running);
 }
 
 #[test]

@@ -37,7 +37,7 @@ fn ours(pinfold: &Pinfold) -> Vec<u32> {
     [vec![daemon], children_of(daemon), pinfold.keepers()].concat()
 }
 
-fn descriptors(pid: u32) -> usize {
+pub(super) fn descriptors(pid: u32) -> usize {
     std::fs::read_dir(format!("/proc/{pid}/fd")).expect("a living process").count()
 }
 

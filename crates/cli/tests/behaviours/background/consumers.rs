@@ -1,0 +1,113 @@
+//! Consumers: named readers of events, each with a cursor of its own, a lease on what it was given, and an ack.
+
+use std::collections::BTreeMap;
+
+use pinfold_api::types::{Event, EventPage, EventsQuery, StartRequest};
+use pinfold_testkit::{Pinfold, until};
+use tokio::task::JoinSet;
+
+use crate::PINFOLD;
+
+fn query(consumer: &str) -> EventsQuery {
+    let (kinds, consumer) = (Some("announce".into()), Some(consumer.into()));
+    EventsQuery { kinds, consumer, limit: Some(1000), lease: Some("1h".into()), ..EventsQuery::default() }
+}
+
+fn read(pinfold: &Pinfold, query: &EventsQuery) -> EventPage {
+    pinfold.block(pinfold.client().events(query)).expect("events")
+}
+
+/// The completions in order, by process.
+fn processes(page: &EventPage) -> Vec<&str> {
+    page.events.iter().map(|event| event.process.as_str()).collect()
+}
+
+#[test]
+fn notify_per_consumer_cursor_leased_and_acked() {
+    let pinfold = Pinfold::start(PINFOLD);
+    let ids: Vec<String> = (0..3).map(|code| pinfold.sh(&format!("exit {code}")).id).collect();
+    ids.iter().for_each(|id| drop(pinfold.wait_finished(id)));
+    let first = read(&pinfold, &EventsQuery { limit: Some(2), ..query("a") });
+    assert!(first.leased_until.is_some() && first.events.iter().all(|event| event.completion && event.announce));
+    // Another reader of the same consumer gets what follows; another consumer gets all.
+    let rest = read(&pinfold, &query("a"));
+    assert_eq!((processes(&first).len(), processes(&rest).len()), (2, 1));
+    assert_eq!(read(&pinfold, &query("a")).events, vec![]);
+    let other = read(&pinfold, &query("b"));
+    let all: Vec<Event> = [first.events.clone(), rest.events].concat();
+    assert_eq!(other.events, all);
+    // What was acked is gone for this one; what was only leased comes again when the lease is over.
+    let consumer = pinfold.block(pinfold.client().ack("a", first.events[0].seq)).expect("an ack");
+    assert_eq!((consumer.cursor, consumer.leased_through), (first.events[0].seq, Some(all[2].seq)));
+    pinfold.crash_and_restart();
+    assert_eq!(read(&pinfold, &query("a")).events, vec![], "a lease survives the daemon");
+    pinfold.block(pinfold.client().ack("b", other.next)).expect("an ack");
+    assert_eq!(read(&pinfold, &query("b")).events, vec![]);
+    let brief = EventsQuery { lease: Some("1ms".into()), ..query("c") };
+    assert_eq!(read(&pinfold, &brief).events, all);
+    until("the lease is over", || read(&pinfold, &brief).events == all);
+    let consumers = pinfold.block(pinfold.client().consumers()).expect("consumers").consumers;
+    let cursors: BTreeMap<_, _> = consumers.iter().map(|one| (one.name.as_str(), one.cursor)).collect();
+    assert_eq!(cursors, BTreeMap::from([("a", all[0].seq), ("b", all[2].seq), ("c", 0)]));
+    // One that waits is woken by what is new, and by that alone.
+    let new = pinfold.block(async {
+        let (client, waiting) = (pinfold.client().clone(), EventsQuery { wait: Some("60s".into()), ..query("b") });
+        let wait = tokio::spawn(async move { client.events(&waiting).await.expect("events") });
+        let command = Some("exit 9".into());
+        let started =
+            pinfold.client().start(&StartRequest { command, ..StartRequest::default() }).await.expect("it starts");
+        (started.record.id, wait.await.expect("an answer"))
+    });
+    assert_eq!(processes(&new.1), [new.0.as_str()]);
+}
+
+/// Two hundred that end at once: each completion is there once, for each consumer.
+#[test]
+fn fast_jobs_none_lost_for_a_consumer() {
+    let pinfold = Pinfold::start(PINFOLD);
+    let mut ids = pinfold.block(async {
+        let one = |_| {
+            let client = pinfold.client().clone();
+            let request = StartRequest { command: Some("true".into()), ..StartRequest::default() };
+            async move { client.start(&request).await.expect("it starts").record.id }
+        };
+        (0..200).map(one).collect::<JoinSet<_>>().join_all().await
+    });
+    ids.sort();
+    for name in ["one", "two"] {
+        let mut seen: Vec<String> = Vec::new();
+        until("all completions", || {
+            let page = read(&pinfold, &EventsQuery { limit: Some(7), ..query(name) });
+            seen.extend(page.events.iter().map(|event| event.process.clone()));
+            if let Some(last) = page.events.last() {
+                pinfold.block(pinfold.client().ack(name, last.seq)).expect("an ack");
+            }
+            seen.len() >= ids.len()
+        });
+        assert_eq!(read(&pinfold, &query(name)).events, vec![]);
+        seen.sort();
+        assert_eq!(seen, ids);
+    }
+}
+
+/// A stream read as a consumer begins at its cursor, and gives what is to come.
+#[test]
+fn stream_begins_at_a_consumers_cursor() {
+    let pinfold = Pinfold::start(PINFOLD);
+    let ids: Vec<String> = (0..2).map(|code| pinfold.sh(&format!("exit {code}")).id).collect();
+    ids.iter().for_each(|id| drop(pinfold.wait_finished(id)));
+    let page = read(&pinfold, &query("a"));
+    pinfold.block(pinfold.client().ack("a", page.events[0].seq)).expect("an ack");
+    let streamed = pinfold.block(async {
+        let asked = EventsQuery { limit: None, lease: None, ..query("a") };
+        let mut stream = pinfold.client().events_stream(&asked).await.expect("a stream");
+        let first = stream.next().await.expect("no end").expect("an event");
+        let command = Some("exit 7".into());
+        let request = StartRequest { command, wait: Some("60s".into()), ..StartRequest::default() };
+        let id = pinfold.client().start(&request).await.expect("it starts").record.id;
+        let second = stream.next().await.expect("no end").expect("an event");
+        assert_eq!(second.process, id);
+        first
+    });
+    assert_eq!(streamed, page.events[1]);
+}

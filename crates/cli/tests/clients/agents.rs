@@ -1,0 +1,199 @@
+//! The agents: where they are, how each is told of the model and of pinfold, and what it says of itself.
+
+use std::fmt::Write as _;
+use std::io::Write as _;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use serde_json::{Value, json};
+
+use crate::PINFOLD;
+
+/// A client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Agent {
+    Codex,
+    Claude,
+    Gemini,
+    Opencode,
+}
+
+/// A client that is installed.
+#[derive(Clone, Debug)]
+pub(crate) struct Program {
+    agent: Agent,
+    path: PathBuf,
+    /// Where `node` is.
+    node: PathBuf,
+}
+
+/// How a client reaches pinfold.
+#[derive(Clone, Debug)]
+pub(crate) enum Way {
+    /// By a server of its own, for the daemon of this home.
+    Stdio { home: PathBuf },
+    /// By HTTP with a token.
+    Http { url: String, token: String },
+}
+
+impl Agent {
+    fn name(self) -> &'static str {
+        match self {
+            Agent::Codex => "codex",
+            Agent::Claude => "claude",
+            Agent::Gemini => "gemini",
+            Agent::Opencode => "opencode",
+        }
+    }
+
+    /// The program, or a line that says that it is skipped.
+    pub(crate) fn installed(self) -> Option<Program> {
+        let place = std::env::var_os("PINFOLD_TEST_CLIENTS").map(PathBuf::from).or_else(|| {
+            let own = std::env::current_exe().ok()?;
+            Some(own.ancestors().nth(3)?.join("clients"))
+        })?;
+        let bin = |name: &str| place.join(name).join("node_modules/.bin");
+        let (path, node) = (bin(self.name()).join(self.name()), bin("node"));
+        if path.exists() && node.join("node").exists() {
+            return Some(Program { agent: self, path, node });
+        }
+        let name = self.name();
+        let place = place.display();
+        // Past the capture of the test's output.
+        let _ = writeln!(std::io::stderr(), "skipped: {name} is not in {place}: `cargo xtask clients` installs it");
+        None
+    }
+
+    /// What the owner of its processes begins with.
+    pub(crate) fn owner_prefix(self) -> &'static str {
+        match self {
+            Agent::Codex => "codex-",
+            Agent::Claude => "claude-",
+            Agent::Gemini | Agent::Opencode => "mcp-",
+        }
+    }
+
+    /// The owner, by what the client prints of its own chat.
+    pub(crate) fn owner(self, printed: &str) -> Option<String> {
+        let (event, key) = match self {
+            Agent::Codex => ("thread.started", "thread_id"),
+            Agent::Claude => ("system", "session_id"),
+            Agent::Gemini | Agent::Opencode => return None,
+        };
+        let mut lines = printed.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+        let chat = lines.find(|line| line["type"] == event)?[key].as_str()?.to_owned();
+        Some(format!("{}{chat}", self.owner_prefix()))
+    }
+}
+
+impl Program {
+    /// The client with its configuration, in a home and a directory of its own below `scratch`.
+    pub(crate) fn command(&self, scratch: &Path, model: SocketAddr, way: &Way) -> Command {
+        let (home, work) = (scratch.join("home"), scratch.join("work"));
+        for directory in [&home, &work] {
+            std::fs::create_dir_all(directory).expect("a scratch directory");
+        }
+        let mut command = Command::new(&self.path);
+        let path = std::env::join_paths([&self.node, Path::new("/usr/bin"), Path::new("/bin")]).expect("a PATH");
+        command.env_clear().env("HOME", &home).env("PATH", path).env("USER", "agent").env("LANG", "C.UTF-8");
+        command.current_dir(&work);
+        match self.agent {
+            Agent::Codex => codex(&mut command, &home, &work, model, way),
+            Agent::Claude => claude(&mut command, &home, model, way),
+            Agent::Gemini => gemini(&mut command, &home, model, way),
+            Agent::Opencode => opencode(&mut command, &work, model, way),
+        }
+        command
+    }
+}
+
+fn write(path: &Path, text: &str) {
+    std::fs::create_dir_all(path.parent().expect("a directory")).expect("a directory");
+    std::fs::write(path, text).expect("a configuration");
+}
+
+fn codex(command: &mut Command, home: &Path, work: &Path, model: SocketAddr, way: &Way) {
+    let mut config = format!(
+        "model = \"scripted\"\nmodel_provider = \"scripted\"\napproval_policy = \"never\"\n\
+         [model_providers.scripted]\nname = \"scripted\"\nbase_url = \"http://{model}/v1\"\nwire_api = \"responses\"\n\
+         request_max_retries = 0\nstream_max_retries = 0\nsupports_websockets = false\n[mcp_servers.pinfold]\n"
+    );
+    let done = match way {
+        Way::Stdio { home } => {
+            writeln!(config, "command = \"{PINFOLD}\"\nargs = [\"mcp\"]\nenv = {{ PINFOLD_HOME = {home:?} }}")
+        }
+        Way::Http { url, token } => {
+            command.env("PINFOLD_TOKEN", token);
+            writeln!(config, "url = \"{url}\"\nbearer_token_env_var = \"PINFOLD_TOKEN\"")
+        }
+    };
+    done.expect("text");
+    // Without it, and with nobody to ask, codex refuses what is not read-only.
+    config.push_str("default_tools_approval_mode = \"approve\"\n");
+    write(&home.join(".codex/config.toml"), &config);
+    command.env("CODEX_HOME", home.join(".codex"));
+    command.args(["exec", "--json", "--skip-git-repo-check", "-C"]).arg(work).arg("go");
+}
+
+/// The server as most clients write it.
+fn server(way: &Way) -> Value {
+    match way {
+        Way::Stdio { home } => json!({ "command": PINFOLD, "args": ["mcp"], "env": { "PINFOLD_HOME": home } }),
+        Way::Http { url, token } => {
+            json!({ "type": "http", "url": url, "headers": { "Authorization": format!("Bearer {token}") } })
+        }
+    }
+}
+
+fn claude(command: &mut Command, home: &Path, model: SocketAddr, way: &Way) {
+    let config = home.join("mcp.json");
+    let mut server = server(way);
+    // Otherwise it shows the model only the names of all tools but `execute`, to be looked up before they are called.
+    server["alwaysLoad"] = true.into();
+    write(&config, &json!({ "mcpServers": { "pinfold": server } }).to_string());
+    command.env("ANTHROPIC_BASE_URL", format!("http://{model}")).env("ANTHROPIC_API_KEY", "none");
+    command.env("CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC", "1").env("DISABLE_AUTOUPDATER", "1");
+    // As root it skips permissions only in what calls itself a sandbox. The first turn waits for the servers.
+    command.env("IS_SANDBOX", "1").env("MCP_CONNECTION_NONBLOCKING", "false");
+    command.args(["-p", "go", "--output-format", "stream-json", "--verbose", "--strict-mcp-config"]);
+    command.arg("--dangerously-skip-permissions").arg("--mcp-config").arg(config);
+}
+
+fn gemini(command: &mut Command, home: &Path, model: SocketAddr, way: &Way) {
+    let settings = json!({
+        "security": { "auth": { "selectedType": "gemini-api-key" } },
+        "general": { "disableAutoUpdate": true },
+        "privacy": { "usageStatisticsEnabled": false },
+        "mcpServers": { "pinfold": server(way) },
+    });
+    write(&home.join(".gemini/settings.json"), &settings.to_string());
+    command.env("GOOGLE_GEMINI_BASE_URL", format!("http://{model}")).env("GEMINI_API_KEY", "none");
+    command.env("GEMINI_CLI_TRUST_WORKSPACE", "true");
+    command.args(["-p", "go", "--yolo", "--output-format", "stream-json", "-m", "gemini-2.5-flash"]);
+}
+
+fn opencode(command: &mut Command, work: &Path, model: SocketAddr, way: &Way) {
+    let Way::Stdio { home } = way else { panic!("opencode is driven over stdio only") };
+    let provider = json!({
+        "npm": "@ai-sdk/openai-compatible",
+        "name": "scripted",
+        "options": { "baseURL": format!("http://{model}/v1"), "apiKey": "none" },
+        "models": { "m": { "name": "m" } },
+    });
+    let server = json!({ "type": "local", "command": [PINFOLD, "mcp"], "environment": { "PINFOLD_HOME": home } });
+    let config = json!({
+        "model": "scripted/m",
+        "small_model": "scripted/m",
+        "autoupdate": false,
+        "share": "disabled",
+        "provider": { "scripted": provider },
+        "mcp": { "pinfold": server },
+        "permission": { "*": "allow" },
+    });
+    write(&work.join("opencode.json"), &config.to_string());
+    for off in ["MODELS_FETCH", "AUTOUPDATE", "LSP_DOWNLOAD", "DEFAULT_PLUGINS", "SHARE"] {
+        command.env(format!("OPENCODE_DISABLE_{off}"), "1");
+    }
+    command.args(["run", "go", "--format", "json"]);
+}

@@ -1,0 +1,76 @@
+//! Group 9: streamable HTTP with a real client.
+
+use std::io::{Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::{Arc, Mutex};
+use std::thread;
+
+use pinfold_api::types::TokenRequest;
+use pinfold_testkit::{Pinfold, Setup, until};
+use serde_json::json;
+
+use crate::PINFOLD;
+use crate::agents::{Agent, Way};
+use crate::chat::Chat;
+
+/// Stands between a client and the daemon, and notes which methods were used.
+struct Listener {
+    address: SocketAddr,
+    heard: Arc<Mutex<Vec<u8>>>,
+}
+
+impl Listener {
+    fn before(daemon: String) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let address = listener.local_addr().expect("an address");
+        let heard = Arc::new(Mutex::new(Vec::new()));
+        let noted = Arc::clone(&heard);
+        thread::spawn(move || {
+            for near in listener.incoming().flatten() {
+                let far = TcpStream::connect(&daemon).expect("the daemon listens");
+                let (near_out, far_out) = (near.try_clone().expect("a clone"), far.try_clone().expect("a clone"));
+                let noted = Arc::clone(&noted);
+                thread::spawn(move || carry(near, far_out, |bytes| noted.lock().expect("a lock").extend(bytes)));
+                thread::spawn(move || carry(far, near_out, |_| {}));
+            }
+        });
+        Listener { address, heard }
+    }
+
+    fn heard(&self, method: &str) -> bool {
+        let line = format!("{method} /mcp HTTP/1.1\r\n");
+        self.heard.lock().expect("a lock").windows(line.len()).any(|window| window == line.as_bytes())
+    }
+}
+
+fn carry(mut from: TcpStream, mut to: TcpStream, note: impl Fn(&[u8])) {
+    let mut buffer = [0; 8192];
+    while let Ok(read @ 1..) = from.read(&mut buffer) {
+        note(&buffer[..read]);
+        if to.write_all(&buffer[..read]).is_err() {
+            break;
+        }
+    }
+    let _ = to.shutdown(Shutdown::Write);
+}
+
+#[test]
+fn http_transport_with_codex() {
+    let Some(program) = Agent::Codex.installed() else { return };
+    let config = "[tcp]\nlisten = \"127.0.0.1:0\"\n".to_owned();
+    let pinfold = Pinfold::start_with(PINFOLD, Setup { config, ..Setup::default() });
+    let token = pinfold.block(pinfold.client().add_token(&TokenRequest::default())).expect("a token").token;
+    let between = Listener::before(pinfold.health().tcp.expect("it listens"));
+    let mut chat = Chat::start_by(&program, &Way::Http { url: format!("http://{}/mcp", between.address), token });
+    let up = chat.call("execute", &json!({ "command": "exec sleep 300", "background": true }));
+    let id = up.get("id");
+    let listed = chat.call("process_list", &json!({}));
+    assert!(listed.text.contains(&id), "{listed}");
+    let stopped = chat.call("process_signal", &json!({ "id": id }));
+    assert_eq!(stopped.get("state"), "finished", "{stopped}");
+    let printed = chat.end();
+    assert_eq!(Some(pinfold.show(&id).owner), Agent::Codex.owner(&printed));
+    for method in ["POST", "GET", "DELETE"] {
+        until(&format!("codex uses {method}"), || between.heard(method));
+    }
+}

@@ -1,0 +1,139 @@
+//! Real agents as judges: codex, Claude Code, gemini-cli and opencode, headless, against a scripted model on loopback.
+//!
+//! A test plays the model: it calls tools, and sees of each result exactly what the client hands back. `cargo xtask
+//! clients` installs the agents in pinned versions below target/clients; one that is not there is skipped, in a line
+//! that says so. Every run has a HOME of its own, and nothing is left behind.
+
+mod agents;
+mod chat;
+mod dialect;
+mod http;
+mod model;
+mod seen;
+
+use agents::Agent;
+use chat::Chat;
+use pinfold_api::types::Status;
+use pinfold_testkit::{Pinfold, Setup, alive, until};
+use serde_json::json;
+
+/// The binary under test.
+const PINFOLD: &str = env!("CARGO_BIN_EXE_pinfold");
+
+/// Starts, lists, reads, fails, waits and stops; nothing if the client is not there.
+fn round_trip(agent: Agent) -> Option<()> {
+    let program = agent.installed()?;
+    // No daemon yet: the server that the client starts brings it.
+    let pinfold = Pinfold::prepare(PINFOLD, Setup::default());
+    let mut chat = Chat::start(&program, &pinfold);
+    let up = chat.call("execute", &json!({ "command": "sleep 300 & echo up" }));
+    assert_eq!((up.get("state"), up.get("exit_code")), ("lingering".into(), "0".into()), "{up}");
+    assert!(up.text.contains("up\\n") || up.text.contains("up\n"), "{up}");
+    let id = up.get("id");
+    let listed = chat.call("process_list", &json!({}));
+    assert!(listed.text.contains(&id) && listed.text.contains("sleep 300"), "{listed}");
+    let read = chat.call("process_output", &json!({ "id": id, "cursor": 0 }));
+    assert_eq!((read.get("id"), read.get("cursor")), (id.clone(), "3".into()), "{read}");
+    let failed = chat.call("execute", &json!({ "command": "echo bad >&2; exit 3" }));
+    assert_eq!((failed.get("state"), failed.get("exit_code")), ("finished".into(), "3".into()), "{failed}");
+    assert!(failed.text.contains("bad"), "{failed}");
+    let slow = chat.call("execute", &json!({ "command": "sleep 1; echo late; exit 4", "background": true }));
+    assert_eq!(slow.get("state"), "running", "{slow}");
+    let waited = chat.call("process_wait", &json!({ "id": slow.get("id") }));
+    assert_eq!(waited.get("exit_code"), "4", "{waited}");
+    assert!(waited.text.contains("late"), "{waited}");
+    let wrong = chat.call("process_output", &json!({ "id": "nosuch" }));
+    assert!(wrong.text.contains("not_found") && wrong.text.contains("process_list"), "{wrong}");
+    let stopped = chat.call("process_signal", &json!({ "id": id }));
+    assert_eq!(stopped.get("state"), "finished", "{stopped}");
+    let owner = pinfold.show(&id).owner;
+    assert!(pinfold.show(&id).tree.is_empty(), "something is left of {id}");
+    let daemon = pinfold.daemon_pid();
+    let printed = chat.end();
+    assert_eq!(owner, agent.owner(&printed).unwrap_or(owner.clone()), "{printed}");
+    assert!(owner.starts_with(agent.owner_prefix()), "{owner}");
+    assert_eq!(pinfold.daemon_pid(), daemon, "the daemon left with the client");
+    Some(())
+}
+
+// `start_list_read_stop_with_each_client`, one test for each, so that they run beside one another.
+
+#[test]
+fn start_list_read_stop_with_each_client_codex() {
+    round_trip(Agent::Codex);
+}
+
+#[test]
+fn start_list_read_stop_with_each_client_claude() {
+    round_trip(Agent::Claude);
+}
+
+#[test]
+fn start_list_read_stop_with_each_client_gemini() {
+    round_trip(Agent::Gemini);
+}
+
+#[test]
+fn start_list_read_stop_with_each_client_opencode() {
+    round_trip(Agent::Opencode);
+}
+
+/// Two chats of one client do not see one another, and what a chat started outlives it.
+fn two_chats(agent: Agent) -> Option<()> {
+    let program = agent.installed()?;
+    let pinfold = Pinfold::start(PINFOLD);
+    let mut first = Chat::start(&program, &pinfold);
+    let id = first.call("execute", &json!({ "command": "exec sleep 300", "background": true })).get("id");
+    let mut second = Chat::start(&program, &pinfold);
+    let listed = second.call("process_list", &json!({}));
+    assert!(!listed.text.contains(&id), "{listed}");
+    let read = second.call("process_output", &json!({ "id": id }));
+    assert!(read.text.contains("not_found"), "{read}");
+    let stop = second.call("process_signal", &json!({ "id": id }));
+    assert!(stop.text.contains("not_found"), "{stop}");
+    let other = second.call("execute", &json!({ "command": "exec sleep 300", "background": true })).get("id");
+    let (first, second) = (first.end(), second.end());
+    let owners = [pinfold.show(&id).owner, pinfold.show(&other).owner];
+    assert_eq!([Some(owners[0].clone()), Some(owners[1].clone())], [agent.owner(&first), agent.owner(&second)]);
+    assert_ne!(owners[0], owners[1]);
+    for id in [id, other] {
+        assert_eq!(pinfold.show(&id).status, Status::Running, "{id} ended with its chat");
+    }
+    Some(())
+}
+
+#[test]
+fn identity_from_meta_and_env_two_codex_chats_are_isolated() {
+    two_chats(Agent::Codex);
+}
+
+#[test]
+fn identity_from_meta_and_env_two_claude_chats_are_isolated() {
+    two_chats(Agent::Claude);
+}
+
+/// A client that is killed with its group takes neither daemon nor processes along, and its server ends.
+fn killed(agent: Agent) -> Option<()> {
+    let program = agent.installed()?;
+    let pinfold = Pinfold::prepare(PINFOLD, Setup::default());
+    let mut chat = Chat::start(&program, &pinfold);
+    let id = chat.call("execute", &json!({ "command": "exec sleep 300", "background": true })).get("id");
+    let daemon = pinfold.daemon_pid();
+    let servers = chat.servers();
+    assert!(!servers.is_empty(), "no server runs");
+    chat.kill_group();
+    until("the servers of a killed client end", || servers.iter().all(|pid| !alive(*pid)));
+    assert_eq!(pinfold.daemon_pid(), daemon);
+    assert_eq!(pinfold.show(&id).status, Status::Running);
+    Some(())
+}
+
+#[test]
+fn shim_exit_fast_when_codex_is_killed_daemon_and_processes_live() {
+    killed(Agent::Codex);
+}
+
+#[test]
+fn shim_exit_fast_when_claude_is_killed_daemon_and_processes_live() {
+    killed(Agent::Claude);
+}

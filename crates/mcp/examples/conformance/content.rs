@@ -1,0 +1,41 @@
+//! The content that fixtures give back.
+
+use serde_json::{Value, json};
+
+/// One red pixel.
+pub(crate) const PNG: &str =
+    concat!("iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAIAAACQd1PeAAAADElEQVR4nGP4z8AAAAMBAQDJ/pLv", "AAAAAElFTkSuQmCC");
+/// A sound without samples.
+pub(crate) const WAV: &str = "UklGRiQAAABXQVZFZm10IBAAAAABAAEARKwAAIhYAQACABAAZGF0YQAAAAA=";
+
+pub(crate) fn text(text: &str) -> Value {
+    json!({ "type": "text", "text": text })
+}
+
+pub(crate) fn image() -> Value {
+    json!({ "type": "image", "data": PNG, "mimeType": "image/png" })
+}
+
+pub(crate) fn audio() -> Value {
+    json!({ "type": "audio", "data": WAV, "mimeType": "audio/wav" })
+}
+
+pub(crate) fn resource(uri: &str, mime_type: &str, text: &str) -> Value {
+    json!({ "type": "resource", "resource": { "uri": uri, "mimeType": mime_type, "text": text } })
+}
+
+/// A tool's result.
+pub(crate) fn result(content: &[Value]) -> Value {
+    json!({ "content": content })
+}
+
+/// A tool's result of one text.
+pub(crate) fn said(words: &str) -> Value {
+    result(&[text(words)])
+}
+
+/// A prompt of these messages, all of the user.
+pub(crate) fn prompt(contents: &[Value]) -> Value {
+    let messages: Vec<Value> = contents.iter().map(|content| json!({ "role": "user", "content": content })).collect();
+    json!({ "messages": messages })
+}

@@ -1,0 +1,146 @@
+//! The grounds on which trees are contained: for root and for an ordinary user, with and without cgroups.
+
+use std::fmt;
+use std::os::unix::fs::{MetadataExt, chown};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use crate::{Pinfold, Setup, until};
+
+/// An ordinary user, for tests that run as root.
+pub const NOBODY: u32 = 65534;
+
+/// Whether the tests run as root, so that a daemon can be made another user's.
+pub fn is_root() -> bool {
+    std::fs::metadata("/proc/self").is_ok_and(|own| own.uid() == 0)
+}
+
+/// Where cgroups v2 are, if there are any.
+pub fn cgroup_mount() -> Option<PathBuf> {
+    let mounts = std::fs::read_to_string("/proc/self/mounts").ok()?;
+    let mount = mounts.lines().find(|line| line.split(' ').nth(2) == Some("cgroup2"))?;
+    mount.split(' ').nth(1).map(PathBuf::from)
+}
+
+/// Whose daemon it is, and what holds its trees.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ground {
+    pub user: User,
+    pub containment: Containment,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum User {
+    Root,
+    Ordinary,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Containment {
+    /// A cgroup, and the walk over parents and children.
+    Cgroup,
+    /// The walk alone.
+    Walk,
+}
+
+/// A daemon on a ground.
+#[derive(Debug)]
+pub struct Grounded {
+    pub pinfold: Pinfold,
+    pub ground: Ground,
+    /// A cgroup in which its user may move processes, where trees are held by cgroups.
+    pub cgroups: Option<PathBuf>,
+    // Dropped last: it is empty only when the daemon and its keepers are gone.
+    _delegated: Option<Delegated>,
+}
+
+impl Ground {
+    pub const ALL: [Ground; 4] = [
+        Ground { user: User::Root, containment: Containment::Cgroup },
+        Ground { user: User::Root, containment: Containment::Walk },
+        Ground { user: User::Ordinary, containment: Containment::Cgroup },
+        Ground { user: User::Ordinary, containment: Containment::Walk },
+    ];
+
+    /// A daemon on this ground, or why this machine and user cannot have one.
+    pub fn try_start(self, binary: &str) -> Result<Grounded, String> {
+        if self.user == User::Root && !is_root() {
+            return Err("not run as root".to_owned());
+        }
+        let lent = self.user == User::Ordinary && is_root();
+        let user = lent.then_some(NOBODY);
+        let on = |pinfold, cgroups, delegated| Grounded { pinfold, ground: self, cgroups, _delegated: delegated };
+        if self.containment == Containment::Walk {
+            return Ok(on(Pinfold::start_with(binary, setup("subreaper", user)), None, None));
+        }
+        let mount = cgroup_mount().ok_or("no cgroup v2 is mounted here")?;
+        if lent {
+            let delegated = Delegated::make(&mount);
+            return Ok(on(delegated.start(binary), Some(delegated.path.clone()), Some(delegated)));
+        }
+        let pinfold = Pinfold::start_with(binary, setup("auto", None));
+        let health = pinfold.health();
+        match health.containment.as_str() {
+            "cgroup" => Ok(on(pinfold, is_root().then_some(mount), None)),
+            _ => Err(health.no_cgroup.unwrap_or_else(|| "no cgroup can be made here".to_owned())),
+        }
+    }
+}
+
+impl fmt::Display for Ground {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let user = match self.user {
+            User::Root => "root",
+            User::Ordinary => "user",
+        };
+        match self.containment {
+            Containment::Cgroup => write!(f, "{user}, cgroup"),
+            Containment::Walk => write!(f, "{user}, none"),
+        }
+    }
+}
+
+/// A daemon with this `containment`, of this user.
+pub fn setup(containment: &str, user: Option<u32>) -> Setup {
+    // An ordinary user cannot enter root's home, which is where commands would start.
+    let env = user.map(|_| ("HOME".to_owned(), "/".to_owned()));
+    Setup { config: format!("containment = \"{containment}\"\n"), user, env: env.into_iter().collect() }
+}
+
+/// A cgroup that belongs to an ordinary user, as a service manager would delegate it. Removed when dropped.
+#[derive(Debug)]
+pub struct Delegated {
+    pub path: PathBuf,
+}
+
+impl Delegated {
+    pub fn make(mount: &Path) -> Self {
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let path = mount.join(format!("delegated-{}-{number}", std::process::id()));
+        std::fs::create_dir(&path).expect("a cgroup");
+        for name in ["", "cgroup.procs", "cgroup.subtree_control", "cgroup.threads"] {
+            chown(path.join(name), Some(NOBODY), Some(NOBODY)).expect("it can be given away");
+        }
+        Self { path }
+    }
+
+    /// A daemon that is started inside of it.
+    pub fn start(&self, binary: &str) -> Pinfold {
+        let pinfold = Pinfold::prepare(binary, setup("auto", Some(NOBODY)));
+        let start = pinfold.command(&["daemon", "start"]);
+        let script = format!("echo $$ > {}/cgroup.procs && exec \"$0\" \"$@\"", self.path.display());
+        let mut inside = Command::new("sh");
+        inside.args(["-c", &script]).arg(start.get_program()).args(start.get_args()).current_dir("/");
+        let env = start.get_envs().filter_map(|(name, value)| Some((name, value?)));
+        assert!(inside.envs(env).stdout(Stdio::null()).status().expect("sh").success());
+        pinfold
+    }
+}
+
+impl Drop for Delegated {
+    fn drop(&mut self) {
+        until("the delegated cgroup is empty", || std::fs::remove_dir(&self.path).is_ok());
+    }
+}
