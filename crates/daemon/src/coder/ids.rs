@@ -43,7 +43,7 @@ impl Ids {
 
     /// The process with this UUID; none for any that was not made here.
     pub(super) fn parse(&self, text: &str) -> Option<ProcessId> {
-        let bits = parse_plain(text).filter(|bits| bits & FIXED_MASK == FIXED)?;
+        let bits = parse_plain(text).filter(|bits| bits & FIXED_MASK == FIXED && render_uuid(*bits) == text)?;
         let tag = ((bits >> 80) as u64) << 12 | (bits >> 64) as u64 & 0xfff;
         let code = bits as u64 & CODE_MASK ^ self.mask(tag);
         (self.tag(code) == tag).then(|| ProcessId::from_code(code)).flatten()
@@ -122,6 +122,7 @@ mod tests {
         for id in some_ids().take(20) {
             let uuid = ids.render(&id);
             assert_eq!(other.parse(&uuid), None, "another home's");
+            assert_eq!(ids.parse(&uuid.to_uppercase()), None, "{uuid}");
             for at in (0..36).filter(|at| !is_hyphen(*at)) {
                 let mut changed = uuid.clone().into_bytes();
                 changed[at] = if changed[at] == b'0' { b'1' } else { b'0' };
