@@ -226,7 +226,8 @@ fn freezer_mount() -> Option<PathBuf> {
     let mounts = fs::read_to_string("/proc/self/mounts").ok()?;
     let is_freezer = |line: &&str| {
         let mut fields = line.split(' ').skip(2);
-        fields.next() == Some("cgroup") && fields.next().is_some_and(|options| options.split(',').any(|o| o == "freezer"))
+        fields.next() == Some("cgroup")
+            && fields.next().is_some_and(|options| options.split(',').any(|o| o == "freezer"))
     };
     mounts.lines().find(is_freezer)?.split(' ').nth(1).map(PathBuf::from)
 }

@@ -6,7 +6,10 @@ use pinfold_os::tree::{self, Member};
 /// The living processes that hold this text.
 pub(super) fn carriers_of(text: &str) -> Vec<Member> {
     let all = proc::pids().unwrap_or_default().into_iter().filter(|pid| *pid != std::process::id());
-    all.filter(|pid| carries(*pid, text)).filter_map(observe_living).filter(|member| carries(member.pid, text)).collect()
+    all.filter(|pid| carries(*pid, text))
+        .filter_map(observe_living)
+        .filter(|member| carries(member.pid, text))
+        .collect()
 }
 
 /// Kills them, each through a descriptor whose process was seen to hold the text after it was opened.

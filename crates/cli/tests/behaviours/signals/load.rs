@@ -80,7 +80,10 @@ fn back_at_rest(pinfold: &Pinfold, cgroups: Option<&PathBuf>, descriptors: usize
     };
     let deadline = std::time::Instant::now() + std::time::Duration::from_secs(15);
     while !rests() {
-        assert!(std::time::Instant::now() < deadline, "more than {descriptors} descriptors, or more than idle: {held:?}");
+        assert!(
+            std::time::Instant::now() < deadline,
+            "more than {descriptors} descriptors, or more than idle: {held:?}"
+        );
         std::thread::sleep(std::time::Duration::from_millis(20));
     }
 }
