@@ -1,4 +1,5 @@
-//! Dev only: a real daemon in a home of its own, a blocking client, the command line, and honest waiting.
+//! Dev only: a real daemon in a home of its own, a blocking client, the command line, and honest waiting; the grounds
+//! on which trees are contained, and every way out of them.
 //!
 //! A [`Pinfold`] leaves nothing behind: when dropped it stops every process, ends the daemon, checks that
 //! keepers and their trees are gone, and removes its home. Tests end only what they started.
@@ -9,4 +10,4 @@ mod harness;
 mod procs;
 
 pub use harness::{Cli, Pinfold, Setup};
-pub use procs::{Pidfd, alive, children_of, command_line, parent_of, until, until_some};
+pub use procs::{Pidfd, alive, children_of, command_line, cpu_ms, parent_of, until, until_some};

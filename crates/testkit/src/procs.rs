@@ -32,6 +32,11 @@ pub fn alive(pid: u32) -> bool {
     proc::stat(pid).is_ok_and(|stat| stat.is_living())
 }
 
+/// Processor time that a living process has used, in milliseconds.
+pub fn cpu_ms(pid: u32) -> u64 {
+    proc::stat(pid).expect("a living process").cpu_ms()
+}
+
 /// The parent's pid.
 pub fn parent_of(pid: u32) -> Option<u32> {
     proc::stat(pid).ok().map(|stat| stat.ppid)

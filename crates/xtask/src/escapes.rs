@@ -70,11 +70,8 @@ fn cell(came: &Came) -> String {
 }
 
 fn render(ways: &[&Way], columns: &[Column]) -> String {
-    let mut table = "| way out |".to_owned();
-    for (ground, _) in columns {
-        let _ = write!(table, " {ground} |");
-    }
-    table += "\n|---|---|---|---|---|\n";
+    let heads: Vec<String> = columns.iter().map(|(ground, _)| ground.to_string()).collect();
+    let mut table = format!("| way out | {} |\n|---{}|\n", heads.join(" | "), "|---".repeat(heads.len()));
     for (row, way) in ways.iter().enumerate() {
         let cells = columns.iter().map(|(_, came)| came.as_ref().map_or("–".to_owned(), |came| cell(&came[row])));
         let _ = writeln!(table, "| {} | {} |", way.name, cells.collect::<Vec<_>>().join(" | "));
@@ -82,16 +79,11 @@ fn render(ways: &[&Way], columns: &[Column]) -> String {
     table += "\nSurvivors of those that were out, after the stop was answered; –: cannot be tried there.\n";
     for (ground, came) in columns {
         match came {
-            Err(reason) => {
-                let _ = writeln!(table, "- *{ground}* was not tried: {reason}.");
-            }
-            Ok(came) => {
-                let left = came.iter().zip(ways).filter(|(came, _)| came.is_left());
-                for (_, way) in left {
-                    let reason = (way.freed)(*ground).unwrap_or("a bug");
-                    let _ = writeln!(table, "- *{}* ({ground}): {reason}.", way.name);
-                }
-            }
+            Err(reason) => table += &format!("- *{ground}* was not tried: {reason}.\n"),
+            Ok(came) => came.iter().zip(ways).filter(|(came, _)| came.is_left()).for_each(|(_, way)| {
+                let reason = (way.freed)(*ground).unwrap_or("a bug");
+                table += &format!("- *{}* ({ground}): {reason}.\n", way.name);
+            }),
         }
     }
     table

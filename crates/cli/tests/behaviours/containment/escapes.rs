@@ -1,7 +1,11 @@
 //! Every way out is tried on every ground: nobody survives a stop, or the kernel's reason is known and he is named.
 
+use std::time::{Duration, Instant};
+
+use pinfold_api::types::{Outcome, StartRequest};
 use pinfold_testkit::escapes::{WAYS, attempt};
 use pinfold_testkit::ground::{Containment, Ground, User};
+use pinfold_testkit::{Pinfold, alive, cpu_ms, until};
 
 use crate::PINFOLD;
 
@@ -40,4 +44,30 @@ fn no_escape_from_an_ordinary_user_with_a_cgroup() {
 #[test]
 fn no_escape_from_an_ordinary_user_without_a_cgroup() {
     nobody_gets_away(User::Ordinary, Containment::Walk);
+}
+
+/// A tracer that does not wait keeps the leader's end from everybody; whoever waits for it must sleep meanwhile.
+#[test]
+fn a_leader_that_a_tracer_withholds_costs_its_keeper_nothing() {
+    if !std::path::Path::new("/usr/bin/python3").exists() {
+        return println!("skipped: no python3");
+    }
+    let pinfold = Pinfold::start(PINFOLD);
+    let script = "import ctypes, os, time\nleader = os.getpid()\nread, write = os.pipe()\nif os.fork():\n    os.read(read, 1)\n    \
+                  os._exit(5)\nctypes.CDLL(None).ptrace(0x4206, leader, 0, 0); os.write(write, b'.'); time.sleep(300)";
+    let argv = ["/usr/bin/python3", "-c", script].map(str::to_owned).to_vec();
+    let started = pinfold.start_request(&StartRequest { argv: Some(argv), ..StartRequest::default() }).record;
+    let (id, leader) = (started.id, started.pid.expect("a leader"));
+    until("the leader is dead", || !alive(leader));
+    let keeper = pinfold.keeper_pid(&id);
+    let before = cpu_ms(keeper);
+    let begun = Instant::now();
+    while begun.elapsed() < Duration::from_secs(1) {
+        pinfold.run("true");
+    }
+    let spent = cpu_ms(keeper) - before;
+    assert!(spent < 100, "the keeper spent {spent} ms of processor time");
+    let stopped = pinfold.stop(&id);
+    // The tracer goes first, and then the truth comes out.
+    assert_eq!((stopped.survivors.len(), stopped.record.outcome), (0, Some(Outcome::Exited { code: 5 })));
 }
