@@ -84,6 +84,7 @@ pub(crate) fn intent(number: u64, owner: &str, key: Option<&str>) -> Intent {
             lifetime: Lifetime::Keep,
             intent: None,
             idle_limit: None,
+            limits: Default::default(),
             notify: Notify::default(),
             name: Some(format!("name-{number}")),
             labels: [("kind".to_owned(), format!("k{}", number % 2))].into(),

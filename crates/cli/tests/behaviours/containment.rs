@@ -13,9 +13,9 @@ use crate::clients::carriers_of;
 use crate::records::{files_in, intent};
 
 /// An ordinary user, for tests that run as root.
-const NOBODY: u32 = 65534;
+pub(crate) const NOBODY: u32 = 65534;
 
-fn is_root() -> bool {
+pub(crate) fn is_root() -> bool {
     std::fs::metadata("/proc/self").is_ok_and(|own| own.uid() == 0)
 }
 
@@ -26,7 +26,7 @@ fn cgroup_mount() -> Option<PathBuf> {
     mount.split(' ').nth(1).map(PathBuf::from)
 }
 
-fn setup(containment: &str, user: Option<u32>) -> Setup {
+pub(crate) fn setup(containment: &str, user: Option<u32>) -> Setup {
     // An ordinary user cannot enter root's home, which is where commands would start.
     let env = user.map(|_| ("HOME".to_owned(), "/".to_owned()));
     Setup { config: format!("containment = \"{containment}\"\n"), user, env: env.into_iter().collect() }
@@ -67,7 +67,7 @@ impl Drop for Delegated {
 }
 
 /// Runs a test with every kind of containment that this machine and user can have.
-fn with_each_containment(test: impl Fn(&Pinfold)) {
+pub(crate) fn with_each_containment(test: impl Fn(&Pinfold)) {
     let mut users = vec![None];
     match is_root() {
         true => users.push(Some(NOBODY)),

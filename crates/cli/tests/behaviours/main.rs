@@ -10,6 +10,7 @@ mod containment;
 mod crash;
 mod foreground;
 mod isolation;
+mod limits;
 mod mcp;
 mod output;
 mod records;
