@@ -51,10 +51,10 @@ impl Core {
         if let Some(existing) = self.holder_of_key(&spec).await? {
             return self.answer(existing, false, (wait, budget, on_timeout), vec![]).await;
         }
-        self.try_admit(&spec)?;
-        self.try_admit_store(&spec).await?;
         check_cwd(&spec)?;
         check_program(&spec, self.config.environment.passes("PATH"))?;
+        self.try_admit(&spec)?;
+        self.try_admit_store(&spec).await?;
         let hints = self.hints(&spec);
         let core = Arc::clone(self);
         // Goes on even if the client goes away: the process is then found by its key or in the list.

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use pinfold_os::proc;
 use pinfold_os::sweep::{find_marked, sweep};
+use pinfold_os::tree;
 use pinfold_os::tree::{
     Member, OwnChildren, children_of, descendants, kill_descendants, signal, signal_descendants, target,
 };
@@ -207,4 +208,21 @@ fn sweep_without_a_proper_mark_ends_nobody() {
         assert_eq!(sweep(mark, None, DEADLINE).killed, []);
     }
     assert!(lives(leader.id()));
+}
+
+#[test]
+fn usage_is_that_of_the_whole_tree_and_stops_counting_when_it_is_enough() {
+    let mut parent = Command::new("sh")
+        .args(["-c", "sleep 300 & sleep 300 & sleep 300 & wait"])
+        .stdout(Stdio::null())
+        .spawn()
+        .expect("sh");
+    until("three children", || tree::children_of(parent.id()).is_ok_and(|children| children.len() == 3));
+    let usage = tree::usage_below(parent.id(), None);
+    assert_eq!((usage.pids.len(), usage.threads), (3, 3));
+    assert!(usage.rss_bytes > 0 && usage.memory_bytes() > 0 && usage.memory_bytes() <= usage.rss_bytes);
+    assert_eq!(tree::usage_below(parent.id(), Some(1)).threads, 2, "one more than asked for tells enough");
+    tree::kill_descendants(parent.id());
+    let _ = parent.kill();
+    let _ = parent.wait();
 }

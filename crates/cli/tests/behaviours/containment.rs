@@ -15,7 +15,7 @@ use crate::records::{files_in, intent};
 mod escapes;
 
 /// Runs a test with every kind of containment that this machine and user can have.
-fn with_each_containment(test: impl Fn(&Pinfold)) {
+pub(crate) fn with_each_containment(test: impl Fn(&Pinfold)) {
     let mut users = vec![None];
     match is_root() {
         true => users.push(Some(NOBODY)),

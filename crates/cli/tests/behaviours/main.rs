@@ -13,6 +13,7 @@ mod crash;
 mod foreground;
 mod hooks;
 mod isolation;
+mod limits;
 mod mcp;
 mod output;
 mod records;

@@ -17,7 +17,7 @@ use crate::calls::{
     until_sleepers,
 };
 
-fn killed() -> Option<Outcome> {
+pub(crate) fn killed() -> Option<Outcome> {
     Some(Outcome::Signaled { signal: 9, name: "KILL".into(), core_dumped: false })
 }
 

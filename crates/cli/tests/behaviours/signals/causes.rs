@@ -55,6 +55,21 @@ fn end_reason_distinct() {
     let limited = pinfold.start_request(&StartRequest { wait, on_wait_timeout, ..request("sleep 300") }).record;
     assert_eq!(end(&limited), (terminated(), limit, None));
 
+    let time_limit = || Some("60s".into());
+    let memory_limit = Some("48M".into());
+    let eater = StartRequest { memory_limit, time_limit: time_limit(), ..request("exec tail /dev/zero") };
+    let eater = pinfold.start_request(&eater).record;
+    assert_eq!(end(&eater), (killed(), Some(Cause::OutOfMemory), None));
+    // A shell that is refused a fork ends: here it is not the leader.
+    let forks = "sleep 300 & sleep 300 & (sleep 300 & sleep 300); wait";
+    let forker = StartRequest { pids_limit: Some(4), time_limit: time_limit(), ..request(forks) };
+    let forker = pinfold.start_request(&forker).record;
+    assert_eq!(end(&forker), (killed(), Some(Cause::PidsLimit), None));
+    let cpu_time_limit = Some("100ms".into());
+    let burner = StartRequest { cpu_time_limit, time_limit: time_limit(), ..request("while :; do :; done") };
+    let burner = pinfold.start_request(&burner).record;
+    assert_eq!(end(&burner), (terminated(), Some(Cause::CpuTimeLimit), None));
+
     // What comes after the leader's own end does not change why it ended.
     let lingering = pinfold.run("sleep 300 & exit 6").0;
     pinfold.stop(&lingering.id);
