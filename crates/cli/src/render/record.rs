@@ -191,7 +191,7 @@ tree
             ..LimitsShown::default()
         };
         let text = render_record(&Record { limits: Some(limits), ..sample::record() }, sample::now(), Paint::Plain);
-        assert!(text.contains("limits    memory 64 MiB, 100 pids, 0.5 cores, cpu 5.0s\n"), "{text}");
+        assert!(text.contains("limits    memory 64 MiB, 100 pids, 0.5 cores, cpu 5s\n"), "{text}");
     }
 
     #[test]

@@ -39,17 +39,20 @@ fn signal_order() {
     assert_eq!(client.chat(BOB).output(&his)["running"], true, "nobody else was hit");
 }
 
-/// A keeper that does not answer is what comes nearest to a kernel that refuses.
+/// A keeper that cannot be reached is what comes nearest to a kernel that refuses.
 #[test]
 fn signal_order_when_it_cannot_be_sent() {
     let pinfold = Pinfold::start(PINFOLD);
     let client = Client::new(&pinfold);
     let native = pinfold.sh("sleep 300").id;
     let id = client.list()[0]["id"].as_str().expect("an id").to_owned();
-    let keeper = pinfold_testkit::Pidfd::open(pinfold.keeper_pid(&native)).expect("a keeper");
-    keeper.signal(19);
+    let keeper = pinfold.keeper_pid(&native);
+    pinfold.kill_daemon();
+    std::fs::remove_file(pinfold.home().join("keepers").join(keeper.to_string())).expect("a socket");
+    pinfold.start_daemon();
     let reply = client.signal(&id, "terminate");
-    keeper.signal(18);
+    let leader = pinfold.show(&native).pid.expect("a leader");
+    pinfold_testkit::Pidfd::open(leader).expect("it lives").kill();
     assert_eq!(reply.error(), (500, "Failed to signal process.".to_owned()));
     assert!(reply.detail().starts_with("terminate process: "), "{}", reply.detail());
 }
