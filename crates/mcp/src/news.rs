@@ -9,7 +9,7 @@
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use pinfold_api::types::{Cause, Event, EventKind, EventsQuery, Outcome, OutputQuery};
 use serde::Serialize;
@@ -25,8 +25,9 @@ use crate::tools::Shown;
 
 /// The name under which events are read and acknowledged.
 const CONSUMER: &str = "agent";
-/// How long they stay ours unacknowledged.
-const LEASE: &str = "30s";
+/// How long they stay ours unacknowledged; and those that nobody is told yet, which a hook may tell sooner.
+const LEASE: Duration = Duration::from_secs(30);
+const BRIEFLY: Duration = Duration::from_secs(2);
 /// Events in one page, and pages in one go.
 const PAGE: u32 = 100;
 const PAGES: usize = 5;
@@ -53,6 +54,8 @@ pub(crate) struct News {
 struct Mailbox {
     /// Fetched and neither told nor dropped, in their order.
     owed: VecDeque<Event>,
+    /// Until when what is owed is ours: then somebody else may have told it.
+    ours_until: Option<Instant>,
     /// Up to here everything was fetched, and acknowledged.
     fetched: u64,
     acked: u64,
@@ -116,7 +119,7 @@ impl News {
         for one in shown.iter().filter(|one| one.ended) {
             mailbox.note_told(&one.id);
         }
-        if mailbox.fetch(reach, caller).await.is_err() {
+        if mailbox.fetch(reach, caller, LEASE).await.is_err() {
             return Delivery::default();
         }
         mailbox.drop_known(&caller.owner, memory);
@@ -164,7 +167,7 @@ impl News {
             let mut mailbox = mailbox.lock().await;
             mailbox.settling = false;
             // The end of what a result showed may have been written down only after it.
-            if mailbox.fetch(&reach, &caller).await.is_ok() {
+            if mailbox.fetch(&reach, &caller, BRIEFLY).await.is_ok() {
                 mailbox.drop_known(&caller.owner, &memory);
                 mailbox.ack(&reach).await;
             }
@@ -230,18 +233,33 @@ impl Mailbox {
         }
     }
 
-    async fn fetch(&mut self, reach: &Reach, caller: &Caller) -> Result<(), Refusal> {
+    /// Lets go of what was fetched, not told, and is no longer leased: whoever asks next gets it.
+    fn let_go(&mut self) {
+        let over = self.ours_until.is_none_or(|until| Instant::now() >= until);
+        if let Some(first) = self.owed.front().filter(|_| over) {
+            self.fetched = first.seq.saturating_sub(1);
+            self.owed.clear();
+        }
+    }
+
+    async fn fetch(&mut self, reach: &Reach, caller: &Caller, lease: Duration) -> Result<(), Refusal> {
+        self.let_go();
+        // Reckoned from before the request: never longer than the daemon's own.
+        let ours_until = Instant::now().checked_add(lease);
         for _ in 0..PAGES {
             let query = &EventsQuery {
                 owner: Some(caller.owner.clone()),
                 limit: Some(PAGE),
                 kinds: Some("announce".into()),
                 consumer: Some(CONSUMER.into()),
-                lease: Some(LEASE.into()),
+                lease: Some(format!("{}s", lease.as_secs())),
                 ..EventsQuery::default()
             };
             let page = reach.ask(|client| async move { client.events(query).await }).await?;
             let full = page.events.len() == PAGE as usize;
+            if !page.events.is_empty() {
+                self.ours_until = ours_until;
+            }
             // What a lease gave back is here already.
             let fetched = self.fetched;
             self.owed.extend(page.events.into_iter().filter(|event| event.seq > fetched));

@@ -96,3 +96,14 @@ fn news_says_what_happened_and_no_more() {
     assert_eq!((&found["event"], &found["line"], &found["cursor"]), (&"matched".into(), &"error: x".into(), &7.into()));
     assert_eq!((&found["suppressed"], found.get("exit_code")), (&3.into(), None));
 }
+
+#[test]
+fn what_is_no_longer_leased_is_let_go_and_asked_for_again() {
+    let mut mailbox = Mailbox { fetched: 9, ours_until: Instant::now().checked_add(LEASE), ..Mailbox::default() };
+    mailbox.owed.push_back(event(8, EventKind::Finished, "p"));
+    mailbox.let_go();
+    assert_eq!(left(&mailbox), [8]);
+    mailbox.ours_until = Some(Instant::now());
+    mailbox.let_go();
+    assert_eq!((left(&mailbox), mailbox.fetched), (vec![], 7));
+}

@@ -212,6 +212,7 @@ fn sweep_without_a_proper_mark_ends_nobody() {
 
 #[test]
 fn usage_is_that_of_the_whole_tree_and_stops_counting_when_it_is_enough() {
+    let _family = Family::begin();
     let mut parent = Command::new("sh")
         .args(["-c", "sleep 300 & sleep 300 & sleep 300 & wait"])
         .stdout(Stdio::null())

@@ -106,7 +106,7 @@ fn how_it_goes_on(record: &Record) -> Option<String> {
     let id = &record.id;
     if !facts::is_over(record) {
         return Some(format!(
-            "it runs on; its end will be told in the news of a later result; process_wait {{\"id\":\"{id}\"}} waits for \
+            "it runs on; nothing wakes you by itself: its end will be told in the news of a later result; process_wait {{\"id\":\"{id}\"}} waits for \
              it, process_signal {{\"id\":\"{id}\"}} stops it"
         ));
     }

@@ -153,6 +153,25 @@ fn silent_background_hint() {
     assert_eq!((&failed.facts["exit_code"], failed.is_error), (&json!(127), false), "{}", failed.text);
 }
 
+/// No client is woken by itself: each is told so at the start, and what was asked to be told comes with a later result.
+#[test]
+fn notify_unsupported_said() {
+    let pinfold = Pinfold::start(PINFOLD);
+    let mut agent = Agent::connect(&pinfold);
+    let gate = crate::calls::Gate::new(&pinfold, "go");
+    let command = format!("{}; echo ready; exec sleep 300", gate.wait());
+    let notify = json!({ "patterns": ["^ready$"] });
+    let called = agent.call("execute", json!({ "command": command, "background": true, "notify": notify }));
+    assert!(called.notes().contains("nothing wakes you"), "{}", called.text);
+    gate.open();
+    let mut news = Vec::new();
+    pinfold_testkit::until("the match is told", || {
+        news.extend(agent.call("process_list", json!({})).news());
+        !news.is_empty()
+    });
+    assert_eq!((news.len(), &news[0]["line"], &news[0]["id"]), (1, &json!("ready"), &json!(called.id())));
+}
+
 #[test]
 fn concurrent_calls() {
     let pinfold = Pinfold::start(PINFOLD);
