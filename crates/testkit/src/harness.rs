@@ -80,9 +80,11 @@ impl Pinfold {
                 }
             }
         }
+        // Another user may not be able to enter the directory that the tests were built in.
+        let lent = setup.user.map(|_| lent_binary(binary, &home));
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
         let client = Client::new(home.join("socket"));
-        Self { binary: binary.into(), home, setup, runtime, client }
+        Self { binary: lent.unwrap_or_else(|| binary.into()), home, setup, runtime, client }
     }
 
     /// The binary under test.
@@ -299,7 +301,19 @@ impl Drop for Pinfold {
         // A keeper on its way out may still take its own files away under us.
         let removed = |_: &u32| std::fs::remove_dir_all(&self.home).is_ok() || !self.home.exists();
         let _ = (0..100).inspect(|_| std::thread::sleep(Duration::from_millis(5))).find(removed);
+        if self.setup.user.is_some() {
+            let _ = std::fs::remove_file(&self.binary);
+        }
     }
+}
+
+/// The binary beside the home, where everybody may execute it.
+fn lent_binary(binary: &str, home: &Path) -> PathBuf {
+    let lent = home.with_extension("binary");
+    std::fs::hard_link(binary, &lent)
+        .or_else(|_| std::fs::copy(binary, &lent).map(drop))
+        .expect("the binary can be put where everybody may execute it");
+    lent
 }
 
 impl From<Output> for Cli {

@@ -242,7 +242,7 @@ pub const WAYS: &[Way] = &[
         "command -v tmux",
         way(
             "`tmux`",
-            Program::Sh("tmux -S {dir}/tmux -f /dev/null new-session -d 'exec sleep {nap}'; exit 0"),
+            Program::Sh("SHELL=/bin/sh tmux -S {dir}/tmux -f /dev/null new-session -d 'exec sleep {nap}'; exit 0"),
             Out::Exactly(2),
         ),
     ),
@@ -250,7 +250,7 @@ pub const WAYS: &[Way] = &[
         "command -v screen",
         way(
             "`screen`",
-            Program::Sh("SCREENDIR={dir} screen -c /dev/null -dmS out sleep {nap}; exit 0"),
+            Program::Sh("SHELL=/bin/sh SCREENDIR={dir} screen -c /dev/null -dmS out sleep {nap}; exit 0"),
             Out::AtLeast(2),
         ),
     ),
