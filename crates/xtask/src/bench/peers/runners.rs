@@ -68,7 +68,7 @@ impl Peer for AgentProcs {
     }
 
     fn server(&self) -> Option<&'static str> {
-        Some("--run-daemon")
+        Some("run-daemon")
     }
 }
 
