@@ -207,6 +207,7 @@ pub(crate) async fn remove_last_cgroups(core: &Core) {
 
 /// A link's task: every message in order, then the keeper's end.
 pub(crate) async fn serve(core: Arc<Core>, link: Arc<Link>, mut incoming: Incoming) {
+    let mut is_older = false;
     while let Some(message) = incoming.next().await {
         match message {
             FromKeeper::Hello { version, keeper, kept } => {
@@ -219,6 +220,7 @@ pub(crate) async fn serve(core: Arc<Core>, link: Arc<Link>, mut incoming: Incomi
                 if let Some(kept) = kept {
                     core.adopt(&link, *kept).await;
                 }
+                is_older = version < VERSION;
                 link.said_hello(keeper);
             }
             FromKeeper::Fact { id, fact } => match link.entry().filter(|entry| entry.id == id) {
@@ -233,13 +235,18 @@ pub(crate) async fn serve(core: Arc<Core>, link: Arc<Link>, mut incoming: Incomi
             }
             FromKeeper::Stopped { request, .. }
             | FromKeeper::Signaled { request, .. }
-            | FromKeeper::HandedOver { request, .. } => {
+            | FromKeeper::HandedOver { request, .. }
+            | FromKeeper::Input { request, .. } => {
                 link.answer(request, message);
             }
             FromKeeper::Idle => {
                 crash_point!("daemon.keeper_idle");
                 link.release();
-                give_back(&core, Arc::clone(&link)).await;
+                match is_older {
+                    // What the next process asks for, it may not know.
+                    true => drop(link.tell(&ToKeeper::Retire).await),
+                    false => give_back(&core, Arc::clone(&link)).await,
+                }
             }
         }
     }

@@ -14,7 +14,7 @@ use pinfold_model::link::ToKeeper;
 use pinfold_model::notify::{self, Notify};
 use pinfold_model::outcome::{Cause, Outcome};
 use pinfold_model::signal::Signal;
-use pinfold_model::spec::{self, DEFAULT_PATH, Defaults, Draft, Lifetime, Program, Spec, Strays, Streams};
+use pinfold_model::spec::{self, DEFAULT_PATH, Defaults, Draft, Lifetime, Program, Spec, Stdin, Strays, Streams};
 use pinfold_model::units::{BadDuration, parse_duration, parse_size};
 use pinfold_os::crash_point;
 use pinfold_store::ids::random_mark;
@@ -92,6 +92,10 @@ impl Core {
             streams: match request.streams {
                 Some(types::Streams::Separate) => Streams::Separate,
                 Some(types::Streams::Merged) | None => Streams::Merged,
+            },
+            stdin: match request.stdin {
+                Some(types::Stdin::Pipe) => Stdin::Pipe,
+                Some(types::Stdin::Null) | None => Stdin::Null,
             },
             strays: match request.strays {
                 Some(types::Strays::Stop) => Strays::Stop,

@@ -18,6 +18,7 @@ use pinfold_os::wait::{self, Ended, Status};
 use pinfold_os::{crash_point, daemonize, proc};
 use pinfold_store::record::RecordWriter;
 
+use crate::feed::Feed;
 use crate::launch::Failure;
 use crate::link::Link;
 use crate::pump::Pump;
@@ -45,6 +46,7 @@ pub(crate) struct Means<'a> {
 pub(crate) struct Begun {
     pub(crate) leader: Child,
     pub(crate) pump: Pump,
+    pub(crate) feed: Option<Feed>,
     pub(crate) watch: Option<Watch>,
 }
 
@@ -55,6 +57,8 @@ pub(crate) struct Driver {
     record: RecordWriter,
     pub(crate) leader: Option<Child>,
     pub(crate) pump: Pump,
+    /// Its stdin, where it has one.
+    pub(crate) feed: Option<Feed>,
     /// Whether a tracer withholds the leader's end from us.
     leader_withheld: bool,
     /// When the leader was seen to have ended.
@@ -103,7 +107,7 @@ impl Driver {
     pub(crate) fn started(
         intent: Intent,
         record: RecordWriter,
-        Begun { leader, pump, watch }: Begun,
+        Begun { leader, pump, feed, watch }: Begun,
         means: &mut Means<'_>,
     ) -> Self {
         let now = Instant::now();
@@ -115,6 +119,7 @@ impl Driver {
             record,
             leader: Some(leader),
             pump,
+            feed,
             leader_withheld: false,
             exited_at: None,
             usage: Tally { processes: 1, ..Tally::default() },

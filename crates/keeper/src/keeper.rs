@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use pinfold_model::facts::{Fact, Intent};
 use pinfold_model::id::ProcessId;
+use pinfold_model::input::{Standing, Taken};
 use pinfold_model::link::{FromKeeper, KeeperIdentity, LimitPlace, ToKeeper, VERSION};
 use pinfold_model::outcome::StartStep;
 use pinfold_os::cgroup::Cgroup;
@@ -22,6 +23,7 @@ use pinfold_store::output::OutputWriter;
 use pinfold_store::record::RecordWriter;
 
 use crate::driver::{Begun, Driver, Means};
+use crate::feed::Feed;
 use crate::launch::{Birthplace, Failure, launch};
 use crate::link::Link;
 use crate::nursery::Birthright;
@@ -60,6 +62,7 @@ enum Watched {
     Children,
     Leader,
     Output(usize),
+    Input,
 }
 
 impl<'a> Keeper<'a> {
@@ -122,6 +125,8 @@ impl<'a> Keeper<'a> {
         if let Some(driver) = &self.kept {
             let pipes = driver.pump.open_pipes();
             watched.extend(pipes.map(|(place, pipe)| (Watched::Output(place), (pipe, Interest::Read))));
+            let room = driver.feed.as_ref().and_then(Feed::wants_room);
+            watched.extend(room.map(|room| (Watched::Input, (room, Interest::Write))));
             let leader = driver.awaited_leader();
             watched.extend(leader.map(|leader| (Watched::Leader, (leader.pidfd.as_fd(), Interest::Read))));
             watched.push((Watched::Children, (self.child_signal.as_fd(), Interest::Read)));
@@ -145,6 +150,7 @@ impl<'a> Keeper<'a> {
                 self.child_signal.clear();
                 self.with_driver(Driver::children_changed);
             }
+            Watched::Input => self.with_driver(|driver, _| driver.input_ready()),
             Watched::Leader => self.with_driver(Driver::leader_ready),
             Watched::Output(place) => self.with_driver(|driver, means| driver.output_ready(place, means)),
         }
@@ -249,6 +255,10 @@ impl<'a> Keeper<'a> {
                     self.with_driver(|driver, means| driver.watch_output(beyond, means));
                 }
             }
+            ToKeeper::Input { request, id, input } => match self.keeps(&id) {
+                true => self.with_driver(|driver, means| driver.input(request, &input, means)),
+                false => self.say(&FromKeeper::Input { request, taken: Taken::nothing(Standing::Absent) }),
+            },
             ToKeeper::Retire => self.retired = true,
         }
     }
@@ -295,7 +305,7 @@ impl<'a> Keeper<'a> {
                 let pump = Pump::new(launched.sources, writer);
                 let Self { link, children, cgroup, .. } = self;
                 let mut means = Means { link, children, cgroup: cgroup.as_ref() };
-                let begun = Begun { leader: launched.child, pump, watch };
+                let begun = Begun { leader: launched.child, pump, feed: launched.feed, watch };
                 self.kept = Some(Driver::started(intent, record, begun, &mut means));
             }
             Err(failure) => {
