@@ -270,6 +270,7 @@ impl Driver {
         if !alive && matches!(self.phase, Phase::Lingering { .. }) {
             self.pump.drain(now());
             self.after_output(means);
+            self.look_at_remains(means);
             self.feed(Input::TreeEmptied, means);
         }
     }
