@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 use xtask::generate::Mode;
 use xtask::tidy::{self, Tree};
-use xtask::{bench, clients, conformance, demo, escapes, generate, workspace_root};
+use xtask::{bench, clients, conformance, demo, escapes, fuzz, generate, schemathesis, workspace_root};
 
 #[derive(Debug, Parser)]
 #[command(name = "cargo xtask", about = "What keeps pinfold honest")]
@@ -35,6 +35,10 @@ enum Command {
     Bench(bench::Options),
     /// Try every way out of a stop, with and without cgroups, as root and as an ordinary user
     Escapes(escapes::Options),
+    /// Look for bytes that break what reads bytes from outside, guided by coverage
+    Fuzz(fuzz::Options),
+    /// Try the HTTP API with whatever its document allows and forbids
+    Schemathesis(schemathesis::Options),
 }
 
 fn main() -> ExitCode {
@@ -47,6 +51,8 @@ fn main() -> ExitCode {
         Command::Conformance => conformance::run(&root),
         Command::Bench(options) => bench::run(&root, &options),
         Command::Escapes(options) => escapes::run(&root, &options),
+        Command::Fuzz(options) => fuzz::run(&root, &options),
+        Command::Schemathesis(options) => schemathesis::run(&root, &options),
     };
     done.unwrap_or_else(|error| {
         eprintln!("xtask: {error:#}");
