@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use crate::facts::{Fact, History, Intent};
 use crate::id::ProcessId;
 use crate::outcome::Cause;
+use crate::ready::Readiness;
 use crate::signal::Signal;
 use crate::spec::StopManner;
 
@@ -80,6 +81,11 @@ pub enum ToKeeper {
         to: String,
         ancestors: Vec<String>,
         purpose: String,
+    },
+    /// Write down what came of looking for its readiness. Answered by the `Fact`; not at all if the process is over.
+    Readiness {
+        id: ProcessId,
+        readiness: Readiness,
     },
     /// Tell once, with `Output`, when there is more output than this.
     WatchOutput {

@@ -20,6 +20,7 @@ pub(crate) mod pause;
 pub(crate) mod ps;
 mod pump;
 pub(crate) mod run;
+mod service;
 pub(crate) mod show;
 pub(crate) mod signal;
 pub(crate) mod stop;
