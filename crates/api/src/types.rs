@@ -8,6 +8,7 @@ mod input;
 mod output;
 mod owner;
 mod record;
+mod service;
 mod start;
 mod upkeep;
 mod wait;
@@ -24,6 +25,7 @@ pub use record::{
     Cause, LimitsShown, ListQuery, NotifyShown, Outcome, OutputSummary, ProcessList, Record, Status, TreeMember,
     Unreadable, Usage,
 };
+pub use service::{Port, Ready, ReadyShown, ReadyState};
 pub use start::{Lifetime, Notify, OnWaitTimeout, StartRequest, Started, Strays, Streams, Waited};
 pub use upkeep::{GcAnswer, GcRequest, Health, ShutdownAnswer, ShutdownRequest};
 pub use wait::{WaitAnswer, WaitManyAnswer, WaitManyRequest, WaitMode, WaitQuery, WaitReason};

@@ -71,7 +71,7 @@ impl Core {
     /// Whether the log no longer reaches back to what follows this number.
     pub(crate) async fn is_truncated(self: &Arc<Self>, after: u64) -> Result<bool, Refusal> {
         let first = self.query(|queries| queries.first_seq()).await?;
-        Ok(after > 0 && after + 1 < first)
+        Ok(after > 0 && after.saturating_add(1) < first)
     }
 
     async fn parse_after(self: &Arc<Self>, after: Option<&str>) -> Result<u64, Refusal> {
@@ -128,7 +128,7 @@ pub(crate) fn read_event(row: pinfold_store::queries::Event) -> Option<Event> {
 }
 
 /// The kinds that are asked for, and whether only those that owners are told of.
-fn parse_kinds(text: Option<&str>) -> Result<(Vec<EventKind>, bool), Refusal> {
+pub(crate) fn parse_kinds(text: Option<&str>) -> Result<(Vec<EventKind>, bool), Refusal> {
     let (mut kinds, mut announced) = (Vec::new(), false);
     for word in text.iter().flat_map(|text| text.split(',')).map(str::trim) {
         match EventKind::ALL.into_iter().find(|kind| kind.name() == word) {

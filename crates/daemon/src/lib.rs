@@ -7,9 +7,10 @@
 //!   shown when the index has committed them.
 //! - D4 every wait, list, body and queue has a bound.
 //! - D5 a view never widens ([`scope`]).
+//! - D6 a port is lent to one process at a time ([`services::lease`]).
 //!
 //! `run` composes it; `service` is the core that all share; `start`, `act`, `input`, `wait`, `output`, `filter`, `list`, `events` and `gc` are what
-//! the routes call; `attend`, `watch`, `heartbeat`, `deliver` and `webhook` tell owners more than that; `notes` and `loss` are what keepers tell and how they end; `registry` holds what lives, `ledger` writes the
+//! the routes call; `attend`, `watch`, `heartbeat`, `deliver` and `webhook` tell owners more than that; `services` has readiness and leased ports; `notes` and `loss` are what keepers tell and how they end; `registry` holds what lives, `ledger` writes the
 //! index, `keepers` has the nursery and the links, `recovery` takes up what an earlier daemon left.
 
 mod act;
@@ -37,6 +38,8 @@ mod loss;
 mod metrics;
 mod notes;
 mod output;
+#[doc(hidden)]
+pub mod outside;
 mod owners;
 mod recovery;
 mod refusal;
@@ -45,6 +48,7 @@ mod render;
 mod run;
 mod scope;
 mod service;
+mod services;
 mod start;
 mod tcp;
 mod tokens;

@@ -24,6 +24,7 @@ use crate::metrics::Metrics;
 use crate::owners::OwnerBook;
 use crate::registry::Registry;
 use crate::service::Core;
+use crate::services::lease::Leases;
 use crate::tokens::Tokens;
 use crate::webhook::Webhooks;
 use crate::{deliver, gc, http, limits, log, owners, recovery, scope, tcp};
@@ -161,6 +162,7 @@ fn compose(options: &Options, home: Home) -> Result<Core, RunError> {
         owners,
         tokens: Tokens::new(tokens),
         webhooks: Webhooks::default(),
+        leases: Leases::default(),
         tcp_address: OnceLock::new(),
         ids: Mutex::new(ids),
         queries: Mutex::new(queries),

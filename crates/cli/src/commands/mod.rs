@@ -22,6 +22,7 @@ pub(crate) mod ps;
 mod pump;
 pub(crate) mod run;
 pub(crate) mod send;
+mod service;
 pub(crate) mod show;
 pub(crate) mod signal;
 pub(crate) mod stop;

@@ -13,6 +13,7 @@ use pinfold_api::types::{Cause, OutputQuery, Record, StartRequest, Started, Stdi
 use super::feed;
 use super::foreground::{self, Ending, Showing};
 use super::notify::NotifyArgs;
+use super::service::{self, ServiceArgs};
 use crate::args::Global;
 use crate::failure::Failure;
 use crate::render::outcome::render_details;
@@ -32,13 +33,15 @@ const MARKS: [&str; 3] = ["PINFOLD_ID", "PINFOLD_OWNER", "PINFOLD_MARK"];
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  pinfold run 'make && make test'\n  pinfold run -d --name web -- npm run dev\n  \
                         pinfold run --time-limit 5m cargo test\n  \
-                        pinfold run -d --notify-pattern ERROR --lifetime owner ./serve\n\n\
+                        pinfold run -d --notify-pattern ERROR --lifetime owner ./serve\n  \
+                        pinfold run -d --lease PORT --ready-port PORT npm run dev\n\n\
                         Exits with the command's code, 128+N for signal N, 124 when --timeout passed, 127 when there\n\
                         is no such command, 126 when it cannot be executed, 125 when pinfold itself failed.\n\
                         Ctrl-C is passed on; a second one stops the whole tree, and so does TERM or HUP. If this\n\
-                        command is killed, the process lives on: see `pinfold ps`.")]
+                        command is killed, the process lives on: see `pinfold ps`. With -d and --ready-…: 0 when it is\n\
+                        ready, 124 when it is not in time, and its own code (at least 1) when it ended before.")]
 pub(crate) struct RunArgs {
-    /// Print the id and return at once
+    /// Print the id and return at once; with --ready-… as soon as it is ready
     #[arg(short, long)]
     pub(crate) detach: bool,
     /// A name to find it by
@@ -103,6 +106,8 @@ pub(crate) struct RunArgs {
     pub(crate) timeout: Option<String>,
     #[command(flatten)]
     pub(crate) notify: NotifyArgs,
+    #[command(flatten)]
+    pub(crate) service: ServiceArgs,
     /// A script for the shell, in place of COMMAND
     #[arg(short = 'c', value_name = "SCRIPT", conflicts_with = "command")]
     pub(crate) script: Option<String>,
@@ -122,14 +127,18 @@ pub(crate) async fn run(
     let passes = |(name, _): &(OsString, OsString)| config.environment.passes(&name.to_string_lossy());
     let mut request = request(args, std::env::vars_os().filter(passes))?;
     args.notify.apply(&mut request, inherited_owner(global));
-    let started = session.ask(async |client| client.start(&request).await).await?;
+    args.service.apply(&mut request);
+    let mut started = session.ask(async |client| client.start(&request).await).await?;
     if args.detach {
-        if screen.json {
-            screen.document(&started)?;
-        } else {
+        if !screen.json {
             screen.text(&format!("{}\n", started.record.id))?;
         }
-        return Ok(0);
+        let (record, code) = service::until_ready(session, started.record, screen).await?;
+        started.record = record;
+        if screen.json {
+            screen.document(&started)?;
+        }
+        return Ok(code);
     }
     if !screen.json {
         started.hints.iter().for_each(|hint| screen.hint(hint));

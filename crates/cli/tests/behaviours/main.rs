@@ -17,6 +17,7 @@ mod limits;
 mod mcp;
 mod output;
 mod records;
+mod services;
 mod signals;
 mod upgrade;
 mod wire;
