@@ -4,15 +4,18 @@
 
 mod act;
 mod event;
+mod input;
 mod output;
 mod owner;
 mod record;
+mod service;
 mod start;
 mod upkeep;
 mod wait;
 
 pub use act::{SignalAnswer, SignalRequest, StopAnswer, StopRequest, Survivor};
 pub use event::{AckRequest, Consumer, ConsumerList, Event, EventKind, EventPage, EventsQuery};
+pub use input::{InputAnswer, InputRequest, Stdin};
 pub use output::{Match, OutputPage, OutputQuery, Range};
 pub use owner::{
     EndAnswer, EndRequest, HandoverRequest, Owner, OwnerList, ReleaseAnswer, Token, TokenAnswer, TokenList,
@@ -22,6 +25,7 @@ pub use record::{
     Cause, LimitsShown, ListQuery, NotifyShown, Outcome, OutputSummary, ProcessList, Record, Status, TreeMember,
     Unreadable, Usage,
 };
+pub use service::{Port, Ready, ReadyShown, ReadyState};
 pub use start::{Lifetime, Notify, OnWaitTimeout, StartRequest, Started, Strays, Streams, Waited};
 pub use upkeep::{GcAnswer, GcRequest, Health, ShutdownAnswer, ShutdownRequest};
 pub use wait::{WaitAnswer, WaitManyAnswer, WaitManyRequest, WaitMode, WaitQuery, WaitReason};

@@ -7,6 +7,7 @@ use std::time::Duration;
 use axum::response::sse::{Event as SseEvent, KeepAlive, Sse};
 use pinfold_api::types::{Event, EventPage, EventsQuery};
 use pinfold_model::event::EventKind;
+use pinfold_model::spec::check_name;
 use pinfold_model::units::parse_duration;
 use pinfold_store::queries::EventFilter;
 use tokio::sync::mpsc;
@@ -32,10 +33,12 @@ impl Core {
         if let Some(name) = &query.consumer {
             let lease = query.lease.as_deref().map(parse_duration).transpose()?;
             let key = consumer_key(scope, name)?;
-            return self.consume(Reading { key, begin: after, filter, limit, lease, wait }).await;
+            let reader = query.reader.clone();
+            reader.as_deref().map_or(Ok(()), |reader| check_name("reader", reader))?;
+            return self.consume(Reading { key, reader, begin: after, filter, limit, lease, wait }).await;
         }
-        if query.lease.is_some() {
-            return Err(Refusal::invalid("`lease` goes with `consumer`: name one"));
+        if query.lease.is_some() || query.reader.is_some() {
+            return Err(Refusal::invalid("`lease` and `reader` go with `consumer`: name one"));
         }
         let deadline = tokio::time::Instant::now() + wait;
         let mut committed = self.ledger.last_event.clone();

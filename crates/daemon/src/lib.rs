@@ -7,9 +7,10 @@
 //!   shown when the index has committed them.
 //! - D4 every wait, list, body and queue has a bound.
 //! - D5 a view never widens ([`scope`]).
+//! - D6 a port is lent to one process at a time ([`services::lease`]).
 //!
-//! `run` composes it; `service` is the core that all share; `start`, `act`, `wait`, `output`, `filter`, `list`, `events` and `gc` are what
-//! the routes call; `attend`, `watch`, `heartbeat`, `deliver` and `webhook` tell owners more than that; `notes` and `loss` are what keepers tell and how they end; `registry` holds what lives, `ledger` writes the
+//! `run` composes it; `service` is the core that all share; `start`, `act`, `input`, `wait`, `output`, `filter`, `list`, `events` and `gc` are what
+//! the routes call; `attend`, `watch`, `heartbeat`, `deliver` and `webhook` tell owners more than that; `services` has readiness and leased ports; `notes` and `loss` are what keepers tell and how they end; `registry` holds what lives, `ledger` writes the
 //! index, `keepers` has the nursery and the links, `recovery` takes up what an earlier daemon left.
 
 mod act;
@@ -26,6 +27,7 @@ mod find;
 mod gc;
 mod heartbeat;
 mod http;
+mod input;
 mod keepers;
 mod ledger;
 mod limits;
@@ -46,6 +48,7 @@ mod render;
 mod run;
 mod scope;
 mod service;
+mod services;
 mod start;
 mod tcp;
 mod tokens;

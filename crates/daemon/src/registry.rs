@@ -13,6 +13,7 @@ use pinfold_model::units::Moment;
 use tokio::sync::watch;
 
 use crate::link::Link;
+use crate::refusal::Refusal;
 
 /// Ended entries kept in memory; beyond, the oldest go.
 const RECENT_MOST: usize = 256;
@@ -24,10 +25,12 @@ pub(crate) struct State {
     pub(crate) paused: bool,
     /// Output as last told by the keeper; there may be more.
     pub(crate) output_bytes: u64,
-    /// Set when the store refused the start: nothing was started.
-    pub(crate) refused: Option<String>,
+    /// Set when nothing was started and nothing is left: the store refused it, or its keeper died too early.
+    pub(crate) refused: Option<Refusal>,
     /// Something unusual that a reader should know.
     pub(crate) note: Option<String>,
+    /// What stands in the way of its readiness.
+    pub(crate) ready_note: Option<String>,
 }
 
 /// One process, live or recently ended.
@@ -45,12 +48,14 @@ pub(crate) struct Entry {
     stop_asked: AtomicBool,
     /// Whether its watch and heartbeat have begun.
     attended: AtomicBool,
+    /// Whether the look for its readiness has begun.
+    looked_for: AtomicBool,
 }
 
 impl Entry {
     pub(crate) fn new(history: History) -> Arc<Self> {
         let id = history.intent.id.clone();
-        let state = State { history, paused: false, output_bytes: 0, refused: None, note: None };
+        let state = State { history, paused: false, output_bytes: 0, refused: None, note: None, ready_note: None };
         Arc::new(Self {
             id,
             state: watch::Sender::new(state),
@@ -58,6 +63,7 @@ impl Entry {
             shown: AtomicU64::new(0),
             stop_asked: AtomicBool::new(false),
             attended: AtomicBool::new(false),
+            looked_for: AtomicBool::new(false),
         })
     }
 
@@ -83,6 +89,11 @@ impl Entry {
     /// Whether nobody has begun to attend it before.
     pub(crate) fn attend_first(&self) -> bool {
         !self.attended.swap(true, Ordering::Relaxed)
+    }
+
+    /// Whether nobody has begun to look for its readiness before.
+    pub(crate) fn look_first(&self) -> bool {
+        !self.looked_for.swap(true, Ordering::Relaxed)
     }
 
     pub(crate) fn snapshot(&self) -> State {

@@ -5,19 +5,21 @@ use std::time::Duration;
 
 use pinfold_api::types::{
     Cause as ApiCause, Event, EventKind as ApiEventKind, Lifetime as ApiLifetime, LimitsShown, NotifyShown,
-    Outcome as ApiOutcome, OutputSummary, Record, Status as ApiStatus, TreeMember, Usage as ApiUsage,
+    Outcome as ApiOutcome, OutputSummary, Record, Status as ApiStatus, Stdin as ApiStdin, TreeMember,
+    Usage as ApiUsage,
 };
 use pinfold_model::event::EventKind;
 use pinfold_model::facts::{History, Status};
 use pinfold_model::notify::{Notify, host_of};
 use pinfold_model::outcome::{Cause, Outcome, StartStep};
-use pinfold_model::spec::{Lifetime, Program, Spec};
+use pinfold_model::spec::{Lifetime, Program, Spec, Stdin};
 use pinfold_model::units::Moment;
 use pinfold_os::{ports, proc, tree};
 use pinfold_store::reader::OutputReader;
 
 use crate::clock::rfc3339;
 use crate::registry::State;
+use crate::services::shown;
 
 /// A directory, its record and the remains of a block, whatever the output was.
 const DIRECTORY_BYTES: u64 = 8192;
@@ -54,6 +56,10 @@ pub(crate) fn record(state: &State, directory: &Path, look: Look) -> Record {
         },
         intent: spec.intent.clone(),
         labels: spec.labels.clone(),
+        stdin: match spec.stdin {
+            Stdin::Null => ApiStdin::Null,
+            Stdin::Pipe => ApiStdin::Pipe,
+        },
         status: api_status(history.status()),
         paused: !history.status().is_over() && (state.paused || stopped),
         pid: history.start.as_ref().map(|start| start.pid),
@@ -72,6 +78,8 @@ pub(crate) fn record(state: &State, directory: &Path, look: Look) -> Record {
         tree: members,
         notify: notify_shown(&spec.notify),
         limits: limits_shown(spec),
+        ready: shown::ready_shown(state),
+        ports: shown::ports_shown(spec),
         note: note(state),
     }
 }
@@ -192,11 +200,13 @@ pub(crate) fn disk_bytes(history: &History) -> u64 {
 /// whenever it is written down.
 pub(crate) fn event(history: &History, kind: EventKind, at: Moment) -> Event {
     let ended = match kind {
-        EventKind::Started | EventKind::Matched | EventKind::Heartbeat => false,
+        EventKind::Started | EventKind::Matched | EventKind::Heartbeat | EventKind::Ready | EventKind::NotReady => {
+            false
+        }
         EventKind::Closed | EventKind::WatchEnded | EventKind::HandedOver => {
             history.exit.as_ref().is_some_and(|exit| exit.at <= at)
         }
-        EventKind::Exited | EventKind::Finished | EventKind::Lost => true,
+        EventKind::Exited | EventKind::Finished | EventKind::Lost | EventKind::GaveUp => true,
     };
     let completion = history.is_completion(kind);
     let asked_for = !matches!(
@@ -283,5 +293,8 @@ fn api_kind(kind: EventKind) -> ApiEventKind {
         EventKind::WatchEnded => ApiEventKind::WatchEnded,
         EventKind::Heartbeat => ApiEventKind::Heartbeat,
         EventKind::HandedOver => ApiEventKind::HandedOver,
+        EventKind::Ready => ApiEventKind::Ready,
+        EventKind::NotReady => ApiEventKind::NotReady,
+        EventKind::GaveUp => ApiEventKind::GaveUp,
     }
 }

@@ -24,6 +24,7 @@ use crate::owners::OwnerBook;
 use crate::refusal::Refusal;
 use crate::registry::{Registry, lock};
 use crate::render;
+use crate::services::lease::Leases;
 use crate::tokens::Tokens;
 use crate::webhook::Webhooks;
 
@@ -38,6 +39,8 @@ pub(crate) struct Core {
     pub(crate) owners: OwnerBook,
     pub(crate) tokens: Tokens,
     pub(crate) webhooks: Webhooks,
+    /// The ports that processes are lent.
+    pub(crate) leases: Leases,
     /// Where it listens for TCP, once it does.
     pub(crate) tcp_address: OnceLock<SocketAddr>,
     /// Numbers for new processes.

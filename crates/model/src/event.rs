@@ -29,20 +29,29 @@ pub enum EventKind {
     Heartbeat,
     /// It belongs to another owner now; they are counted.
     HandedOver,
+    /// It does what it was started for, as its `ready` says.
+    Ready,
+    /// It was not ready in time, and goes on.
+    NotReady,
+    /// It was restarted as often as allowed, and is not any more.
+    GaveUp,
 }
 
 impl EventKind {
     /// Every kind, in the order in which they can happen.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 12] = [
         Self::Started,
         Self::Matched,
         Self::WatchEnded,
         Self::Heartbeat,
         Self::HandedOver,
+        Self::Ready,
+        Self::NotReady,
         Self::Exited,
         Self::Closed,
         Self::Finished,
         Self::Lost,
+        Self::GaveUp,
     ];
 
     /// The name in the log and on the wire.
@@ -57,6 +66,9 @@ impl EventKind {
             Self::WatchEnded => "watch_ended",
             Self::Heartbeat => "heartbeat",
             Self::HandedOver => "handed_over",
+            Self::Ready => "ready",
+            Self::NotReady => "not_ready",
+            Self::GaveUp => "gave_up",
         }
     }
 }

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::limits::{BadLimit, TreeLimits};
 use crate::notify::{self, Notify};
+use crate::service::{BadService, READY_SOCKET, Service};
 use crate::signal::Signal;
 
 /// Marks that pinfold sets in every process's environment; a request cannot override them.
@@ -36,6 +37,23 @@ pub enum Streams {
     Merged,
     /// One pipe each: they can be read apart; their order is that of arrival.
     Separate,
+}
+
+/// What a process reads as its standard input.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Stdin {
+    /// Nothing: `/dev/null`.
+    #[default]
+    Null,
+    /// What clients send, until they end it.
+    Pipe,
+}
+
+impl Stdin {
+    fn is_null(&self) -> bool {
+        *self == Self::Null
+    }
 }
 
 /// What becomes of descendants that outlive the leader.
@@ -100,6 +118,8 @@ pub struct Spec {
     pub intent: Option<String>,
     pub labels: BTreeMap<String, String>,
     pub streams: Streams,
+    #[serde(default, skip_serializing_if = "Stdin::is_null")]
+    pub stdin: Stdin,
     pub strays: Strays,
     pub stop: StopManner,
     pub time_limit: Option<Duration>,
@@ -109,6 +129,8 @@ pub struct Spec {
     pub limits: TreeLimits,
     #[serde(default)]
     pub notify: Notify,
+    #[serde(default, skip_serializing_if = "Service::is_none")]
+    pub service: Service,
     pub output_limit: u64,
     pub idempotency_key: Option<String>,
 }
@@ -147,6 +169,7 @@ pub struct Draft {
     pub intent: Option<String>,
     pub labels: BTreeMap<String, String>,
     pub streams: Streams,
+    pub stdin: Stdin,
     pub strays: Strays,
     pub stop_signal: Option<Signal>,
     pub grace: Option<Duration>,
@@ -154,6 +177,7 @@ pub struct Draft {
     pub idle_limit: Option<Duration>,
     pub limits: TreeLimits,
     pub notify: Notify,
+    pub service: Service,
     pub output_limit: Option<u64>,
     pub idempotency_key: Option<String>,
 }
@@ -201,6 +225,8 @@ pub enum Refusal {
     BadLimit(#[from] BadLimit),
     #[error(transparent)]
     BadNotify(#[from] notify::BadNotify),
+    #[error(transparent)]
+    BadService(#[from] BadService),
 }
 
 /// Longest owner, name, label key or idempotency key.
@@ -233,6 +259,7 @@ impl Draft {
         let limits = self.limits.or(defaults.limits);
         limits.check()?;
         self.notify.check()?;
+        self.service.check()?;
         Ok(Spec {
             program,
             cwd,
@@ -245,6 +272,7 @@ impl Draft {
             intent: self.intent,
             labels: self.labels,
             streams: self.streams,
+            stdin: self.stdin,
             strays: self.strays,
             stop: StopManner {
                 signal: self.stop_signal.unwrap_or(Signal::TERM),
@@ -254,6 +282,7 @@ impl Draft {
             idle_limit: self.idle_limit.or(defaults.idle_limit),
             limits,
             notify: self.notify,
+            service: self.service,
             output_limit,
             idempotency_key: self.idempotency_key,
         })
@@ -306,7 +335,7 @@ impl Draft {
             if name.is_empty() || name.contains(['=', '\0']) {
                 return Err(Refusal::BadEnvName { name: name.replace('\0', "\\0") });
             }
-            if RESERVED_ENV.contains(&name.as_str()) {
+            if RESERVED_ENV.contains(&name.as_str()) || name == READY_SOCKET {
                 return Err(Refusal::ReservedEnv { name: name.clone() });
             }
             if value.as_deref().is_some_and(|value| value.contains('\0')) {

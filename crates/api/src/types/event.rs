@@ -25,6 +25,10 @@ pub struct EventsQuery {
     pub consumer: Option<String>,
     /// How long a consumer's events are leased (default 30s, at most 1h).
     pub lease: Option<String>,
+    /// Which of several readers of one consumer this is: while another holds the lease it is given nothing. Readers
+    /// that do not say so count as one, and are given what follows.
+    #[serde(default)]
+    pub reader: Option<String>,
 }
 
 /// What happened to a process. Each kind happens at most once to each, but for matches, heartbeats and handovers.
@@ -46,6 +50,12 @@ pub enum EventKind {
     Heartbeat,
     /// It belongs to another owner now.
     HandedOver,
+    /// It does what it was started for, as its `ready` says.
+    Ready,
+    /// It was not ready in time, and goes on.
+    NotReady,
+    /// It was restarted as often as allowed, and is not any more.
+    GaveUp,
 }
 
 /// A durable, numbered fact.

@@ -1,16 +1,19 @@
 //! `run`: start a process, and show it until its command exits.
 
 use std::collections::BTreeMap;
+use std::convert::Infallible;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use pinfold_api::input::{Size, Span};
-use pinfold_api::types::{Cause, OutputQuery, Record, StartRequest, Started, Strays, Streams};
+use pinfold_api::types::{Cause, OutputQuery, Record, StartRequest, Started, Stdin, Strays, Streams};
 
+use super::feed;
 use super::foreground::{self, Ending, Showing};
 use super::notify::NotifyArgs;
+use super::service::{self, ServiceArgs};
 use crate::args::Global;
 use crate::failure::Failure;
 use crate::render::outcome::render_details;
@@ -30,13 +33,15 @@ const MARKS: [&str; 3] = ["PINFOLD_ID", "PINFOLD_OWNER", "PINFOLD_MARK"];
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  pinfold run 'make && make test'\n  pinfold run -d --name web -- npm run dev\n  \
                         pinfold run --time-limit 5m cargo test\n  \
-                        pinfold run -d --notify-pattern ERROR --lifetime owner ./serve\n\n\
+                        pinfold run -d --notify-pattern ERROR --lifetime owner ./serve\n  \
+                        pinfold run -d --lease PORT --ready-port PORT npm run dev\n\n\
                         Exits with the command's code, 128+N for signal N, 124 when --timeout passed, 127 when there\n\
                         is no such command, 126 when it cannot be executed, 125 when pinfold itself failed.\n\
                         Ctrl-C is passed on; a second one stops the whole tree, and so does TERM or HUP. If this\n\
-                        command is killed, the process lives on: see `pinfold ps`.")]
+                        command is killed, the process lives on: see `pinfold ps`. With -d and --ready-…: 0 when it is\n\
+                        ready, 124 when it is not in time, and its own code (at least 1) when it ended before.")]
 pub(crate) struct RunArgs {
-    /// Print the id and return at once
+    /// Print the id and return at once; with --ready-… as soon as it is ready
     #[arg(short, long)]
     pub(crate) detach: bool,
     /// A name to find it by
@@ -87,6 +92,9 @@ pub(crate) struct RunArgs {
     /// One stream in exact order, or stdout and stderr apart [default: merged]
     #[arg(long, value_parser = PossibleValuesParser::new(["merged", "separate"]).map(streams_of))]
     pub(crate) streams: Option<Streams>,
+    /// Keep its stdin open: this command's own is passed on, with --detach `pinfold send` writes to it
+    #[arg(long)]
+    pub(crate) stdin: bool,
     /// How much output is kept on disk, first and latest bytes (64M)
     #[arg(long, value_name = "SIZE")]
     pub(crate) output_limit: Option<String>,
@@ -98,6 +106,8 @@ pub(crate) struct RunArgs {
     pub(crate) timeout: Option<String>,
     #[command(flatten)]
     pub(crate) notify: NotifyArgs,
+    #[command(flatten)]
+    pub(crate) service: ServiceArgs,
     /// A script for the shell, in place of COMMAND
     #[arg(short = 'c', value_name = "SCRIPT", conflicts_with = "command")]
     pub(crate) script: Option<String>,
@@ -117,14 +127,18 @@ pub(crate) async fn run(
     let passes = |(name, _): &(OsString, OsString)| config.environment.passes(&name.to_string_lossy());
     let mut request = request(args, std::env::vars_os().filter(passes))?;
     args.notify.apply(&mut request, inherited_owner(global));
-    let started = session.ask(async |client| client.start(&request).await).await?;
+    args.service.apply(&mut request);
+    let mut started = session.ask(async |client| client.start(&request).await).await?;
     if args.detach {
-        if screen.json {
-            screen.document(&started)?;
-        } else {
+        if !screen.json {
             screen.text(&format!("{}\n", started.record.id))?;
         }
-        return Ok(0);
+        let (record, code) = service::until_ready(session, started.record, screen).await?;
+        started.record = record;
+        if screen.json {
+            screen.document(&started)?;
+        }
+        return Ok(code);
     }
     if !screen.json {
         started.hints.iter().for_each(|hint| screen.hint(hint));
@@ -132,7 +146,11 @@ pub(crate) async fn run(
     let streams = args.streams.unwrap_or(Streams::Merged);
     let showing = Showing { streams: (!screen.json).then_some(streams), timeout: args.timeout.clone() };
     let id = started.record.id.clone();
-    match foreground::watch(session, &id, &showing, screen).await? {
+    let ending = tokio::select! {
+        ending = foreground::watch(session, &id, &showing, screen) => ending?,
+        never = feed(session, &id, args.stdin, *screen) => match never {},
+    };
+    match ending {
         Ending::Exited(record) => finish(session, started, *record, screen).await,
         Ending::TimedOut => {
             let waited = args.timeout.as_deref().unwrap_or_default();
@@ -148,6 +166,17 @@ pub(crate) async fn run(
             Ok(exit::INTERRUPTED)
         }
     }
+}
+
+/// Passes our stdin on. A process that does not want the rest is no trouble.
+async fn feed(session: &Session, id: &str, wanted: bool, screen: Screen) -> Infallible {
+    if wanted {
+        match feed::copy_stdin(session, id, true).await {
+            Err(failure) if !feed::is_unwanted(&failure) => screen.note(&format!("stdin: {}", failure.error.message)),
+            _ => {}
+        }
+    }
+    std::future::pending().await
 }
 
 /// Says what the output does not, and gives the exit code.
@@ -229,6 +258,7 @@ fn request(args: &RunArgs, environment: impl Iterator<Item = (OsString, OsString
         name: args.name.clone(),
         labels: args.labels.iter().cloned().collect(),
         streams: args.streams,
+        stdin: args.stdin.then_some(Stdin::Pipe),
         strays: args.strays,
         stop_signal: args.stop_signal.clone(),
         grace: span(&args.grace),
@@ -251,7 +281,7 @@ fn inherited_owner(global: &Global) -> Option<String> {
 }
 
 /// A key of this run's own, so that asking again after a broken connection starts nothing twice.
-fn fresh_key() -> Option<String> {
+pub(super) fn fresh_key() -> Option<String> {
     let uuid = std::fs::read_to_string("/proc/sys/kernel/random/uuid").ok()?;
     Some(format!("run-{}", uuid.trim()))
 }

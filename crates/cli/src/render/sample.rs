@@ -1,6 +1,6 @@
 //! A record for tests.
 
-use pinfold_api::types::{Lifetime, OutputSummary, Record, Status, TreeMember, Usage};
+use pinfold_api::types::{Lifetime, OutputSummary, Record, Status, Stdin, TreeMember, Usage};
 
 /// The moment at which tests look.
 pub(crate) fn now() -> jiff::Timestamp {
@@ -21,6 +21,7 @@ pub(crate) fn record() -> Record {
         intent: None,
         notify: None,
         labels: [("team".to_owned(), "ui".to_owned())].into(),
+        stdin: Stdin::Null,
         status: Status::Running,
         paused: false,
         pid: Some(4711),
@@ -35,6 +36,8 @@ pub(crate) fn record() -> Record {
         output: OutputSummary { bytes: 3120, ..Default::default() },
         usage: Usage { cpu_ms: 830, max_rss_bytes: 91_000_000, processes: 3 },
         limits: None,
+        ready: None,
+        ports: Default::default(),
         note: None,
     }
 }

@@ -17,7 +17,9 @@ mod limits;
 mod mcp;
 mod output;
 mod records;
+mod services;
 mod signals;
+mod upgrade;
 mod wire;
 
 /// The binary under test.

@@ -62,7 +62,9 @@ const TOOLS: &[(&str, Source, Make)] = &[
     ("task-spooler", Source::Debian("task-spooler"), |den, programs| Box::new(queues::TaskSpooler { den, programs })),
     ("tmux", Source::Debian("tmux"), |den, programs| Box::new(tmux::Tmux { den, programs })),
     ("pueue", Source::Rust("pueue"), |den, programs| Box::new(queues::Pueue { den, programs })),
-    ("agent-procs", Source::Rust("agent-procs"), |den, programs| Box::new(runners::AgentProcs { den, programs })),
+    ("agent-procs", Source::Rust("agent-procs"), |den, programs| {
+        Box::new(runners::AgentProcs { den, programs, session: 0.into() })
+    }),
     ("shep", Source::Rust("shep"), |den, programs| Box::new(runners::Shep { den, programs })),
     ("supervisor", Source::Python("supervisor"), |den, programs| {
         Box::new(bridged::Bridged::new(bridged::Kind::Supervisor, den, programs))
@@ -160,7 +162,9 @@ impl Measured {
         if self.broken.is_some() {
             return;
         }
-        if let Err(error) = self.den.clear().and_then(|()| self.tool.boot()) {
+        let cleared = self.den.clear();
+        self.tool.reset();
+        if let Err(error) = cleared.and_then(|()| self.tool.boot()) {
             self.fails("its next start", &error);
         }
     }

@@ -16,6 +16,8 @@ pub(super) trait Peer: Sync {
     fn name(&self) -> &'static str;
     /// Brings up its server, or does nothing where there is none. Called again after the server was killed.
     fn boot(&self) -> anyhow::Result<()>;
+    /// Forgets what was before, when all of its processes were ended and it is to be booted anew.
+    fn reset(&self) {}
     /// Starts `sh -c script`.
     fn start(&self, script: &str) -> anyhow::Result<String>;
     /// Waits for the end of a job; its exit code, if the tool knows it.
@@ -79,8 +81,15 @@ pub(super) fn output_of(command: &mut Command) -> anyhow::Result<String> {
     let child = child.with_context(|| format!("cannot run {:?}", command.get_program()))?;
     let _watch = Watch::over(child.id());
     let output = child.wait_with_output()?;
-    ensure!(output.status.success(), "{command:?} ended with {}", output.status);
+    ensure!(output.status.success(), "{} ended with {}", named(command), output.status);
     Ok(String::from_utf8_lossy(&output.stdout).trim_end().to_owned())
+}
+
+/// A command line without the environment, and without scripts.
+fn named(command: &Command) -> String {
+    let program = Path::new(command.get_program()).file_name().unwrap_or_default().display().to_string();
+    let short = command.get_args().map(|word| word.display().to_string()).filter(|word| word.len() < 20);
+    format!("`{}`", [program].into_iter().chain(short).collect::<Vec<_>>().join(" "))
 }
 
 /// Runs to the end; its exit code.

@@ -20,13 +20,16 @@ fn next_name() -> String {
 pub(super) struct AgentProcs {
     pub(super) den: Den,
     pub(super) programs: PathBuf,
+    /// Each session has a server; one whose server is a zombie cannot be used again.
+    pub(super) session: AtomicU32,
 }
 
 impl AgentProcs {
     fn command(&self, arguments: &[&str]) -> Command {
         let mut command = self.den.command(self.programs.join("agent-procs"));
         command.env("XDG_STATE_HOME", &self.den.directory).env("XDG_RUNTIME_DIR", &self.den.directory);
-        command.args(["--session", "bench"]).args(arguments);
+        let session = format!("bench{}", self.session.load(Ordering::Relaxed));
+        command.args(["--session", &session]).args(arguments);
         command
     }
 }
@@ -34,6 +37,10 @@ impl AgentProcs {
 impl Peer for AgentProcs {
     fn name(&self) -> &'static str {
         "agent-procs"
+    }
+
+    fn reset(&self) {
+        self.session.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Its server comes with the first job.
@@ -61,7 +68,7 @@ impl Peer for AgentProcs {
     }
 
     fn server(&self) -> Option<&'static str> {
-        Some("--run-daemon")
+        Some("run-daemon")
     }
 }
 
