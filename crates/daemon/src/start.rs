@@ -14,7 +14,9 @@ use pinfold_model::link::ToKeeper;
 use pinfold_model::notify::{self, Notify};
 use pinfold_model::outcome::{Cause, Outcome};
 use pinfold_model::signal::Signal;
-use pinfold_model::spec::{self, DEFAULT_PATH, Defaults, Draft, Lifetime, Program, Spec, Stdin, Strays, Streams};
+use pinfold_model::spec::{
+    self, DEFAULT_PATH, Defaults, Draft, Lifetime, Program, PtySize, Spec, Stdin, Strays, Streams,
+};
 use pinfold_model::units::{BadDuration, parse_duration, parse_size};
 use pinfold_store::ids::random_mark;
 use pinfold_store::record::RECORD_FORMAT;
@@ -91,10 +93,11 @@ impl Core {
                 Some(types::Streams::Separate) => Streams::Separate,
                 Some(types::Streams::Merged) | None => Streams::Merged,
             },
-            stdin: match request.stdin {
-                Some(types::Stdin::Pipe) => Stdin::Pipe,
-                Some(types::Stdin::Null) | None => Stdin::Null,
-            },
+            stdin: request.stdin.map(|stdin| match stdin {
+                types::Stdin::Pipe => Stdin::Pipe,
+                types::Stdin::Null => Stdin::Null,
+            }),
+            pty: request.pty.and_then(pty),
             strays: match request.strays {
                 Some(types::Strays::Stop) => Strays::Stop,
                 Some(types::Strays::Keep) | None => Strays::Keep,
@@ -285,6 +288,14 @@ impl Core {
 
 fn duration(span: Option<Span>) -> Result<Option<Duration>, BadDuration> {
     span.map(|span| parse_duration(&span.text())).transpose()
+}
+
+/// The terminal that is asked for.
+fn pty(asked: types::Pty) -> Option<PtySize> {
+    match asked {
+        types::Pty::Wanted(wanted) => wanted.then(PtySize::default),
+        types::Pty::Sized(size) => Some(PtySize { rows: size.rows, cols: size.cols }),
+    }
 }
 
 /// What the owner wants to be told.
