@@ -9,6 +9,7 @@ use pinfold_model::facts::{Fact, History};
 use pinfold_model::id::ProcessId;
 use pinfold_model::link::{Kept, Waiting};
 use pinfold_model::units::Moment;
+use pinfold_os::crash_point;
 use pinfold_store::index::{Change, NewEvent};
 use pinfold_store::outbox::Target;
 
@@ -17,6 +18,7 @@ use crate::find::Found;
 use crate::link::Link;
 use crate::registry::{Entry, Registered, lock};
 use crate::service::{Core, blocking};
+use crate::start::unwritable;
 use crate::{render, screen};
 
 impl Core {
@@ -25,6 +27,7 @@ impl Core {
         let (kind, at) = (fact.event(), fact.at());
         let note = if let Fact::Noted { text, .. } = &fact { Some(text.clone()) } else { None };
         entry.add(fact);
+        crash_point!("daemon.fact_noted");
         let history = entry.state.borrow().history.clone();
         if kind == Some(EventKind::HandedOver) {
             self.owners.learn(&history);
@@ -57,7 +60,7 @@ impl Core {
         tracing::error!(process = %id, %error, "the store refused a start");
         if let Some(entry) = link.release() {
             self.registry.remove(&entry);
-            entry.state.send_modify(|state| state.refused = Some(error));
+            entry.state.send_modify(|state| state.refused = Some(unwritable(&error)));
         }
     }
 
@@ -75,6 +78,7 @@ impl Core {
             }
         };
         link.keep(&entry);
+        crash_point!("daemon.keeper_adopted");
         self.owners.learn(&history);
         entry.state.send_modify(|state| {
             state.history = history.clone();

@@ -15,6 +15,7 @@ use pinfold_model::units::Moment;
 use tokio::sync::watch;
 
 use crate::link::Link;
+use crate::refusal::Refusal;
 use crate::terminal::Terminal;
 
 /// Ended entries kept in memory; beyond, the oldest go.
@@ -31,8 +32,8 @@ pub(crate) struct State {
     pub(crate) size: Option<PtySize>,
     /// Whether it waits for input, as last told by the keeper.
     pub(crate) waiting: Waiting,
-    /// Set when the store refused the start: nothing was started.
-    pub(crate) refused: Option<String>,
+    /// Set when nothing was started and nothing is left: the store refused it, or its keeper died too early.
+    pub(crate) refused: Option<Refusal>,
     /// Something unusual that a reader should know.
     pub(crate) note: Option<String>,
 }

@@ -15,7 +15,7 @@ use pinfold_os::cgroup::Cgroup;
 use pinfold_os::spawn::Child;
 use pinfold_os::tree::{self, OwnChildren};
 use pinfold_os::wait::{self, Ended, Status};
-use pinfold_os::{daemonize, proc};
+use pinfold_os::{crash_point, daemonize, proc};
 use pinfold_store::record::RecordWriter;
 
 use crate::feed::Feed;
@@ -157,6 +157,7 @@ impl Driver {
         let fact = Fact::Finished(finish);
         // A disk that refuses this line loses only the reason, which the daemon is told all the same.
         let _ = record.append(&fact);
+        crash_point!("keeper.failed_start_written");
         say(link, FromKeeper::Fact { id, fact });
     }
 
@@ -283,7 +284,9 @@ impl Driver {
         self.exited_at = Some(at);
         self.usage.add(ended);
         // What the leader wrote is in the pipe by now: `exited` implies its complete output.
+        crash_point!("keeper.exit_observed");
         self.pump.drain(at);
+        crash_point!("keeper.output_drained");
         let strays_alive = self.reap_orphans(Some(ended.pid), means);
         let outcome = outcome(ended.status);
         let out_of_memory = self.last_look(&outcome, means);
@@ -387,7 +390,9 @@ impl Driver {
         let done = !over && self.unwritten.is_empty() && self.record.append(&fact).is_ok();
         if done {
             self.history.add(fact.clone());
+            crash_point!("keeper.handover_written");
             say(means.link, FromKeeper::Fact { id: self.history.intent.id.clone(), fact });
+            crash_point!("keeper.handover_told");
         }
         say(means.link, FromKeeper::HandedOver { request, done });
     }
@@ -400,6 +405,7 @@ impl Driver {
 
     pub(crate) fn stop(&mut self, request: u64, cause: Cause, manner: StopManner, means: &mut Means<'_>) {
         self.stops.push(request);
+        crash_point!("keeper.stop_received");
         self.thaw(means);
         self.feed(Input::Stop { cause, manner }, means);
         self.answer_stops(means);
@@ -439,6 +445,7 @@ impl Driver {
             }
             Effect::SignalTree(signal) => {
                 tree::signal_descendants(own, &[signal.number(), Signal::CONT.number()]);
+                crash_point!("keeper.tree_signalled");
             }
             Effect::KillTree => {
                 let by_cgroup = self.cgroup(means).is_some_and(|cgroup| cgroup.kill().is_ok());
@@ -447,6 +454,7 @@ impl Driver {
                     tree::kill_descendants(own);
                 }
                 self.kills += 1;
+                crash_point!("keeper.tree_killed");
                 self.answer_stops(means);
             }
             Effect::ArmGrace(time) => self.grace_at = Instant::now().checked_add(time),
@@ -502,7 +510,9 @@ impl Driver {
             }
             let fact = self.unwritten.remove(0);
             self.history.add(fact.clone());
+            crash_point!("keeper.fact_written");
             say(means.link, FromKeeper::Fact { id: self.history.intent.id.clone(), fact });
+            crash_point!("keeper.fact_told");
         }
     }
 
@@ -510,6 +520,7 @@ impl Driver {
     fn finish(&mut self, means: &mut Means<'_>) {
         if let Some(leader) = self.leader.take() {
             let _ = wait::reap(&leader.pidfd);
+            crash_point!("keeper.leader_reaped");
         }
         (self.grace_at, self.drain_at, self.limit_at, self.idle_at, self.sample_at) = (None, None, None, None, None);
         self.answer_stops(means);

@@ -16,7 +16,7 @@ use pinfold_os::cgroup::Cgroup;
 use pinfold_os::poll::{ChildSignal, Interest, wait_ready};
 use pinfold_os::spawn::Spawner;
 use pinfold_os::tree::OwnChildren;
-use pinfold_os::{daemonize, proc, socket};
+use pinfold_os::{controllers, crash_point, daemonize, proc, socket};
 use pinfold_store::Durability;
 use pinfold_store::layout::ProcessDir;
 use pinfold_store::output::OutputWriter;
@@ -49,6 +49,8 @@ pub(crate) struct Keeper<'a> {
     kept: Option<Driver>,
     /// Limited processes so far: the cgroups of each have names of their own.
     limited: u64,
+    /// Where the cgroups of the last limited one were.
+    limit_places: Vec<PathBuf>,
     retired: bool,
 }
 
@@ -93,9 +95,11 @@ impl<'a> Keeper<'a> {
             prepared: None,
             kept: None,
             limited: 0,
+            limit_places: vec![],
             retired: false,
         };
         keeper.say_hello();
+        crash_point!("keeper.born");
         Ok(keeper)
     }
 
@@ -169,6 +173,7 @@ impl<'a> Keeper<'a> {
             self.retired |= !clean;
             if clean {
                 self.say(&FromKeeper::Idle);
+                crash_point!("keeper.idle_again");
             }
         }
         if self.link.as_ref().is_some_and(|link| !link.is_open()) {
@@ -205,6 +210,7 @@ impl<'a> Keeper<'a> {
         if let Some(driver) = &mut self.kept {
             driver.forget_requests();
         }
+        crash_point!("keeper.daemon_came");
         self.link = Link::new(stream.into()).ok();
         self.say_hello();
     }
@@ -287,10 +293,12 @@ impl<'a> Keeper<'a> {
 
     /// Intent, spawn, start: each written before the next (docs/keeper-protocol.md).
     fn start(&mut self, intent: Intent, env: BTreeMap<String, Option<String>>, places: &[LimitPlace]) {
+        crash_point!("keeper.start_received");
         let (directory, record) = match self.open_record(&intent) {
             Ok(opened) => opened,
             Err(error) => return self.refuse(intent.id, format!("cannot write its record: {error}")),
         };
+        crash_point!("keeper.intent_written");
         let mut watch = match self.watch(&intent, places) {
             Ok(watch) => watch,
             Err(error) => return self.fail(intent, record, Failure { step: StartStep::Spawn, error }),
@@ -298,6 +306,7 @@ impl<'a> Keeper<'a> {
         let birthplace = Birthplace::of(self.cgroup.as_ref(), watch.as_ref());
         match launch(&mut self.spawner, &intent, env, directory.path(), &birthplace) {
             Ok(launched) => {
+                crash_point!("keeper.leader_spawned");
                 if let Some(watch) = &mut watch {
                     watch.begin(&launched.child);
                 }
@@ -322,6 +331,7 @@ impl<'a> Keeper<'a> {
             return Ok(None);
         }
         self.limited += 1;
+        self.limit_places = places.iter().map(|place| place.path.clone()).collect();
         let leaf = format!("keeper-{}-{}-{}", self.identity.start_time, self.limited, self.identity.pid);
         Watch::prepare(limits, places, &leaf, self.cgroup.as_ref()).map(Some)
     }
@@ -359,11 +369,16 @@ impl<'a> Keeper<'a> {
 
     fn clean_up(&mut self) {
         let _ = std::fs::remove_file(&self.socket_path);
+        crash_point!("keeper.socket_removed");
         if let Some((_, directory)) = self.prepared.take() {
             let _ = directory.discard();
         }
         if let Some(cgroup) = &self.cgroup {
             let _ = cgroup.remove();
+        }
+        // A daemon that lives goes on to use the places. Without one, the last keeper to leave takes them away.
+        if self.link.is_none() {
+            controllers::remove_unused(&self.limit_places, |_| true);
         }
     }
 }

@@ -19,6 +19,7 @@ mod mcp;
 mod output;
 mod records;
 mod signals;
+mod upgrade;
 mod wire;
 
 /// The binary under test.
