@@ -4,6 +4,7 @@
 //! decides what an error means. Invariant A1, *no request is done twice*: a request is repeated only if its kept
 //! connection closed before a byte of the answer, and only if it was not sent or is safe to repeat.
 
+mod attach;
 mod query;
 mod sse;
 #[cfg(test)]
@@ -24,6 +25,7 @@ use serde_json::Value;
 
 use crate::error::{ApiError, ErrorCode};
 use crate::types::*;
+pub use attach::{AttachReader, AttachWriter, Received};
 use transport::{Answer, Ask, Connection, Transport};
 
 /// The header that says which owner a request acts as.
@@ -186,6 +188,16 @@ impl Client {
     pub async fn input(&self, id: &str, request: &InputRequest) -> Result<InputAnswer, ClientError> {
         let ask = Ask { repeatable: request.input_id.is_some(), ..post(&of_process(id, "/input"), request)? };
         self.ask(ask).await
+    }
+
+    /// `GET /v1/processes/{id}/screen`.
+    pub async fn screen(&self, id: &str) -> Result<Screen, ClientError> {
+        self.ask(get(&of_process(id, "/screen"), &())?).await
+    }
+
+    /// `POST /v1/processes/{id}/resize`.
+    pub async fn resize(&self, id: &str, request: &ResizeRequest) -> Result<Screen, ClientError> {
+        self.ask(Ask { repeatable: true, ..post(&of_process(id, "/resize"), request)? }).await
     }
 
     /// `POST /v1/processes/{id}/pause`.

@@ -3,17 +3,20 @@
 //! Fields are added, never renamed. Times are RFC 3339 in UTC.
 
 mod act;
+mod attach;
 mod event;
 mod input;
 mod output;
 mod owner;
 mod record;
+mod screen;
 mod service;
 mod start;
 mod upkeep;
 mod wait;
 
 pub use act::{SignalAnswer, SignalRequest, StopAnswer, StopRequest, Survivor};
+pub use attach::{AttachControl, AttachNotice, AttachQuery};
 pub use event::{AckRequest, Consumer, ConsumerList, Event, EventKind, EventPage, EventsQuery};
 pub use input::{InputAnswer, InputRequest, Stdin};
 pub use output::{Match, OutputPage, OutputQuery, Range};
@@ -25,6 +28,7 @@ pub use record::{
     Cause, LimitsShown, ListQuery, NotifyShown, Outcome, OutputSummary, ProcessList, Record, Status, TreeMember,
     Unreadable, Usage,
 };
+pub use screen::{Position, Pty, PtySize, ResizeRequest, Screen};
 pub use service::{Port, Ready, ReadyShown, ReadyState};
 pub use start::{Lifetime, Notify, OnWaitTimeout, StartRequest, Started, Strays, Streams, Waited};
 pub use upkeep::{GcAnswer, GcRequest, Health, ShutdownAnswer, ShutdownRequest};

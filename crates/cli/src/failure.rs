@@ -87,6 +87,7 @@ fn exit_of(code: ErrorCode) -> u8 {
         | ErrorCode::AlreadyOver
         | ErrorCode::KeyReused
         | ErrorCode::NoStdin
+        | ErrorCode::NoTerminal
         | ErrorCode::StdinClosed
         | ErrorCode::LimitReached
         | ErrorCode::Forbidden

@@ -8,6 +8,8 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use axum::body::{Body, to_bytes};
+use axum::extract::ws::WebSocketUpgrade;
+use axum::extract::ws::rejection::WebSocketUpgradeRejection;
 use axum::extract::{FromRequest, FromRequestParts, Path, Request, State};
 use axum::http::request::Parts;
 use axum::http::{HeaderName, HeaderValue, StatusCode, Uri, header};
@@ -21,15 +23,16 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use pinfold_api::error::ErrorCode;
 use pinfold_api::types::{
-    AckRequest, EndRequest, EventsQuery, GcRequest, HandoverRequest, Health, InputRequest, ListQuery, OutputQuery,
-    ShutdownAnswer, ShutdownRequest, SignalRequest, StartRequest, StopRequest, TokenRequest, WaitManyRequest,
-    WaitQuery,
+    AckRequest, AttachQuery, EndRequest, EventsQuery, GcRequest, HandoverRequest, Health, InputRequest, ListQuery,
+    OutputQuery, ResizeRequest, ShutdownAnswer, ShutdownRequest, SignalRequest, StartRequest, StopRequest,
+    TokenRequest, WaitManyRequest, WaitQuery,
 };
 use pinfold_os::socket;
 use serde::de::DeserializeOwned;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{UnixListener, UnixStream};
 
+use crate::attach;
 use crate::clock::rfc3339;
 use crate::coder;
 use crate::metrics;
@@ -57,6 +60,9 @@ pub(crate) fn routes(core: Arc<Core>) -> Router {
         .route("/v1/processes/{id}/stop", post(stop))
         .route("/v1/processes/{id}/signal", post(signal))
         .route("/v1/processes/{id}/input", post(input))
+        .route("/v1/processes/{id}/screen", get(screen))
+        .route("/v1/processes/{id}/resize", post(resize))
+        .route("/v1/processes/{id}/attach", get(attach_to))
         .route("/v1/processes/{id}/pause", post(pause))
         .route("/v1/processes/{id}/resume", post(resume))
         .route("/v1/wait", post(wait_many))
@@ -134,7 +140,8 @@ where
     });
     let mut builder = http1::Builder::new();
     builder.timer(TokioTimer::new()).header_read_timeout(HEADER_TIME);
-    let connection = builder.serve_connection(TokioIo::new(stream), service);
+    // Attached observers go on where the request for it ended.
+    let connection = builder.serve_connection(TokioIo::new(stream), service).with_upgrades();
     let mut connection = std::pin::pin!(connection);
     let mut shutdown = core.shutdown.subscribe();
     // A client that breaks off is its own business.
@@ -251,6 +258,32 @@ async fn input(
 ) -> Answer<impl IntoResponse> {
     let found = core.find(&caller.scope, &id).await?;
     core.input(&found, request).await.map(Json)
+}
+
+async fn screen(State(core): Shared, caller: Caller, Id(id): Id) -> Answer<impl IntoResponse> {
+    let found = core.find(&caller.scope, &id).await?;
+    core.screen(&found).await.map(Json)
+}
+
+async fn resize(
+    State(core): Shared,
+    caller: Caller,
+    Id(id): Id,
+    Input(request): Input<ResizeRequest>,
+) -> Answer<impl IntoResponse> {
+    let found = core.find(&caller.scope, &id).await?;
+    core.resize(&found, request).await.map(Json)
+}
+
+async fn attach_to(
+    State(core): Shared,
+    caller: Caller,
+    Id(id): Id,
+    Params(query): Params<AttachQuery>,
+    upgrade: Result<WebSocketUpgrade, WebSocketUpgradeRejection>,
+) -> Answer<Response> {
+    let found = core.find(&caller.scope, &id).await?;
+    attach::begin(core, caller, found, query, upgrade).await
 }
 
 async fn pause(State(core): Shared, caller: Caller, Id(id): Id) -> Answer<impl IntoResponse> {

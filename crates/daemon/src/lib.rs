@@ -9,11 +9,12 @@
 //! - D5 a view never widens ([`scope`]).
 //! - D6 a port is lent to one process at a time ([`services::lease`]).
 //!
-//! `run` composes it; `service` is the core that all share; `start`, `act`, `input`, `wait`, `output`, `filter`, `list`, `events` and `gc` are what
+//! `run` composes it; `service` is the core that all share; `start`, `act`, `input`, `screen` (with its `terminal`), `attach`, `wait`, `output`, `filter`, `list`, `events` and `gc` are what
 //! the routes call; `attend`, `watch`, `heartbeat`, `deliver` and `webhook` tell owners more than that; `services` has readiness and leased ports; `notes` and `loss` are what keepers tell and how they end; `registry` holds what lives, `ledger` writes the
 //! index, `keepers` has the nursery and the links, `recovery` takes up what an earlier daemon left.
 
 mod act;
+mod attach;
 mod attend;
 mod clock;
 mod coder;
@@ -47,10 +48,12 @@ mod registry;
 mod render;
 mod run;
 mod scope;
+mod screen;
 mod service;
 mod services;
 mod start;
 mod tcp;
+mod terminal;
 mod tokens;
 mod wait;
 mod watch;

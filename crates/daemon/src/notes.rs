@@ -7,17 +7,19 @@ use pinfold_api::types::Event;
 use pinfold_model::event::EventKind;
 use pinfold_model::facts::{Fact, History};
 use pinfold_model::id::ProcessId;
-use pinfold_model::link::Kept;
+use pinfold_model::link::{Kept, Waiting};
 use pinfold_model::units::Moment;
 use pinfold_os::crash_point;
 use pinfold_store::index::{Change, NewEvent};
 use pinfold_store::outbox::Target;
 
+use crate::clock::now;
+use crate::find::Found;
 use crate::link::Link;
-use crate::registry::{Entry, Registered};
-use crate::render;
-use crate::service::Core;
+use crate::registry::{Entry, Registered, lock};
+use crate::service::{Core, blocking};
 use crate::start::unwritable;
+use crate::{render, screen};
 
 impl Core {
     /// A keeper told a fact that it has written.
@@ -66,7 +68,7 @@ impl Core {
 
     /// A keeper that lived through the death of an earlier daemon.
     pub(crate) async fn adopt(self: &Arc<Self>, link: &Arc<Link>, kept: Kept) {
-        let history = kept.history;
+        let Kept { history, terminal, waiting, .. } = kept.clone();
         let entry = match self.registry.get(&history.intent.id) {
             Some(entry) => entry,
             None => {
@@ -85,18 +87,55 @@ impl Core {
             state.paused = kept.paused;
             state.output_bytes = kept.output_bytes;
             state.note = None;
+            state.waiting = kept.waiting;
         });
+        if let Some(told) = terminal {
+            let here = Arc::clone(&entry);
+            let taken_up = blocking(move || {
+                here.note_size(told.size);
+                here.terminal().inspect(|terminal| lock(terminal).note_answered(told.answered));
+            });
+            // Trouble here costs a screen, which is told to whoever asks for it.
+            let _ = taken_up.await;
+        }
         tracing::info!(process = %entry.id, owner = %history.owner(), "adopted");
         self.ledger.apply(events_of(&history)).await;
         self.leases.keep(&history);
         self.attend(&entry);
         self.look_for_readiness(&entry, None);
+        screen::follow(self, &entry);
+        self.note_waiting(&entry, waiting);
         if history.status().is_over() {
             self.leases.free(&history);
             self.registry.retire(&entry);
             let bytes = render::disk_bytes(&history);
             self.ledger.apply(vec![Change::Put(Box::new(history), bytes)]).await;
         }
+    }
+}
+
+impl Core {
+    /// Whether it waits for input has changed. Of one with a terminal its owner is told, once for each wait: whoever opened
+    /// a pipe knows what is read from it.
+    pub(crate) fn note_waiting(self: &Arc<Self>, entry: &Arc<Entry>, waiting: Waiting) {
+        entry.state.send_modify(|state| state.waiting = waiting);
+        if waiting.now == Some(true) && entry.terminal().is_some() {
+            let (core, entry) = (Arc::clone(self), Arc::clone(entry));
+            // The screen may take a while to make; the keeper's other messages do not wait for it.
+            tokio::spawn(async move { core.tell_waiting(&entry, waiting.count).await });
+        }
+    }
+
+    async fn tell_waiting(self: &Arc<Self>, entry: &Arc<Entry>, count: u64) {
+        let (history, at) = (entry.snapshot().history, now());
+        let screen = self.screen(&Found::Here(Arc::clone(entry))).await;
+        let text = screen.as_ref().ok().and_then(|screen| {
+            let row = usize::from(screen.cursor.row).saturating_sub(1);
+            screen.lines.get(row).or(screen.lines.last()).cloned()
+        });
+        let cursor = screen.as_ref().ok().map(|screen| screen.output_cursor.saturating_sub(1));
+        let event = Event { cursor, text, ..render::event(&history, EventKind::WaitingForInput, at) };
+        self.ledger.apply(vec![told(&history, event, (EventKind::WaitingForInput, count, at))]).await;
     }
 }
 

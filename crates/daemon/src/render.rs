@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use pinfold_api::types::{
     Cause as ApiCause, Event, EventKind as ApiEventKind, Lifetime as ApiLifetime, LimitsShown, NotifyShown,
-    Outcome as ApiOutcome, OutputSummary, Record, Status as ApiStatus, Stdin as ApiStdin, TreeMember,
+    Outcome as ApiOutcome, OutputSummary, PtySize, Record, Status as ApiStatus, Stdin as ApiStdin, TreeMember,
     Usage as ApiUsage,
 };
 use pinfold_model::event::EventKind;
@@ -60,6 +60,8 @@ pub(crate) fn record(state: &State, directory: &Path, look: Look) -> Record {
             Stdin::Null => ApiStdin::Null,
             Stdin::Pipe => ApiStdin::Pipe,
         },
+        pty: state.size.map(|size| PtySize { rows: size.rows, cols: size.cols }),
+        waiting_for_input: waiting(state),
         status: api_status(history.status()),
         paused: !history.status().is_over() && (state.paused || stopped),
         pid: history.start.as_ref().map(|start| start.pid),
@@ -82,6 +84,15 @@ pub(crate) fn record(state: &State, directory: &Path, look: Look) -> Record {
         ports: shown::ports_shown(spec),
         note: note(state),
     }
+}
+
+/// Whether it waits for input, as far as that can be told.
+pub(crate) fn waiting(state: &State) -> Option<bool> {
+    let history = &state.history;
+    if history.status().is_over() || !history.intent.spec.takes_input() {
+        return Some(false);
+    }
+    state.waiting.now
 }
 
 /// What its owner is told, where that is not just its end. An address may hold secrets: only its host is shown.
@@ -200,9 +211,8 @@ pub(crate) fn disk_bytes(history: &History) -> u64 {
 /// whenever it is written down.
 pub(crate) fn event(history: &History, kind: EventKind, at: Moment) -> Event {
     let ended = match kind {
-        EventKind::Started | EventKind::Matched | EventKind::Heartbeat | EventKind::Ready | EventKind::NotReady => {
-            false
-        }
+        EventKind::Started | EventKind::Matched | EventKind::WaitingForInput | EventKind::Heartbeat => false,
+        EventKind::Ready | EventKind::NotReady => false,
         EventKind::Closed | EventKind::WatchEnded | EventKind::HandedOver => {
             history.exit.as_ref().is_some_and(|exit| exit.at <= at)
         }
@@ -259,6 +269,7 @@ pub(crate) fn api_outcome(outcome: Outcome) -> ApiOutcome {
         Outcome::FailedToStart { step, error } => {
             let step = match step {
                 StartStep::Spawn => "spawn",
+                StartStep::Pty => "pty",
                 StartStep::Cwd => "cwd",
                 StartStep::Exec => "exec",
             };
@@ -268,7 +279,7 @@ pub(crate) fn api_outcome(outcome: Outcome) -> ApiOutcome {
     }
 }
 
-fn api_cause(cause: &Cause) -> ApiCause {
+pub(crate) fn api_cause(cause: &Cause) -> ApiCause {
     match cause {
         Cause::OnItsOwn => ApiCause::OnItsOwn,
         Cause::StopRequested { .. } => ApiCause::StopRequested,
@@ -291,6 +302,7 @@ fn api_kind(kind: EventKind) -> ApiEventKind {
         EventKind::Lost => ApiEventKind::Lost,
         EventKind::Matched => ApiEventKind::Matched,
         EventKind::WatchEnded => ApiEventKind::WatchEnded,
+        EventKind::WaitingForInput => ApiEventKind::WaitingForInput,
         EventKind::Heartbeat => ApiEventKind::Heartbeat,
         EventKind::HandedOver => ApiEventKind::HandedOver,
         EventKind::Ready => ApiEventKind::Ready,

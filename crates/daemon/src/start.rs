@@ -18,7 +18,9 @@ use pinfold_model::outcome::{Cause, Outcome};
 use pinfold_model::ready::ReadyBy;
 use pinfold_model::service::READY_SOCKET;
 use pinfold_model::signal::Signal;
-use pinfold_model::spec::{self, DEFAULT_PATH, Defaults, Draft, Lifetime, Program, Spec, Stdin, Strays, Streams};
+use pinfold_model::spec::{
+    self, DEFAULT_PATH, Defaults, Draft, Lifetime, Program, PtySize, Spec, Stdin, Strays, Streams,
+};
 use pinfold_model::units::{BadDuration, parse_duration, parse_size};
 use pinfold_os::crash_point;
 use pinfold_store::ids::random_mark;
@@ -289,10 +291,11 @@ pub(crate) fn draft(mut request: StartRequest) -> Result<Draft, Refusal> {
             Some(types::Streams::Separate) => Streams::Separate,
             Some(types::Streams::Merged) | None => Streams::Merged,
         },
-        stdin: match request.stdin {
-            Some(types::Stdin::Pipe) => Stdin::Pipe,
-            Some(types::Stdin::Null) | None => Stdin::Null,
-        },
+        stdin: request.stdin.map(|stdin| match stdin {
+            types::Stdin::Pipe => Stdin::Pipe,
+            types::Stdin::Null => Stdin::Null,
+        }),
+        pty: request.pty.and_then(pty),
         strays: match request.strays {
             Some(types::Strays::Stop) => Strays::Stop,
             Some(types::Strays::Keep) | None => Strays::Keep,
@@ -338,6 +341,14 @@ fn environment(spec: &mut Spec, socket: Option<&ReadySocket>) -> BTreeMap<String
 
 fn duration(span: Option<Span>) -> Result<Option<Duration>, BadDuration> {
     span.map(|span| parse_duration(&span.text())).transpose()
+}
+
+/// The terminal that is asked for.
+fn pty(asked: types::Pty) -> Option<PtySize> {
+    match asked {
+        types::Pty::Wanted(wanted) => wanted.then(PtySize::default),
+        types::Pty::Sized(size) => Some(PtySize { rows: size.rows, cols: size.cols }),
+    }
 }
 
 /// What the owner wants to be told.

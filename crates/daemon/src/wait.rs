@@ -6,6 +6,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use pinfold_api::error::ErrorCode;
 use pinfold_api::types::{WaitAnswer, WaitManyAnswer, WaitManyRequest, WaitMode, WaitQuery, WaitReason};
 use pinfold_model::facts::Status;
 use pinfold_model::link::ToKeeper;
@@ -52,6 +53,7 @@ pub(crate) enum Until {
     Port(Option<u16>),
     Quiet(Duration),
     Ready,
+    Input,
 }
 
 /// How a wait ended.
@@ -130,10 +132,32 @@ async fn ended_before(entry: &Entry) -> End {
     End::because(WaitReason::EndedBefore)
 }
 
+/// Watches the state until it fits, however long that takes.
+pub(crate) async fn until_change(entry: &Entry, fits: impl FnMut(&State) -> bool) {
+    let _ = entry.state.subscribe().wait_for(fits).await;
+}
+
 /// Watches the state until it fits or the time is over.
 async fn watch(entry: &Entry, limit: Duration, fits: impl FnMut(&State) -> bool) -> bool {
     let mut state = entry.state.subscribe();
     matches!(tokio::time::timeout(limit, state.wait_for(fits)).await, Ok(Ok(_)))
+}
+
+/// Waits until it waits for input.
+async fn wait_input(entry: &Entry, limit: Duration) -> Result<End, Refusal> {
+    let takes_input = entry.state.borrow().history.intent.spec.takes_input();
+    if !takes_input {
+        let message = "it has no stdin to wait at: start it with `stdin: pipe` or `pty`";
+        return Err(Refusal::new(ErrorCode::NoStdin, message).about(&entry.id));
+    }
+    let waits = |state: &State| state.waiting.now == Some(true);
+    let reached = watch(entry, limit, |state| waits(state) || is_over(state)).await;
+    let reason = match reached {
+        true if is_over(&entry.state.borrow()) => WaitReason::EndedBefore,
+        true => WaitReason::Input,
+        false => WaitReason::Timeout,
+    };
+    Ok(End::because(reason))
 }
 
 impl Core {
@@ -190,6 +214,7 @@ impl Core {
             Until::Port(port) => self.wait_port(entry, port, limit).await,
             Until::Quiet(quiet) => Ok(self.wait_quiet(entry, quiet, limit).await),
             Until::Ready => wait_ready(entry, limit).await,
+            Until::Input => wait_input(entry, limit).await,
         }
     }
 
@@ -491,8 +516,9 @@ pub(crate) fn parse(query: WaitQuery) -> Result<Until, Refusal> {
             Ok(Until::Quiet(quiet))
         }
         "ready" => Ok(Until::Ready),
+        "input" => Ok(Until::Input),
         other => {
-            let most = "use exit, closed, finished, output, match, port, quiet or ready";
+            let most = "use exit, closed, finished, output, match, port, quiet, ready or input";
             Err(Refusal::invalid(format!("until `{}`: {most}", other.chars().take(40).collect::<String>())))
         }
     }

@@ -264,6 +264,15 @@ impl<'a> Keeper<'a> {
                 true => self.with_driver(|driver, means| driver.input(request, &input, means)),
                 false => self.say(&FromKeeper::Input { request, taken: Taken::nothing(Standing::Absent) }),
             },
+            ToKeeper::Resize { request, id, size } => match self.keeps(&id) {
+                true => self.with_driver(|driver, means| driver.resize(request, size, means)),
+                false => self.say(&FromKeeper::Resized { request, done: false }),
+            },
+            ToKeeper::Reply { id, through, bytes } => {
+                if self.keeps(&id) {
+                    self.with_driver(|driver, _| driver.reply(through, &bytes));
+                }
+            }
             ToKeeper::Retire => self.retired = true,
         }
     }

@@ -2,13 +2,16 @@
 
 use std::collections::BTreeMap;
 
-use pinfold_api::types::{Cause, Outcome, OutputPage, Range, ReadyState, Record, Status, Survivor, WaitReason};
+use pinfold_api::types::{Cause, Outcome, OutputPage, Range, ReadyState, Record, Screen, Status, Survivor, WaitReason};
 use serde::Serialize;
 
 /// The most of a command that a result repeats.
 const COMMAND_MOST: usize = 300;
 /// The most strays that a result lists; the rest are counted.
 const STRAYS_MOST: usize = 20;
+
+/// The most of a screen that a result shows: more than any usual one holds.
+const SCREEN_MOST: usize = 16 << 10;
 
 /// What a result says of one process. Fields that do not apply are absent: a running process has no exit code.
 #[derive(Clone, Debug, Default, Serialize)]
@@ -67,6 +70,16 @@ pub(crate) struct Facts {
     /// Bytes of an input that are held for it or written.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) accepted: Option<u64>,
+    /// Whether it sleeps until input is sent.
+    #[serde(skip_serializing_if = "is_false")]
+    pub(crate) waiting_for_input: bool,
+    /// What its terminal shows, and where the cursor stands: row, column.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) screen: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) screen_cursor: Option<[u16; 2]>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) title: Option<String>,
     #[serde(flatten)]
     pub(crate) sight: Option<Sight>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -146,6 +159,7 @@ impl Facts {
             cause: record.cause.filter(|cause| *cause != Cause::OnItsOwn),
             stopped_by: record.stopped_by.clone(),
             elapsed_ms: elapsed_ms(record),
+            waiting_for_input: record.waiting_for_input == Some(true),
             ..Facts::default()
         };
         match &record.outcome {
@@ -183,6 +197,15 @@ impl Facts {
         facts
     }
 
+    /// With what a terminal shows.
+    pub(crate) fn showing(mut self, screen: &Screen) -> Self {
+        self.screen = Some(clip_bytes(printable(&screen.lines.join("\n")), SCREEN_MOST));
+        self.screen_cursor = Some([screen.cursor.row, screen.cursor.col]);
+        self.title = Some(screen.title.clone()).filter(|title| !title.is_empty());
+        self.waiting_for_input = screen.waiting_for_input == Some(true);
+        self
+    }
+
     /// With a stretch of output, and the cursor behind it.
     pub(crate) fn seen(mut self, (sight, next): (Sight, u64)) -> Self {
         self.sight = Some(sight);
@@ -204,6 +227,15 @@ pub(crate) fn has_failed(record: &Record) -> bool {
 pub(crate) fn survivors(survivors: &[Survivor]) -> Vec<Left> {
     let left = |one: &Survivor| Left { pid: one.pid, command: clip(&one.command, 200), why: one.reason.clone() };
     survivors.iter().take(STRAYS_MOST).map(left).collect()
+}
+
+/// A text of at most so many bytes.
+fn clip_bytes(mut text: String, most: usize) -> String {
+    if text.len() > most {
+        let end = (0..=most).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
+        text.truncate(end);
+    }
+    text
 }
 
 /// A text of at most so many characters.

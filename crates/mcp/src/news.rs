@@ -297,7 +297,7 @@ impl Mailbox {
             let seen = || event.cursor.is_some_and(|cursor| memory.has_seen(owner, &event.process, cursor));
             match event.kind {
                 EventKind::Matched => !seen(),
-                EventKind::Heartbeat => !seen() && !told.contains(&event.process),
+                EventKind::Heartbeat | EventKind::WaitingForInput => !seen() && !told.contains(&event.process),
                 EventKind::HandedOver => true,
                 EventKind::Ready | EventKind::NotReady => {
                     !told.contains(&readiness_of(&event.process)) && !told.contains(&event.process)
@@ -382,7 +382,7 @@ fn item(event: &Event, last_output: Option<String>) -> Item {
         None => {}
     }
     match event.kind {
-        EventKind::Matched | EventKind::Ready | EventKind::NotReady => item.line = text,
+        EventKind::Matched | EventKind::WaitingForInput | EventKind::Ready | EventKind::NotReady => item.line = text,
         EventKind::Heartbeat => item.last_output = text.map(|text| facts::printable(&text)),
         EventKind::HandedOver => item.purpose = text,
         _ => item.why = text,
@@ -397,6 +397,7 @@ fn name(event: &Event) -> &'static str {
         EventKind::Closed => "closed",
         EventKind::Lost => "lost",
         EventKind::Matched => "matched",
+        EventKind::WaitingForInput => "waiting_for_input",
         EventKind::WatchEnded => "watch_ended",
         EventKind::Heartbeat => "heartbeat",
         EventKind::HandedOver => "handed_over",

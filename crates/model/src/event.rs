@@ -6,8 +6,8 @@
 
 use serde::{Deserialize, Serialize};
 
-/// What happened to a process. Each happens at most once to each process, but for matches, heartbeats and
-/// handovers, which are told apart by a number of their own.
+/// What happened to a process. Each happens at most once to each process, but for matches, waits for
+/// input, heartbeats and handovers, which are told apart by a number of their own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum EventKind {
@@ -25,6 +25,8 @@ pub enum EventKind {
     Matched,
     /// Its output is no longer watched.
     WatchEnded,
+    /// It has a terminal and waits for input; they are counted.
+    WaitingForInput,
     /// It lives, as its owner wished to be told; they are counted.
     Heartbeat,
     /// It belongs to another owner now; they are counted.
@@ -39,10 +41,11 @@ pub enum EventKind {
 
 impl EventKind {
     /// Every kind, in the order in which they can happen.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::Started,
         Self::Matched,
         Self::WatchEnded,
+        Self::WaitingForInput,
         Self::Heartbeat,
         Self::HandedOver,
         Self::Ready,
@@ -64,6 +67,7 @@ impl EventKind {
             Self::Lost => "lost",
             Self::Matched => "matched",
             Self::WatchEnded => "watch_ended",
+            Self::WaitingForInput => "waiting_for_input",
             Self::Heartbeat => "heartbeat",
             Self::HandedOver => "handed_over",
             Self::Ready => "ready",

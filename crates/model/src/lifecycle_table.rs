@@ -224,6 +224,7 @@ fn event_meaning(kind: EventKind) -> &'static str {
         EventKind::Finished => "all is over; the last event",
         EventKind::Lost => "nobody saw the end; the last event",
         EventKind::Matched => "a line of output matched a watched pattern",
+        EventKind::WaitingForInput => "it has a terminal and waits for input",
         EventKind::WatchEnded => "the output is no longer watched; the process goes on",
         EventKind::Heartbeat => "it lives, as asked to be told every so often",
         EventKind::HandedOver => "it belongs to another owner now",

@@ -56,6 +56,27 @@ impl Stdin {
     }
 }
 
+/// The size of a terminal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PtySize {
+    pub rows: u16,
+    pub cols: u16,
+}
+
+impl Default for PtySize {
+    fn default() -> Self {
+        Self { rows: 24, cols: 80 }
+    }
+}
+
+impl PtySize {
+    /// A size that a screen can be kept for.
+    pub fn check(self) -> Result<Self, Refusal> {
+        let fits = (1..=PTY_ROWS_MOST).contains(&self.rows) && (1..=PTY_COLS_MOST).contains(&self.cols);
+        if fits { Ok(self) } else { Err(Refusal::BadPtySize { rows: self.rows, cols: self.cols }) }
+    }
+}
+
 /// What becomes of descendants that outlive the leader.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -120,6 +141,9 @@ pub struct Spec {
     pub streams: Streams,
     #[serde(default, skip_serializing_if = "Stdin::is_null")]
     pub stdin: Stdin,
+    /// A terminal for all three streams, of this size at the start.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pty: Option<PtySize>,
     pub strays: Strays,
     pub stop: StopManner,
     pub time_limit: Option<Duration>,
@@ -142,6 +166,11 @@ impl Spec {
             Program::Shell { script, .. } => script.clone(),
             Program::Argv { argv } => argv.join(" "),
         }
+    }
+
+    /// Whether input can be sent to it.
+    pub fn takes_input(&self) -> bool {
+        self.stdin == Stdin::Pipe || self.pty.is_some()
     }
 
     /// The spec with every environment value blanked: what may be written down or shown.
@@ -169,7 +198,8 @@ pub struct Draft {
     pub intent: Option<String>,
     pub labels: BTreeMap<String, String>,
     pub streams: Streams,
-    pub stdin: Stdin,
+    pub stdin: Option<Stdin>,
+    pub pty: Option<PtySize>,
     pub strays: Strays,
     pub stop_signal: Option<Signal>,
     pub grace: Option<Duration>,
@@ -221,6 +251,12 @@ pub enum Refusal {
     SmallOutputLimit { value: u64, least: u64 },
     #[error("{field} is zero: leave it out for no limit")]
     ZeroLimit { field: &'static str },
+    #[error("`pty` is one terminal for all three streams: leave `{field}` out, or leave `pty` out")]
+    WithPty { field: &'static str },
+    #[error(
+        "a terminal of {rows} rows and {cols} columns: give 1 to {PTY_ROWS_MOST} rows and 1 to {PTY_COLS_MOST} columns"
+    )]
+    BadPtySize { rows: u16, cols: u16 },
     #[error(transparent)]
     BadLimit(#[from] BadLimit),
     #[error(transparent)]
@@ -235,12 +271,27 @@ const NAME_MOST: usize = 128;
 const INTENT_MOST: usize = 200;
 const LABEL_VALUE_MOST: usize = 1024;
 const LABELS_MOST: usize = 32;
+/// The largest terminal: its screen is kept in memory.
+pub const PTY_ROWS_MOST: u16 = 500;
+pub const PTY_COLS_MOST: u16 = 1000;
 /// Less than this would not hold a head and a tail worth reading.
 pub const OUTPUT_LIMIT_LEAST: u64 = 64 * 1024;
 /// A grace is at most this long, so that every stop is bounded.
 pub const GRACE_MOST: Duration = Duration::from_secs(3600);
 
 impl Draft {
+    /// Nothing goes beside a terminal without being said.
+    fn check_pty(&self) -> Result<Option<PtySize>, Refusal> {
+        let Some(size) = self.pty else { return Ok(None) };
+        if self.streams == Streams::Separate {
+            return Err(Refusal::WithPty { field: "streams" });
+        }
+        if self.stdin.is_some() {
+            return Err(Refusal::WithPty { field: "stdin" });
+        }
+        size.check().map(Some)
+    }
+
     /// Checks everything that needs no look at the machine.
     pub fn try_into_spec(self, defaults: &Defaults) -> Result<Spec, Refusal> {
         let program = self.program()?;
@@ -256,6 +307,7 @@ impl Draft {
                 return Err(Refusal::ZeroLimit { field });
             }
         }
+        let pty = self.check_pty()?;
         let limits = self.limits.or(defaults.limits);
         limits.check()?;
         self.notify.check()?;
@@ -272,7 +324,8 @@ impl Draft {
             intent: self.intent,
             labels: self.labels,
             streams: self.streams,
-            stdin: self.stdin,
+            stdin: self.stdin.unwrap_or_default(),
+            pty,
             strays: self.strays,
             stop: StopManner {
                 signal: self.stop_signal.unwrap_or(Signal::TERM),
@@ -441,6 +494,10 @@ mod tests {
         assert!(refuse(owner(&"x".repeat(129))).contains("owner"));
         assert!(refuse(Draft { output_limit: Some(1), ..draft("true") }).contains("65536"));
         assert!(refuse(Draft { time_limit: Some(Duration::ZERO), ..draft("true") }).contains("time_limit"));
+        let terminal = || Draft { pty: Some(PtySize::default()), ..draft("true") };
+        assert!(refuse(Draft { streams: Streams::Separate, ..terminal() }).contains("`streams`"));
+        assert!(refuse(Draft { stdin: Some(Stdin::Pipe), ..terminal() }).contains("`stdin`"));
+        assert!(refuse(Draft { pty: Some(PtySize { rows: 0, cols: 80 }), ..draft("true") }).contains("0 rows"));
         let limits = TreeLimits { memory: Some(1), ..TreeLimits::default() };
         assert!(refuse(Draft { limits, ..draft("true") }).contains("memory_limit"));
     }

@@ -46,6 +46,8 @@ pub enum EventKind {
     Matched,
     /// Its output is no longer watched; the process goes on.
     WatchEnded,
+    /// It has a terminal and waits for input; `text` is the last line it wrote.
+    WaitingForInput,
     /// It lives, as asked to be told every so often.
     Heartbeat,
     /// It belongs to another owner now.

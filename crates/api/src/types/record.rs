@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Lifetime, ReadyShown, Stdin};
+use super::{Lifetime, PtySize, ReadyShown, Stdin};
 
 /// Where a process is in its life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
@@ -72,6 +72,12 @@ pub struct Record {
     /// What it reads as its standard input.
     #[serde(default)]
     pub stdin: Stdin,
+    /// The size of its terminal, where it has one: that is its stdin then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pty: Option<PtySize>,
+    /// Whether some process of its tree sleeps until input is sent; null where that cannot be told.
+    #[serde(default)]
+    pub waiting_for_input: Option<bool>,
     pub status: Status,
     /// Whether the tree is stopped by a pause or a STOP signal.
     pub paused: bool,

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{OutputPage, Port, Ready, Record, Stdin, WaitReason};
+use super::{OutputPage, Port, Pty, Ready, Record, Stdin, WaitReason};
 use crate::input::{Size, Span};
 
 /// `POST /v1/processes`: what to run and how to keep it.
@@ -58,6 +58,9 @@ pub struct StartRequest {
     /// `null` (default): it reads nothing. `pipe`: it reads what is sent to it, until that is ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stdin: Option<Stdin>,
+    /// A terminal for all three streams: `true`, or `{"rows": 24, "cols": 80}`. Does not go with `stdin` or `streams`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pty: Option<Pty>,
     /// What becomes of descendants that outlive the command: `keep` (default) or `stop`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub strays: Option<Strays>,

@@ -60,6 +60,7 @@ fn render_news(news: &News) -> String {
         EventKind::Closed => "closed its output".to_owned(),
         EventKind::Lost => "is lost: nobody saw how it ended".to_owned(),
         EventKind::Matched => format!("printed a line that is watched for{suppressed}"),
+        EventKind::WaitingForInput => "waits for input; the last line it wrote:".to_owned(),
         EventKind::WatchEnded => "is no longer watched; it goes on".to_owned(),
         EventKind::Heartbeat => "still runs; its new output:".to_owned(),
         EventKind::HandedOver => "was handed over to you; the purpose:".to_owned(),

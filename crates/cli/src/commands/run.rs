@@ -8,12 +8,14 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use pinfold_api::input::{Size, Span};
-use pinfold_api::types::{Cause, OutputQuery, Record, StartRequest, Started, Stdin, Strays, Streams};
+use pinfold_api::types::{Cause, OutputQuery, Pty, PtySize, Record, StartRequest, Started, Stdin, Strays, Streams};
 
+use super::attach::{self, AttachArgs};
 use super::feed;
 use super::foreground::{self, Ending, Showing};
 use super::notify::NotifyArgs;
 use super::service::{self, ServiceArgs};
+use super::show_screen::parse_size;
 use crate::args::Global;
 use crate::failure::Failure;
 use crate::render::outcome::render_details;
@@ -32,7 +34,7 @@ const MARKS: [&str; 3] = ["PINFOLD_ID", "PINFOLD_OWNER", "PINFOLD_MARK"];
 /// listed by `ps` and ended by `stop`.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  pinfold run 'make && make test'\n  pinfold run -d --name web -- npm run dev\n  \
-                        pinfold run --time-limit 5m cargo test\n  \
+                        pinfold run --time-limit 5m cargo test\n  pinfold run -it python3\n  \
                         pinfold run -d --notify-pattern ERROR --lifetime owner ./serve\n  \
                         pinfold run -d --lease PORT --ready-port PORT npm run dev\n\n\
                         Exits with the command's code, 128+N for signal N, 124 when --timeout passed, 127 when there\n\
@@ -95,6 +97,13 @@ pub(crate) struct RunArgs {
     /// Keep its stdin open: this command's own is passed on, with --detach `pinfold send` writes to it
     #[arg(long)]
     pub(crate) stdin: bool,
+    /// Attach this terminal to it, in place of showing its output: with -t, as `pinfold attach` does
+    #[arg(short, long, requires = "pty", conflicts_with_all = ["detach", "timeout"])]
+    pub(crate) interactive: bool,
+    /// Give it a terminal, of 24x80 or of this size: `pinfold send`, `screen` and `attach` use it
+    #[arg(short = 't', long, value_name = "ROWSxCOLS", num_args = 0..=1, require_equals = true, default_missing_value = "24x80",
+          value_parser = parse_size, conflicts_with_all = ["stdin", "streams"])]
+    pub(crate) pty: Option<(u16, u16)>,
     /// How much output is kept on disk, first and latest bytes (64M)
     #[arg(long, value_name = "SIZE")]
     pub(crate) output_limit: Option<String>,
@@ -139,6 +148,10 @@ pub(crate) async fn run(
             screen.document(&started)?;
         }
         return Ok(code);
+    }
+    if args.interactive {
+        let args = AttachArgs::of(&started.record.id);
+        return attach::run(session, &args, screen).await;
     }
     if !screen.json {
         started.hints.iter().for_each(|hint| screen.hint(hint));
@@ -259,6 +272,7 @@ fn request(args: &RunArgs, environment: impl Iterator<Item = (OsString, OsString
         labels: args.labels.iter().cloned().collect(),
         streams: args.streams,
         stdin: args.stdin.then_some(Stdin::Pipe),
+        pty: args.pty.map(|(rows, cols)| Pty::Sized(PtySize { rows, cols })),
         strays: args.strays,
         stop_signal: args.stop_signal.clone(),
         grace: span(&args.grace),

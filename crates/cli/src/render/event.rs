@@ -18,6 +18,7 @@ pub(crate) fn render_event(event: &Event, width: Option<usize>, paint: Paint) ->
         EventKind::Finished => "finished",
         EventKind::Lost => "lost",
         EventKind::Matched => "matched",
+        EventKind::WaitingForInput => "waits for input",
         EventKind::WatchEnded => "watch ended",
         EventKind::Heartbeat => "heartbeat",
         EventKind::HandedOver => "handed over",

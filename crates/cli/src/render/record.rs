@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
-use pinfold_api::types::{Lifetime, LimitsShown, NotifyShown, ReadyShown, ReadyState, Record, TreeMember};
+use pinfold_api::types::{Lifetime, LimitsShown, NotifyShown, ReadyShown, ReadyState, Record, Stdin, TreeMember};
 
 use super::list::ran;
 use super::outcome::{outcome_tone, render_details, render_outcome, render_status, status_tone};
@@ -44,6 +44,7 @@ fn facts(record: &Record, now: Timestamp) -> Vec<(&'static str, String, Tone)> {
     plain("cwd", Some(record.cwd.clone()));
     plain("intent", record.intent.clone());
     plain("owner", Some(render_owner(record)));
+    plain("input", render_input(record));
     plain("notify", record.notify.as_ref().map(render_notify));
     let labels: Vec<_> = record.labels.iter().map(|(key, value)| format!("{key}={value}")).collect();
     plain("labels", (!labels.is_empty()).then(|| labels.join(" ")));
@@ -82,6 +83,17 @@ fn render_owner(record: &Record) -> String {
         Lifetime::Parent => ", goes to its parent when it ends",
     };
     format!("{}{below}{lifetime}", record.owner)
+}
+
+/// Where its input comes from, and whether it waits for some.
+fn render_input(record: &Record) -> Option<String> {
+    let from = match (record.pty, record.stdin) {
+        (Some(size), _) => format!("a terminal of {}x{}", size.rows, size.cols),
+        (None, Stdin::Pipe) => "an open pipe".to_owned(),
+        (None, Stdin::Null) => return None,
+    };
+    let waits = if record.waiting_for_input == Some(true) { "; it waits for input" } else { "" };
+    Some(format!("{from}{waits}"))
 }
 
 /// What the owner is told, and how.

@@ -22,6 +22,8 @@ pub(crate) fn record() -> Record {
         notify: None,
         labels: [("team".to_owned(), "ui".to_owned())].into(),
         stdin: Stdin::Null,
+        pty: None,
+        waiting_for_input: Some(false),
         status: Status::Running,
         paused: false,
         pid: Some(4711),

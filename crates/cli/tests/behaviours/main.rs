@@ -12,6 +12,7 @@ mod containment;
 mod crash;
 mod foreground;
 mod hooks;
+mod interactive;
 mod isolation;
 mod limits;
 mod mcp;

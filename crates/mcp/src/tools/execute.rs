@@ -5,7 +5,9 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use pinfold_api::input::Span;
-use pinfold_api::types::{Lifetime, ReadyState, Record, StartRequest, Started, Stdin, Streams, WaitQuery, WaitReason};
+use pinfold_api::types::{
+    Lifetime, Pty, ReadyState, Record, StartRequest, Started, Stdin, Streams, WaitQuery, WaitReason,
+};
 use serde::de::DeserializeOwned;
 
 use super::wait::{self, Wait};
@@ -31,7 +33,7 @@ const EARLY: Duration = Duration::from_millis(200);
 /// How long the start itself waits: most commands are over by then, in one request.
 const FIRST: Duration = Duration::from_millis(500);
 
-/// Programs that ask, page or colour are told that nobody is there.
+/// Programs that ask, page or colour are told that nobody is there; where there is a terminal, only not to page.
 const NON_INTERACTIVE: &[(&str, &str)] = &[
     ("GIT_EDITOR", "true"),
     ("GIT_SEQUENCE_EDITOR", "true"),
@@ -134,7 +136,13 @@ fn request(desk: &Desk<'_>, arguments: &Arguments, wait: Duration) -> Result<Sta
     let given = arguments.variables("env")?;
     let cwd = directory(desk, arguments)?;
     let mut env = surroundings(desk, cwd.as_deref());
-    env.extend(NON_INTERACTIVE.iter().map(|(name, value)| ((*name).to_owned(), Some((*value).to_owned()))));
+    let pty = pty(arguments)?;
+    let quiet = NON_INTERACTIVE.iter().filter(|(name, _)| pty.is_none() || name.ends_with("PAGER"));
+    env.extend(quiet.map(|(name, value)| ((*name).to_owned(), Some((*value).to_owned()))));
+    if pty.is_some() {
+        // The terminal of whoever started us is not this one.
+        env.remove("TERM");
+    }
     env.extend(given);
     if desk.base.env.is_some() {
         env.retain(|_, value| value.is_some());
@@ -158,6 +166,7 @@ fn request(desk: &Desk<'_>, arguments: &Arguments, wait: Duration) -> Result<Sta
         ports: object(arguments, "ports", PORTS)?.unwrap_or_default(),
         streams: streams.map(|word| if word == "separate" { Streams::Separate } else { Streams::Merged }),
         stdin: arguments.flag("stdin")?.then_some(Stdin::Pipe),
+        pty,
         idempotency_key: Some(format!("mcp-{}", random::hex(16))),
         wait: (!wait.is_zero()).then(|| Span::Text(format!("{}ms", wait.as_millis()))),
         ..StartRequest::default()
@@ -202,6 +211,14 @@ fn object<T: DeserializeOwned>(arguments: &Arguments, key: &str, right: &str) ->
     let Some(object) = arguments.object(key)? else { return Ok(None) };
     let read = serde_json::from_value(object.into());
     read.map(Some).map_err(|error| arguments.refuse(format!("`{key}`: {error}")).show(right))
+}
+
+/// The terminal that is asked for.
+fn pty(arguments: &Arguments) -> Result<Option<Pty>, Refusal> {
+    let Some(asked) = arguments.raw("pty") else { return Ok(None) };
+    let pty = serde_json::from_value(asked.clone());
+    let pty = pty.map_err(|_| arguments.refuse("`pty` must be true, or {\"rows\":24,\"cols\":80}"))?;
+    Ok(Some(pty).filter(|pty| *pty != Pty::Wanted(false)))
 }
 
 /// The directory, absolute: a relative one is relative to the shim's own.

@@ -19,7 +19,7 @@ pub(super) const RIGHT: &str = r#"process_wait {"id":"k3v9x2","pattern":"listeni
 const ONE_REQUEST: Duration = Duration::from_secs(3600);
 /// What a wait for many may be for.
 const ENDS: &[&str] = &["exit", "finished", "closed"];
-const UNTIL: &[&str] = &["exit", "finished", "closed", "output", "match", "port", "quiet", "ready"];
+const UNTIL: &[&str] = &["exit", "finished", "closed", "output", "match", "port", "quiet", "ready", "input"];
 
 /// A wait and how long it may take.
 #[derive(Clone, Debug)]
