@@ -3,15 +3,21 @@
 //! Fields are added, never renamed. Times are RFC 3339 in UTC.
 
 mod act;
+mod agent;
 mod event;
 mod output;
 mod owner;
 mod record;
 mod start;
+mod turn;
 mod upkeep;
 mod wait;
 
 pub use act::{SignalAnswer, SignalRequest, StopAnswer, StopRequest, Survivor};
+pub use agent::{
+    Agent, AgentFault, AgentList, AgentListQuery, AgentMode, AgentRequest, AgentStatus, AgentStopRequest,
+    AnswerRequest, Approvals, Ask, FaultCode, Transport, Verdict,
+};
 pub use event::{AckRequest, Consumer, ConsumerList, Event, EventKind, EventPage, EventsQuery};
 pub use output::{Match, OutputPage, OutputQuery, Range};
 pub use owner::{
@@ -23,5 +29,9 @@ pub use record::{
     Unreadable, Usage,
 };
 pub use start::{Lifetime, Notify, OnWaitTimeout, StartRequest, Started, Strays, Streams, Waited};
+pub use turn::{
+    AgentEvent, AgentEventKind, AgentEventPage, AgentEventsQuery, IfBusy, InterruptAnswer, InterruptRequest, Rung,
+    ToolCall, Tried, Turn, TurnList, TurnQuery, TurnRequest, TurnStatus, TurnUsage, TurnsQuery,
+};
 pub use upkeep::{GcAnswer, GcRequest, Health, ShutdownAnswer, ShutdownRequest};
 pub use wait::{WaitAnswer, WaitManyAnswer, WaitManyRequest, WaitMode, WaitQuery, WaitReason};
