@@ -104,6 +104,15 @@ const ROUTES: &[Route] = &[
         ..post("/v1/processes/{id}/signal", "signal", "Send a signal to a whole tree")
     },
     Route {
+        body: Some(reference::<InputRequest>),
+        answers: &[answer(
+            "200",
+            "How much of it is held or written; less than all is not an error.",
+            Content::Json(reference::<InputAnswer>),
+        )],
+        ..post("/v1/processes/{id}/input", "input", "Send input to a process")
+    },
+    Route {
         answers: &[answer("200", "What was paused.", Content::Json(reference::<SignalAnswer>))],
         ..post("/v1/processes/{id}/pause", "pause", "Pause a whole tree")
     },

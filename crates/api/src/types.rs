@@ -5,6 +5,7 @@
 mod act;
 mod agent;
 mod event;
+mod input;
 mod output;
 mod owner;
 mod record;
@@ -19,6 +20,7 @@ pub use agent::{
     AnswerRequest, Approvals, Ask, FaultCode, Transport, Verdict,
 };
 pub use event::{AckRequest, Consumer, ConsumerList, Event, EventKind, EventPage, EventsQuery};
+pub use input::{InputAnswer, InputRequest, Stdin};
 pub use output::{Match, OutputPage, OutputQuery, Range};
 pub use owner::{
     EndAnswer, EndRequest, HandoverRequest, Owner, OwnerList, ReleaseAnswer, Token, TokenAnswer, TokenList,

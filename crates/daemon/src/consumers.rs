@@ -6,6 +6,7 @@ use std::time::Duration;
 use pinfold_api::error::ErrorCode;
 use pinfold_api::types::{Consumer, ConsumerList, EventPage};
 use pinfold_model::spec::check_name;
+use pinfold_os::crash_point;
 use pinfold_store::consumers::{self, ConsumerKey, Fetch};
 use pinfold_store::queries::EventFilter;
 
@@ -73,6 +74,7 @@ impl Core {
     pub(crate) async fn ack(self: &Arc<Self>, scope: &Scope, name: &str, through: u64) -> Result<Consumer, Refusal> {
         let key = consumer_key(scope, name)?;
         let acked = self.ledger.with(move |index| index.ack(&key, through)).await??;
+        crash_point!("daemon.ack_done");
         acked.map(show).ok_or_else(|| no_consumer(name))
     }
 

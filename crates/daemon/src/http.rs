@@ -21,8 +21,9 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use pinfold_api::error::ErrorCode;
 use pinfold_api::types::{
-    AckRequest, EndRequest, EventsQuery, GcRequest, HandoverRequest, Health, ListQuery, OutputQuery, ShutdownAnswer,
-    ShutdownRequest, SignalRequest, StartRequest, StopRequest, TokenRequest, WaitManyRequest, WaitQuery,
+    AckRequest, EndRequest, EventsQuery, GcRequest, HandoverRequest, Health, InputRequest, ListQuery, OutputQuery,
+    ShutdownAnswer, ShutdownRequest, SignalRequest, StartRequest, StopRequest, TokenRequest, WaitManyRequest,
+    WaitQuery,
 };
 use pinfold_os::socket;
 use serde::de::DeserializeOwned;
@@ -55,6 +56,7 @@ pub(crate) fn routes(core: Arc<Core>) -> Router {
         .route("/v1/processes/{id}/wait", get(wait))
         .route("/v1/processes/{id}/stop", post(stop))
         .route("/v1/processes/{id}/signal", post(signal))
+        .route("/v1/processes/{id}/input", post(input))
         .route("/v1/processes/{id}/pause", post(pause))
         .route("/v1/processes/{id}/resume", post(resume))
         .route("/v1/wait", post(wait_many))
@@ -239,6 +241,16 @@ async fn signal(
 ) -> Answer<impl IntoResponse> {
     let found = core.find(&caller.scope, &id).await?;
     core.signal(found, request).await.map(Json)
+}
+
+async fn input(
+    State(core): Shared,
+    caller: Caller,
+    Id(id): Id,
+    Input(request): Input<InputRequest>,
+) -> Answer<impl IntoResponse> {
+    let found = core.find(&caller.scope, &id).await?;
+    core.input(&found, request).await.map(Json)
 }
 
 async fn pause(State(core): Shared, caller: Caller, Id(id): Id) -> Answer<impl IntoResponse> {

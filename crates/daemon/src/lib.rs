@@ -8,7 +8,7 @@
 //! - D4 every wait, list, body and queue has a bound.
 //! - D5 a view never widens ([`scope`]).
 //!
-//! `run` composes it; `service` is the core that all share; `start`, `act`, `wait`, `output`, `filter`, `list`, `events` and `gc` are what
+//! `run` composes it; `service` is the core that all share; `start`, `act`, `input`, `wait`, `output`, `filter`, `list`, `events` and `gc` are what
 //! the routes call; `attend`, `watch`, `heartbeat`, `deliver` and `webhook` tell owners more than that; `notes` and `loss` are what keepers tell and how they end; `registry` holds what lives, `ledger` writes the
 //! index, `keepers` has the nursery and the links, `recovery` takes up what an earlier daemon left.
 
@@ -26,6 +26,7 @@ mod find;
 mod gc;
 mod heartbeat;
 mod http;
+mod input;
 mod keepers;
 mod ledger;
 mod limits;

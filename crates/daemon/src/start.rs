@@ -14,8 +14,9 @@ use pinfold_model::link::ToKeeper;
 use pinfold_model::notify::{self, Notify};
 use pinfold_model::outcome::{Cause, Outcome};
 use pinfold_model::signal::Signal;
-use pinfold_model::spec::{self, DEFAULT_PATH, Defaults, Draft, Lifetime, Program, Spec, Strays, Streams};
+use pinfold_model::spec::{self, DEFAULT_PATH, Defaults, Draft, Lifetime, Program, Spec, Stdin, Strays, Streams};
 use pinfold_model::units::{BadDuration, parse_duration, parse_size};
+use pinfold_os::crash_point;
 use pinfold_store::ids::random_mark;
 use pinfold_store::record::RECORD_FORMAT;
 
@@ -45,6 +46,7 @@ impl Core {
         let budget = request.budget.as_ref().map(|budget| budget.text());
         let on_timeout = request.on_wait_timeout.unwrap_or(OnWaitTimeout::Keep);
         let spec = self.parse(caller, request)?;
+        crash_point!("daemon.request_parsed");
         if self.is_shutting_down() {
             return Err(Refusal::new(ErrorCode::ShuttingDown, "the daemon is shutting down: try again in a moment"));
         }
@@ -90,6 +92,10 @@ impl Core {
             streams: match request.streams {
                 Some(types::Streams::Separate) => Streams::Separate,
                 Some(types::Streams::Merged) | None => Streams::Merged,
+            },
+            stdin: match request.stdin {
+                Some(types::Stdin::Pipe) => Stdin::Pipe,
+                Some(types::Stdin::Null) | None => Stdin::Null,
             },
             strays: match request.strays {
                 Some(types::Strays::Stop) => Strays::Stop,
@@ -186,10 +192,12 @@ impl Core {
         }
         let unanswered = Unanswered::new(&self, &entry);
         link.keep(&entry);
+        crash_point!("daemon.entry_registered");
         let start = ToKeeper::Start { intent: Box::new(intent), env, limit_places };
         if link.tell(&start).await.is_err() {
             tracing::warn!(process = %id, "a keeper ended before it was told to start");
         }
+        crash_point!("daemon.intent_sent");
         // Its task settles the entry, unless it had ended before the two were bound.
         if link.is_gone() {
             link.release();
@@ -197,6 +205,7 @@ impl Core {
         }
         self.started(&entry).await?;
         self.metrics.note_start();
+        crash_point!("daemon.start_known");
         Ok((Found::Here(entry), true, Some(unanswered)))
     }
 
@@ -207,8 +216,8 @@ impl Core {
         let Ok(Ok(state)) = tokio::time::timeout(START, decided).await else {
             return Err(Refusal::new(ErrorCode::KeeperSilent, "the keeper did not start it in time").about(&entry.id));
         };
-        if let Some(error) = &state.refused {
-            return Err(unwritable(error));
+        if let Some(refusal) = &state.refused {
+            return Err(refusal.clone());
         }
         match state.history.outcome() {
             Some(Outcome::FailedToStart { step, error }) => Err(Refusal::failed_start(step, &error).about(&entry.id)),
@@ -352,7 +361,7 @@ fn no_program(what: &str, name: &str, why: &str) -> Refusal {
     Refusal::new(ErrorCode::NoProgram, format!("{what} `{name}` cannot be executed: {why}: {remedy}"))
 }
 
-fn unwritable(error: &str) -> Refusal {
+pub(crate) fn unwritable(error: &str) -> Refusal {
     let message = format!("the state directory cannot be written: {error}: free some space or check its permissions");
     Refusal::new(ErrorCode::StoreUnwritable, message)
 }

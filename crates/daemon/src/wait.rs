@@ -220,7 +220,7 @@ impl Core {
     }
 
     /// How much output there is now.
-    async fn output_end(self: &Arc<Self>, entry: &Arc<Entry>) -> Result<u64, Refusal> {
+    pub(crate) async fn output_end(self: &Arc<Self>, entry: &Arc<Entry>) -> Result<u64, Refusal> {
         let (state, directory) = (entry.snapshot(), self.home.process(&entry.id));
         let extent = blocking(move || render::reader(&state, &directory).extent()).await?;
         Ok(extent.map_or(0, |extent| extent.end))

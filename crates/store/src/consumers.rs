@@ -6,6 +6,7 @@
 use std::time::Duration;
 
 use pinfold_model::units::Moment;
+use pinfold_os::crash_point;
 use rusqlite::{OptionalExtension, Row, Transaction, params};
 
 use crate::index::{Index, IndexError};
@@ -69,7 +70,9 @@ impl Index {
         if is_new || !events.is_empty() {
             let transaction = self.transaction()?;
             write(&transaction, &consumer)?;
+            crash_point!("store.lease_applied");
             transaction.commit()?;
+            crash_point!("store.lease_committed");
         }
         Ok(Ok((events, consumer)))
     }
@@ -81,7 +84,9 @@ impl Index {
         consumer.lease = consumer.lease.filter(|(leased, _)| *leased > consumer.cursor);
         let transaction = self.transaction()?;
         write(&transaction, &consumer)?;
+        crash_point!("store.ack_applied");
         transaction.commit()?;
+        crash_point!("store.ack_committed");
         Ok(Some(consumer))
     }
 

@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use pinfold_model::facts::{Fact, History};
-use pinfold_os::fsio;
+use pinfold_os::{crash_point, fsio};
 use serde::Deserialize;
 
 use crate::Durability;
@@ -64,10 +64,12 @@ impl RecordWriter {
             return Err(io::Error::new(io::ErrorKind::AlreadyExists, "somebody else wrote to the record"));
         }
         self.dirty = true;
+        crash_point!("store.record_append");
         write_line(&self.file, &self.line, self.end, self.durability)?;
         self.dirty = false;
         self.end += self.line.len() as u64;
         self.over = is_end(fact);
+        crash_point!("store.record_appended");
         Ok(())
     }
 }
@@ -146,7 +148,10 @@ pub fn append_lost(dir: &Path, fact: &Fact, durability: Durability) -> Result<()
         encode(fact, &mut line)?;
         let file = OpenOptions::new().write(true).custom_flags(fsio::NO_FOLLOW).open(&path)?;
         file.set_len(end)?;
-        write_line(&file, &line, end, durability)
+        crash_point!("store.loss_append");
+        write_line(&file, &line, end, durability)?;
+        crash_point!("store.loss_appended");
+        Ok(())
     };
     write().map_err(|source| LostError::Io { path: path.clone(), source })
 }

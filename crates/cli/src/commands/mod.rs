@@ -6,6 +6,7 @@ pub(crate) mod connect;
 pub(crate) mod daemon;
 pub(crate) mod doctor;
 pub(crate) mod events;
+mod feed;
 mod foreground;
 pub(crate) mod gc;
 pub(crate) mod handover;
@@ -20,6 +21,7 @@ pub(crate) mod pause;
 pub(crate) mod ps;
 mod pump;
 pub(crate) mod run;
+pub(crate) mod send;
 pub(crate) mod show;
 pub(crate) mod signal;
 pub(crate) mod stop;
@@ -50,6 +52,7 @@ pub(crate) fn dispatch(args: Args, screen: &mut Screen) -> Result<u8, Failure> {
             talk(global, async |session| wait::run(session, &args, screen).await).map_err(Failure::of_run)
         }
         Command::Stop(args) => talk(global, async |session| stop::run(session, &args, screen).await),
+        Command::Send(args) => talk(global, async |session| send::run(session, &args, screen).await),
         Command::Signal(args) => talk(global, async |session| signal::run(session, &args, screen).await),
         Command::Pause(args) => talk(global, async |session| pause::pause(session, &args, screen).await),
         Command::Resume(args) => talk(global, async |session| pause::resume(session, &args, screen).await),

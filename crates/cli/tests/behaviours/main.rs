@@ -18,6 +18,7 @@ mod mcp;
 mod output;
 mod records;
 mod signals;
+mod upgrade;
 mod wire;
 
 /// The binary under test.

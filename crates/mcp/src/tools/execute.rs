@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use pinfold_api::input::Span;
-use pinfold_api::types::{Lifetime, Notify, Record, StartRequest, Started, Streams, WaitQuery, WaitReason};
+use pinfold_api::types::{Lifetime, Notify, Record, StartRequest, Started, Stdin, Streams, WaitQuery, WaitReason};
 
 use super::wait::{self, Wait};
 use super::{Answer, Desk, PATIENCE};
@@ -139,6 +139,7 @@ fn request(desk: &Desk<'_>, arguments: &Arguments, wait: Duration) -> Result<Sta
         owner_grace: (lifetime != Lifetime::Keep).then(|| grace(desk)),
         notify: notify(arguments)?,
         streams: streams.map(|word| if word == "separate" { Streams::Separate } else { Streams::Merged }),
+        stdin: arguments.flag("stdin")?.then_some(Stdin::Pipe),
         idempotency_key: Some(format!("mcp-{}", random::hex(16))),
         wait: (!wait.is_zero()).then(|| Span::Text(format!("{}ms", wait.as_millis()))),
         ..StartRequest::default()
