@@ -24,7 +24,7 @@ pub struct Settings {
 }
 
 /// One protocol. Deterministic: the same calls in the same order give the same messages.
-pub trait Adapter: fmt::Debug + Send {
+pub trait Adapter: fmt::Debug + Send + Sync {
     /// The first messages.
     fn open(&mut self) -> Vec<Value>;
 

@@ -11,8 +11,10 @@
 //! `run` composes it; `service` is the core that all share; `start`, `act`, `input`, `wait`, `output`, `filter`, `list`, `events` and `gc` are what
 //! the routes call; `attend`, `watch`, `heartbeat`, `deliver` and `webhook` tell owners more than that; `notes` and `loss` are what keepers tell and how they end; `registry` holds what lives, `ledger` writes the
 //! index, `keepers` has the nursery and the links, `recovery` takes up what an earlier daemon left.
+//! `agents` hosts agent programs, as a client of the rest.
 
 mod act;
+mod agents;
 mod attend;
 mod clock;
 mod coder;

@@ -59,9 +59,11 @@ impl Refusal {
             ErrorCode::BodyTooLarge => StatusCode::PAYLOAD_TOO_LARGE,
             ErrorCode::NoSuchRoute | ErrorCode::NotFound => StatusCode::NOT_FOUND,
             ErrorCode::BadCwd | ErrorCode::NoProgram | ErrorCode::FailedToStart => StatusCode::UNPROCESSABLE_ENTITY,
-            ErrorCode::AlreadyOver | ErrorCode::KeyReused | ErrorCode::NoStdin | ErrorCode::StdinClosed => {
-                StatusCode::CONFLICT
-            }
+            ErrorCode::AlreadyOver
+            | ErrorCode::AgentBusy
+            | ErrorCode::KeyReused
+            | ErrorCode::NoStdin
+            | ErrorCode::StdinClosed => StatusCode::CONFLICT,
             ErrorCode::LimitReached => StatusCode::TOO_MANY_REQUESTS,
             ErrorCode::Forbidden => StatusCode::FORBIDDEN,
             ErrorCode::Unauthorized => StatusCode::UNAUTHORIZED,
