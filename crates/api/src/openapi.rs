@@ -24,6 +24,8 @@ struct Route {
     summary: &'static str,
     query: Option<SchemaOf>,
     body: Option<SchemaOf>,
+    /// Whether the body may be left out.
+    body_optional: bool,
     answers: &'static [Answer],
 }
 
@@ -93,6 +95,7 @@ const ROUTES: &[Route] = &[
     },
     Route {
         body: Some(reference::<StopRequest>),
+        body_optional: true,
         answers: &[answer(
             "200",
             "The tree is empty, or its survivors are named.",
@@ -156,6 +159,7 @@ const ROUTES: &[Route] = &[
     },
     Route {
         body: Some(reference::<EndRequest>),
+        body_optional: true,
         answers: &[answer("200", "What became of its processes.", Content::Json(reference::<EndAnswer>))],
         ..post("/v1/owners/{name}/end", "end_owner", "End an owner: its processes go the way of their `lifetime`")
     },
@@ -165,6 +169,7 @@ const ROUTES: &[Route] = &[
     },
     Route {
         body: Some(reference::<TokenRequest>),
+        body_optional: true,
         answers: &[answer("201", "The token, this once.", Content::Json(reference::<TokenAnswer>))],
         ..post("/v1/tokens", "add_token", "Make a token for TCP")
     },
@@ -178,11 +183,13 @@ const ROUTES: &[Route] = &[
     },
     Route {
         body: Some(reference::<GcRequest>),
+        body_optional: true,
         answers: &[answer("200", "What was removed.", Content::Json(reference::<GcAnswer>))],
         ..post("/v1/gc", "gc", "Remove ended processes and their output")
     },
     Route {
         body: Some(reference::<ShutdownRequest>),
+        body_optional: true,
         answers: &[answer("200", "The daemon ends now.", Content::Json(reference::<ShutdownAnswer>))],
         ..post("/v1/shutdown", "shutdown", "End the daemon; processes live on unless asked otherwise")
     },
@@ -201,7 +208,7 @@ const ROUTES: &[Route] = &[
 ];
 
 const fn get(path: &'static str, operation: &'static str, summary: &'static str) -> Route {
-    Route { method: "get", path, operation, summary, query: None, body: None, answers: &[] }
+    Route { method: "get", path, operation, summary, query: None, body: None, body_optional: false, answers: &[] }
 }
 
 const fn post(path: &'static str, operation: &'static str, summary: &'static str) -> Route {
@@ -341,7 +348,7 @@ fn render_operation(route: &Route, taken: &mut SchemaGenerator, given: &mut Sche
     });
     if let Some(body) = route.body {
         operation["requestBody"] =
-            json!({ "required": true, "content": { "application/json": { "schema": body(taken) } } });
+            json!({ "required": !route.body_optional, "content": { "application/json": { "schema": body(taken) } } });
     }
     operation
 }
@@ -445,6 +452,16 @@ mod tests {
         }
         for (name, schema) in taken.definitions() {
             assert!(given.definitions().get(name).is_none_or(|other| other == schema), "{name}");
+        }
+    }
+
+    #[test]
+    fn a_body_is_required_only_where_leaving_it_out_is_refused() {
+        let document = document();
+        let required = |path: &str| &document["paths"][path]["post"]["requestBody"]["required"];
+        assert_eq!(required("/v1/processes"), true);
+        for path in ["/v1/gc", "/v1/tokens", "/v1/shutdown", "/v1/owners/{name}/end", "/v1/processes/{id}/stop"] {
+            assert_eq!(required(path), false, "{path}");
         }
     }
 

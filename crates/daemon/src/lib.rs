@@ -39,6 +39,8 @@ mod loss;
 mod metrics;
 mod notes;
 mod output;
+#[doc(hidden)]
+pub mod outside;
 mod owners;
 mod recovery;
 mod refusal;

@@ -13,6 +13,7 @@ use pinfold_model::id::ProcessId;
 use pinfold_model::link::{KeeperIdentity, ToKeeper};
 use pinfold_os::{crash_point, proc, socket};
 use pinfold_store::index::Change;
+use pinfold_store::output::has_output;
 use pinfold_store::record::{RecordError, read_record};
 use pinfold_store::retention;
 
@@ -104,12 +105,16 @@ fn scan(core: &Core, mut ended: HashSet<ProcessId>) -> io::Result<Scanned> {
         if is_over || core.registry.get(&id).is_some() {
             continue;
         }
-        let directory = match read_record(&core.home.process(&id)) {
+        let path = core.home.process(&id);
+        let directory = match read_record(&path) {
             Ok(record) => match record.history() {
                 Some(history) => Directory::Known(Box::new(history)),
                 None => Directory::Unused,
             },
-            Err(RecordError::Empty { .. } | RecordError::Missing { .. }) => Directory::Unused,
+            Err(error @ (RecordError::Empty { .. } | RecordError::Missing { .. })) => match has_output(&path) {
+                true => Directory::Unreadable(format!("{error}, and there is output: it ran")),
+                false => Directory::Unused,
+            },
             Err(error) => Directory::Unreadable(error.to_string()),
         };
         found.push((id, directory));

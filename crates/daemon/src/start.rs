@@ -66,55 +66,8 @@ impl Core {
     }
 
     fn parse(&self, caller: &Caller, request: StartRequest) -> Result<Spec, Refusal> {
-        let (owner, ancestors) = self.owner_of_start(caller, request.owner, request.parent)?;
-        let grace = duration(request.owner_grace)?;
-        let lifetime = match request.lifetime.unwrap_or_default() {
-            types::Lifetime::Keep if grace.is_some() => {
-                return Err(Refusal::invalid("`owner_grace` goes with `lifetime` `owner` or `parent`: say which"));
-            }
-            types::Lifetime::Keep => Lifetime::Keep,
-            types::Lifetime::Owner => Lifetime::Owner { grace },
-            types::Lifetime::Parent => Lifetime::Parent { grace },
-        };
-        let draft = Draft {
-            command: request.command,
-            argv: request.argv,
-            shell: request.shell,
-            cwd: request.cwd,
-            inherit_env: request.inherit_env.unwrap_or(true),
-            env: request.env,
-            owner: Some(owner),
-            ancestors,
-            lifetime,
-            name: request.name,
-            intent: request.intent,
-            labels: request.labels,
-            streams: match request.streams {
-                Some(types::Streams::Separate) => Streams::Separate,
-                Some(types::Streams::Merged) | None => Streams::Merged,
-            },
-            stdin: match request.stdin {
-                Some(types::Stdin::Pipe) => Stdin::Pipe,
-                Some(types::Stdin::Null) | None => Stdin::Null,
-            },
-            strays: match request.strays {
-                Some(types::Strays::Stop) => Strays::Stop,
-                Some(types::Strays::Keep) | None => Strays::Keep,
-            },
-            stop_signal: request.stop_signal.as_deref().map(Signal::parse).transpose()?,
-            grace: duration(request.grace)?,
-            time_limit: duration(request.time_limit)?,
-            idle_limit: duration(request.idle_limit)?,
-            limits: TreeLimits {
-                memory: request.memory_limit.map(|size| parse_size(&size.text())).transpose()?,
-                pids: request.pids_limit,
-                millicpus: request.cpus.map(parse_cpus).transpose().map_err(spec::Refusal::from)?,
-                cpu_time: duration(request.cpu_time_limit)?,
-            },
-            notify: request.notify.map(notify).transpose()?.unwrap_or_default(),
-            output_limit: request.output_limit.map(|size| parse_size(&size.text())).transpose()?,
-            idempotency_key: request.idempotency_key,
-        };
+        let (owner, ancestors) = self.owner_of_start(caller, request.owner.clone(), request.parent.clone())?;
+        let draft = Draft { owner: Some(owner), ancestors, ..draft(request)? };
         Ok(draft.try_into_spec(&self.defaults())?)
     }
 
@@ -286,6 +239,57 @@ impl Core {
         });
         hints
     }
+}
+
+/// What a request asks for, all but whose it is.
+pub(crate) fn draft(request: StartRequest) -> Result<Draft, Refusal> {
+    let grace = duration(request.owner_grace)?;
+    let lifetime = match request.lifetime.unwrap_or_default() {
+        types::Lifetime::Keep if grace.is_some() => {
+            return Err(Refusal::invalid("`owner_grace` goes with `lifetime` `owner` or `parent`: say which"));
+        }
+        types::Lifetime::Keep => Lifetime::Keep,
+        types::Lifetime::Owner => Lifetime::Owner { grace },
+        types::Lifetime::Parent => Lifetime::Parent { grace },
+    };
+    Ok(Draft {
+        command: request.command,
+        argv: request.argv,
+        shell: request.shell,
+        cwd: request.cwd,
+        inherit_env: request.inherit_env.unwrap_or(true),
+        env: request.env,
+        lifetime,
+        name: request.name,
+        intent: request.intent,
+        labels: request.labels,
+        streams: match request.streams {
+            Some(types::Streams::Separate) => Streams::Separate,
+            Some(types::Streams::Merged) | None => Streams::Merged,
+        },
+        stdin: match request.stdin {
+            Some(types::Stdin::Pipe) => Stdin::Pipe,
+            Some(types::Stdin::Null) | None => Stdin::Null,
+        },
+        strays: match request.strays {
+            Some(types::Strays::Stop) => Strays::Stop,
+            Some(types::Strays::Keep) | None => Strays::Keep,
+        },
+        stop_signal: request.stop_signal.as_deref().map(Signal::parse).transpose()?,
+        grace: duration(request.grace)?,
+        time_limit: duration(request.time_limit)?,
+        idle_limit: duration(request.idle_limit)?,
+        limits: TreeLimits {
+            memory: request.memory_limit.map(|size| parse_size(&size.text())).transpose()?,
+            pids: request.pids_limit,
+            millicpus: request.cpus.map(parse_cpus).transpose().map_err(spec::Refusal::from)?,
+            cpu_time: duration(request.cpu_time_limit)?,
+        },
+        notify: request.notify.map(notify).transpose()?.unwrap_or_default(),
+        output_limit: request.output_limit.map(|size| parse_size(&size.text())).transpose()?,
+        idempotency_key: request.idempotency_key,
+        ..Draft::default()
+    })
 }
 
 fn duration(span: Option<Span>) -> Result<Option<Duration>, BadDuration> {

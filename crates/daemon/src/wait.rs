@@ -40,7 +40,7 @@ const MANY: usize = 256;
 
 /// What is waited for.
 #[derive(Debug)]
-enum Until {
+pub(crate) enum Until {
     Exit,
     Closed,
     Finished,
@@ -436,7 +436,8 @@ pub(crate) fn limit(text: Option<&str>) -> Result<Duration, Refusal> {
     Ok(text.map(parse_duration).transpose()?.unwrap_or(DEFAULT).min(MOST))
 }
 
-fn parse(query: WaitQuery) -> Result<Until, Refusal> {
+/// What is waited for.
+pub(crate) fn parse(query: WaitQuery) -> Result<Until, Refusal> {
     let exclude = query.exclude.as_deref().map(parse_pattern).transpose()?;
     match query.until.as_deref().unwrap_or("exit") {
         "exit" => Ok(Until::Exit),

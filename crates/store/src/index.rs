@@ -9,6 +9,7 @@
 //! Event numbers never run backwards: a rebuilt index counts on from the time in milliseconds, which is beyond
 //! any number that was given out before (that would take more than an event in each millisecond).
 
+use std::collections::HashMap;
 use std::fs::OpenOptions;
 use std::io;
 use std::ops::Deref;
@@ -25,6 +26,7 @@ use rusqlite::config::DbConfig;
 use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension, Transaction, params};
 
 use crate::Durability;
+use crate::consumers::ConsumerKey;
 use crate::layout::{FILE_MODE, Home};
 use crate::outbox::{self, Target};
 use crate::queries::{Event, Queries};
@@ -40,6 +42,8 @@ const BUSY: Duration = Duration::from_secs(5);
 #[derive(Debug)]
 pub struct Index {
     queries: Queries,
+    /// Which reader holds the lease of a consumer, where it said so: no more of them than there are consumers.
+    pub(crate) holders: HashMap<ConsumerKey, String>,
 }
 
 /// An index that was opened.
@@ -280,7 +284,7 @@ fn try_existing(path: &Path, len: u64, durability: Durability) -> Result<Existin
         }
     }
     configure(&connection, durability)?;
-    Ok(Existing::Sound(Index { queries: Queries::new(connection) }))
+    Ok(Existing::Sound(Index { queries: Queries::new(connection), holders: HashMap::new() }))
 }
 
 fn is_blank(connection: &Connection) -> rusqlite::Result<bool> {
@@ -319,7 +323,7 @@ fn create(path: &Path, durability: Durability, first: i64) -> Result<Index, Inde
     transaction.pragma_update(None, "user_version", schema::VERSION)?;
     transaction.commit()?;
     crash_point!("store.index_created");
-    Ok(Index { queries: Queries::new(connection) })
+    Ok(Index { queries: Queries::new(connection), holders: HashMap::new() })
 }
 
 fn configure(connection: &Connection, durability: Durability) -> Result<(), IndexError> {

@@ -266,6 +266,12 @@ pub(crate) fn segment_path(dir: &Path, start: u64) -> PathBuf {
     dir.join(format!("out.{start:020}"))
 }
 
+/// Whether a process's directory holds output: then it ran, whatever its record says.
+pub fn has_output(dir: &Path) -> bool {
+    let entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
+    entries.into_iter().any(|entry| entry.file_name().to_string_lossy().starts_with("out."))
+}
+
 fn create(path: &Path) -> io::Result<File> {
     let mut options = OpenOptions::new();
     options.write(true).create_new(true).mode(FILE_MODE).custom_flags(fsio::NO_FOLLOW).open(path)

@@ -183,11 +183,15 @@ fn write_line(file: &File, line: &[u8], at: u64, durability: Durability) -> io::
 /// The record, and where its whole lines end.
 fn load(dir: &Path) -> Result<(Record, u64), RecordError> {
     let path = dir.join(RECORD);
-    let bytes = match read_bounded(&path) {
-        Ok(bytes) => bytes,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(RecordError::Missing { path }),
-        Err(source) => return Err(RecordError::Io { path, source }),
-    };
+    match read_bounded(&path) {
+        Ok(bytes) => parse_record(path, &bytes),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Err(RecordError::Missing { path }),
+        Err(source) => Err(RecordError::Io { path, source }),
+    }
+}
+
+/// The record that the file there holds, and where its whole lines end.
+pub fn parse_record(path: PathBuf, bytes: &[u8]) -> Result<(Record, u64), RecordError> {
     if bytes.len() as u64 > RECORD_MOST {
         return Err(RecordError::Damaged { path, line: 1, what: format!("it is longer than {RECORD_MOST} bytes") });
     }

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 use xtask::generate::Mode;
 use xtask::tidy::{self, Tree};
-use xtask::{bench, chaos, clients, conformance, demo, escapes, generate, workspace_root};
+use xtask::{bench, chaos, clients, conformance, demo, escapes, fuzz, generate, schemathesis, workspace_root};
 
 #[derive(Debug, Parser)]
 #[command(name = "cargo xtask", about = "What keeps pinfold honest")]
@@ -37,6 +37,10 @@ enum Command {
     Chaos(chaos::Options),
     /// Try every way out of a stop, with and without cgroups, as root and as an ordinary user
     Escapes(escapes::Options),
+    /// Look for bytes that break what reads bytes from outside, guided by coverage
+    Fuzz(fuzz::Options),
+    /// Try the HTTP API with whatever its document allows and forbids
+    Schemathesis(schemathesis::Options),
 }
 
 fn main() -> ExitCode {
@@ -50,6 +54,8 @@ fn main() -> ExitCode {
         Command::Bench(options) => bench::run(&root, &options),
         Command::Chaos(options) => chaos::run(&root, &options),
         Command::Escapes(options) => escapes::run(&root, &options),
+        Command::Fuzz(options) => fuzz::run(&root, &options),
+        Command::Schemathesis(options) => schemathesis::run(&root, &options),
     };
     done.unwrap_or_else(|error| {
         eprintln!("xtask: {error:#}");

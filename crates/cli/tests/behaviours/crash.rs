@@ -1,8 +1,9 @@
 //! Group 7: crash and restart. `upgrade_under_load` is in `upgrade`.
 
-mod damage;
+pub(crate) mod damage;
 mod index;
 mod invariants;
+#[cfg(debug_assertions)] // an optimised build has no crash points
 mod points;
 mod silence;
 mod storm;

@@ -2,35 +2,18 @@
 //!
 //! That a home of a newer format is refused and left untouched is `crash::damage::newer_schema_refused`.
 
+mod fixtures;
 mod keepers;
-
-use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use pinfold_api::types::{EventKind, ListQuery, Outcome, Record, StartRequest, Status};
 use pinfold_testkit::{Pinfold, Setup, until};
 use serde_json::Value;
 
 use crate::PINFOLD;
+use fixtures::Fixture;
 
 /// What was kept stays, however old the fixture is by now.
 const KEEP: &str = "[limits]\nretention = \"3650d\"\n";
-
-/// The home that a pinfold of store format 1 and index version 1 left when it was killed, and what it had answered.
-fn fixture() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../store/fixtures/home-1")
-}
-
-fn unpack(home: &Path) {
-    let archive = fixture().join("home.tar.gz");
-    let tar = Command::new("tar").args(["--no-same-owner", "-xzpf"]).arg(archive).arg("-C").arg(home).status();
-    assert!(tar.expect("tar").success());
-}
-
-fn expected() -> Value {
-    let text = std::fs::read_to_string(fixture().join("expected.json")).expect("what was answered");
-    serde_json::from_str(&text).expect("json")
-}
 
 /// Whether all that was said is still said; more may be.
 fn assert_says(now: &Value, before: &Value, what: &str) {
@@ -44,8 +27,7 @@ fn assert_says(now: &Value, before: &Value, what: &str) {
     }
 }
 
-fn assert_nothing_is_lost(pinfold: &Pinfold) {
-    let before = expected();
+fn assert_nothing_is_lost(pinfold: &Pinfold, before: &Value) {
     let list = pinfold.list(&ListQuery::default());
     let processes = before["processes"].as_array().expect("processes");
     assert_eq!((list.total, list.unreadable.len()), (processes.len() as u64, 0), "{list:?}");
@@ -60,24 +42,34 @@ fn assert_nothing_is_lost(pinfold: &Pinfold) {
     for (event, told) in events.iter().zip(told) {
         assert_says(&serde_json::to_value(event).expect("json"), told, "an event");
     }
+    if let Some(consumers) = before["consumers"].as_array() {
+        let now = pinfold.block(pinfold.client().consumers()).expect("consumers").consumers;
+        assert_says(&serde_json::to_value(now).expect("json"), &consumers.clone().into(), "consumers");
+    }
 }
 
-fn older_home() -> Pinfold {
-    let pinfold = Pinfold::prepare(PINFOLD, Setup { config: KEEP.into(), ..Setup::default() });
-    unpack(pinfold.home());
-    pinfold
+/// Every home that was released, and what its daemon had answered.
+fn older_homes() -> impl Iterator<Item = (Pinfold, Value)> {
+    Fixture::all().into_iter().map(|fixture| {
+        let pinfold = Pinfold::prepare(PINFOLD, Setup { config: KEEP.into(), ..Setup::default() });
+        fixture.unpack(pinfold.home());
+        (pinfold, fixture.expected())
+    })
 }
 
 #[test]
 fn an_older_home_is_taken_up_and_loses_nothing() {
-    let pinfold = older_home();
+    older_homes().for_each(|(pinfold, before)| assert_taken_up(&pinfold, &before));
+}
+
+fn assert_taken_up(pinfold: &Pinfold, before: &Value) {
     pinfold.start_daemon();
-    assert_nothing_is_lost(&pinfold);
-    let last = expected()["events"].as_array().and_then(|events| events.last()?["seq"].as_u64()).expect("a number");
+    assert_nothing_is_lost(pinfold, before);
+    let last = before["events"].as_array().and_then(|events| events.last()?["seq"].as_u64()).expect("a number");
     assert_eq!(pinfold.events(0).next, last, "nothing is told again");
 
     // A key that was used then is used now.
-    let plain = expected()["processes"].as_array().expect("processes").last().cloned().expect("the first one");
+    let plain = before["processes"].as_array().expect("processes").last().cloned().expect("the first one");
     let request = StartRequest {
         command: plain["command"].as_str().map(str::to_owned),
         cwd: Some("/".into()),
@@ -97,31 +89,32 @@ fn an_older_home_is_taken_up_and_loses_nothing() {
 }
 
 /// `store.index_upgraded`: the daemon is killed with the upgrade done and not yet committed.
+#[cfg(debug_assertions)]
 #[test]
 fn an_upgrade_that_is_cut_short_is_made_again() {
-    let mut pinfold = older_home();
+    let (mut pinfold, before) = older_homes().next().expect("a home of index version 1");
     let fuse = pinfold.home().join("fuse");
     pinfold.set_env("PINFOLD_CRASH", Some(format!("store.index_upgraded:1:{}", fuse.display())));
     assert_ne!(pinfold.cli(&["daemon", "start"]).code, Some(0));
     assert!(fuse.exists(), "nobody was killed");
     pinfold.set_env("PINFOLD_CRASH", None);
     pinfold.start_daemon();
-    assert_nothing_is_lost(&pinfold);
+    assert_nothing_is_lost(&pinfold, &before);
 }
 
 /// The directories alone are enough: of an older home whose index is gone, every record and all output is there.
 #[test]
 fn an_older_home_without_its_index_keeps_its_records() {
-    let pinfold = older_home();
-    for name in ["index.db", "index.db-wal"] {
-        std::fs::remove_file(pinfold.home().join(name)).expect("removed");
-    }
-    pinfold.start_daemon();
-    let before = expected();
-    for process in before["processes"].as_array().expect("processes") {
-        let id = process["id"].as_str().expect("an id");
-        assert_says(&serde_json::to_value(pinfold.show(id)).expect("json"), process, id);
-        assert_eq!(Value::from(pinfold.text(id)), before["output"][id], "{id}");
+    for (pinfold, before) in older_homes() {
+        for name in ["index.db", "index.db-wal"] {
+            std::fs::remove_file(pinfold.home().join(name)).expect("removed");
+        }
+        pinfold.start_daemon();
+        for process in before["processes"].as_array().expect("processes") {
+            let id = process["id"].as_str().expect("an id");
+            assert_says(&serde_json::to_value(pinfold.show(id)).expect("json"), process, id);
+            assert_eq!(Value::from(pinfold.text(id)), before["output"][id], "{id}");
+        }
     }
 }
 

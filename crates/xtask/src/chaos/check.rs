@@ -313,7 +313,7 @@ impl<'a> Checker<'a> {
     }
 
     fn none_left(&self, what: &str, find: impl Fn() -> Vec<String>) {
-        let deadline = Instant::now() + Duration::from_secs(10);
+        let deadline = Instant::now() + Duration::from_secs(30);
         let mut left = find();
         while !left.is_empty() && Instant::now() < deadline {
             std::thread::sleep(Duration::from_millis(50));

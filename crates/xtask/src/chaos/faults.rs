@@ -47,7 +47,8 @@ pub(super) struct Saboteur<'a> {
     /// Who stands still, and until when.
     standing: Vec<(Instant, Pidfd)>,
     ballast: Option<(Instant, PathBuf)>,
-    starved: Option<(Instant, u32)>,
+    /// The daemon that has no descriptors, until when, and how many it had.
+    starved: Option<(Instant, u32, String)>,
     clients: Vec<Child>,
 }
 
@@ -94,8 +95,8 @@ impl<'a> Saboteur<'a> {
         if let Some((_, path)) = self.ballast.take_if(|(at, _)| due(at)) {
             std::fs::remove_file(path)?;
         }
-        if let Some((_, pid)) = self.starved.take_if(|(at, _)| due(at)) {
-            set_descriptors(pid, "65536");
+        if let Some((_, pid, most)) = self.starved.take_if(|(at, ..)| due(at)) {
+            set_descriptors(pid, &most);
         }
         Ok(())
     }
@@ -107,8 +108,8 @@ impl<'a> Saboteur<'a> {
             26..41 => self.strike_keeper(KILL),
             41..53 => self.strike_keeper(STOP),
             53..61 => self.kill_nursery(),
-            61..68 => self.strike_client()?,
-            68..75 => self.strike_agent(),
+            61..66 => self.strike_client()?,
+            66..75 => self.strike_agent(),
             75..83 => self.fill_disk(),
             83..91 => self.starve(),
             91..95 => self.tear_record()?,
@@ -256,10 +257,10 @@ impl<'a> Saboteur<'a> {
     fn starve(&mut self) {
         let (time, few) = (self.dice.millis(200, 2000), self.dice.between(0, 6));
         let Some((pid, _)) = self.play.scene.daemon().filter(|_| self.starved.is_none()) else { return };
-        let Ok(open) = std::fs::read_dir(format!("/proc/{pid}/fd")) else { return };
+        let (Ok(open), Some(most)) = (std::fs::read_dir(format!("/proc/{pid}/fd")), descriptors(pid)) else { return };
         match set_descriptors(pid, &(open.count() as u64 + few).to_string()) {
             true => {
-                self.starved = Some((Instant::now() + time, pid));
+                self.starved = Some((Instant::now() + time, pid, most));
                 self.count("descriptors exhausted");
             }
             false => drop(self.done.missing.insert("descriptors were not exhausted: there is no `prlimit` here")),
@@ -278,8 +279,11 @@ impl<'a> Saboteur<'a> {
             let path = saboteur.play.scene.process(&id).join("record");
             let mut bytes = std::fs::read(&path)?;
             let most = bytes.len() as u64;
+            // Whatever has neither a whole first line nor output is taken for a start that never was.
+            let first = bytes.iter().position(|byte| *byte == b'\n').unwrap_or(0);
+            let least = if saboteur.play.scene.has_output(&id) { 1 } else { first + 1 };
             match cut {
-                true => bytes.truncate((most - saboteur.dice.between(1, most / 4)) as usize),
+                true => bytes.truncate(least.max((most - saboteur.dice.between(1, most / 2)) as usize)),
                 false => bytes[saboteur.dice.between(0, most / 2) as usize] ^= 0x55,
             }
             std::fs::write(&path, bytes)?;
@@ -330,6 +334,12 @@ impl<'a> Saboteur<'a> {
     }
 }
 
+/// How many descriptors a process may have now.
+fn descriptors(pid: u32) -> Option<String> {
+    let limits = std::fs::read_to_string(format!("/proc/{pid}/limits")).ok()?;
+    limits.lines().find_map(|line| line.strip_prefix("Max open files")?.split_whitespace().next().map(str::to_owned))
+}
+
 fn set_descriptors(pid: u32, most: &str) -> bool {
     let set = run(Command::new("prlimit").args(["--pid", &pid.to_string(), &format!("--nofile={most}:")]));
     set.is_ok_and(|output| output.status.success())
@@ -349,5 +359,11 @@ mod tests {
     fn a_start_time_is_that_of_the_process() {
         let own = start_time(std::process::id()).expect("our own");
         assert!(own > 0 && start_time(1).expect("the first") <= own);
+    }
+
+    #[test]
+    fn the_limit_on_descriptors_is_read() {
+        let most = descriptors(std::process::id()).expect("our own");
+        assert!(most.parse::<u64>().is_ok_and(|most| most > 2), "{most}");
     }
 }

@@ -89,6 +89,10 @@ impl Scene {
         self.home.join("processes").join(id)
     }
 
+    pub(super) fn has_output(&self, id: &str) -> bool {
+        self.process(id).join("out.00000000000000000000").exists()
+    }
+
     /// Who keeps a process, and the cgroup it is kept in, as its record says.
     pub(super) fn keeper(&self, id: &str) -> Option<(KeeperName, Option<PathBuf>)> {
         let record = std::fs::read_to_string(self.process(id).join("record")).ok()?;
