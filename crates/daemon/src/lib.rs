@@ -12,8 +12,10 @@
 //! `run` composes it; `service` is the core that all share; `start`, `act`, `input`, `screen` (with its `terminal`), `attach`, `wait`, `output`, `filter`, `list`, `events` and `gc` are what
 //! the routes call; `attend`, `watch`, `heartbeat`, `deliver` and `webhook` tell owners more than that; `services` has readiness and leased ports; `notes` and `loss` are what keepers tell and how they end; `registry` holds what lives, `ledger` writes the
 //! index, `keepers` has the nursery and the links, `recovery` takes up what an earlier daemon left.
+//! `agents` hosts agent programs, as a client of the rest.
 
 mod act;
+mod agents;
 mod attach;
 mod attend;
 mod clock;

@@ -14,6 +14,7 @@ use pinfold_store::layout::Home;
 use pinfold_store::queries::Queries;
 use tokio::sync::watch;
 
+use crate::agents::Agents;
 use crate::coder::Coder;
 use crate::config::Config;
 use crate::find::Found;
@@ -49,6 +50,8 @@ pub(crate) struct Core {
     pub(crate) queries: Mutex<Queries>,
     pub(crate) metrics: Metrics,
     pub(crate) coder: Coder,
+    /// Agents that are hosted.
+    pub(crate) agents: Agents,
     pub(crate) boot_id: String,
     pub(crate) user_home: String,
     pub(crate) started_at: Moment,

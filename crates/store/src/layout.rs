@@ -143,6 +143,11 @@ impl Home {
         self.root.join("processes")
     }
 
+    /// The directory of the hosted agents' directories; made with the first.
+    pub fn agents(&self) -> PathBuf {
+        self.root.join("agents")
+    }
+
     /// The directory of one process.
     pub fn process(&self, id: &ProcessId) -> PathBuf {
         self.processes().join(id.as_str())

@@ -25,7 +25,7 @@ use crate::session::Session;
 use crate::{exit, paths};
 
 /// What pinfold sets in every process.
-const MARKS: [&str; 3] = ["PINFOLD_ID", "PINFOLD_OWNER", "PINFOLD_MARK"];
+pub(super) const MARKS: [&str; 3] = ["PINFOLD_ID", "PINFOLD_OWNER", "PINFOLD_MARK"];
 
 /// Run a command, show its output, and exit with its exit code
 ///
@@ -289,7 +289,7 @@ fn request(args: &RunArgs, environment: impl Iterator<Item = (OsString, OsString
 }
 
 /// The owner of the process that this command runs in, unless the daemon is told who asks.
-fn inherited_owner(global: &Global) -> Option<String> {
+pub(super) fn inherited_owner(global: &Global) -> Option<String> {
     let owner = std::env::var("PINFOLD_OWNER").ok().filter(|owner| !owner.is_empty());
     owner.filter(|_| global.acting_as.is_none())
 }
@@ -300,7 +300,7 @@ pub(super) fn fresh_key() -> Option<String> {
     Some(format!("run-{}", uuid.trim()))
 }
 
-fn directory(given: Option<&Path>) -> Result<String, Failure> {
+pub(super) fn directory(given: Option<&Path>) -> Result<String, Failure> {
     let path = match given {
         Some(path) => std::path::absolute(path),
         None => std::env::current_dir(),
@@ -310,14 +310,14 @@ fn directory(given: Option<&Path>) -> Result<String, Failure> {
     text.map_err(|path| Failure::refused(format!("the working directory {} is not UTF-8", path.display())))
 }
 
-fn parse_pair(text: &str) -> Result<(String, String), String> {
+pub(super) fn parse_pair(text: &str) -> Result<(String, String), String> {
     match text.split_once('=') {
         Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), value.to_owned())),
         _ => Err(format!("`{text}` is not KEY=VALUE")),
     }
 }
 
-fn strays_of(word: String) -> Strays {
+pub(super) fn strays_of(word: String) -> Strays {
     if word == "stop" { Strays::Stop } else { Strays::Keep }
 }
 
