@@ -23,7 +23,7 @@ pub use record::{
     Cause, LimitsShown, ListQuery, NotifyShown, Outcome, OutputSummary, ProcessList, Record, Status, TreeMember,
     Unreadable, Usage,
 };
-pub use service::{Port, Ready, ReadyShown, ReadyState};
+pub use service::{LifeShown, Port, Ready, ReadyShown, ReadyState, Restart, RestartPolicy};
 pub use start::{Lifetime, Notify, OnWaitTimeout, StartRequest, Started, Strays, Streams, Waited};
 pub use upkeep::{GcAnswer, GcRequest, Health, ShutdownAnswer, ShutdownRequest};
 pub use wait::{WaitAnswer, WaitManyAnswer, WaitManyRequest, WaitMode, WaitQuery, WaitReason};

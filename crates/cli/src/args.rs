@@ -7,8 +7,8 @@ use std::path::PathBuf;
 use clap::{Parser, Subcommand};
 
 use crate::commands::{
-    completions, config, connect, daemon, doctor, events, gc, handover, hook, logs, man, mcp, owner, pause, ps, run,
-    show, signal, stop, token, tools, wait,
+    completions, config, connect, daemon, doctor, events, gc, handover, hook, logs, man, mcp, owner, pause, ps,
+    restart, run, show, signal, stop, token, tools, wait,
 };
 
 /// The process manager for AI agents: nothing strays, nothing is lost, nothing is invented.
@@ -47,6 +47,7 @@ pub(crate) enum Command {
     Logs(logs::LogsArgs),
     Wait(wait::WaitArgs),
     Stop(stop::StopArgs),
+    Restart(restart::RestartArgs),
     Signal(signal::SignalArgs),
     Pause(pause::PauseArgs),
     Resume(pause::ResumeArgs),

@@ -54,6 +54,7 @@ pub(crate) fn routes(core: Arc<Core>) -> Router {
         .route("/v1/processes/{id}/output", get(output))
         .route("/v1/processes/{id}/wait", get(wait))
         .route("/v1/processes/{id}/stop", post(stop))
+        .route("/v1/processes/{id}/restart", post(restart))
         .route("/v1/processes/{id}/signal", post(signal))
         .route("/v1/processes/{id}/pause", post(pause))
         .route("/v1/processes/{id}/resume", post(resume))
@@ -229,6 +230,16 @@ async fn stop(
 ) -> Answer<impl IntoResponse> {
     let found = core.find(&caller.scope, &id).await?;
     core.stop(found, request).await.map(Json)
+}
+
+async fn restart(
+    State(core): Shared,
+    caller: Caller,
+    Id(id): Id,
+    Input(request): Input<StopRequest>,
+) -> Answer<impl IntoResponse> {
+    let found = core.find(&caller.scope, &id).await?;
+    core.restart_request(found, request).await.map(Json)
 }
 
 async fn signal(

@@ -46,6 +46,7 @@ pub(crate) async fn recover(core: &Arc<Core>) -> Result<(), String> {
         retention::remove_leftovers(&cleared.home)
     })
     .await;
+    core.read_chains();
     let links = connect(core).await;
     greet(&links).await;
     let text = |refusal: crate::refusal::Refusal| refusal.0.message;
@@ -57,6 +58,7 @@ pub(crate) async fn recover(core: &Arc<Core>) -> Result<(), String> {
     }
     keepers::remove_dead_cgroups(core);
     core.ledger.flush().await;
+    core.take_up_chains().await;
     Ok(())
 }
 

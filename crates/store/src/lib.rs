@@ -11,9 +11,11 @@
 //! - S5 a damaged directory harms no other ([`retention`])
 //! - S6 an event that was not acked is given again ([`consumers`])
 //! - S7 deliveries of one process to one target keep the order of its events ([`outbox`])
+//! - S8 a chain's file is replaced as a whole ([`chains`])
 
 #![forbid(unsafe_code)]
 
+pub mod chains;
 pub mod consumers;
 pub mod ids;
 pub mod index;

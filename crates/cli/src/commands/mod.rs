@@ -19,6 +19,7 @@ pub(crate) mod owner;
 pub(crate) mod pause;
 pub(crate) mod ps;
 mod pump;
+pub(crate) mod restart;
 pub(crate) mod run;
 mod service;
 pub(crate) mod show;
@@ -51,6 +52,7 @@ pub(crate) fn dispatch(args: Args, screen: &mut Screen) -> Result<u8, Failure> {
             talk(global, async |session| wait::run(session, &args, screen).await).map_err(Failure::of_run)
         }
         Command::Stop(args) => talk(global, async |session| stop::run(session, &args, screen).await),
+        Command::Restart(args) => talk(global, async |session| restart::run(session, &args, screen).await),
         Command::Signal(args) => talk(global, async |session| signal::run(session, &args, screen).await),
         Command::Pause(args) => talk(global, async |session| pause::pause(session, &args, screen).await),
         Command::Resume(args) => talk(global, async |session| pause::resume(session, &args, screen).await),

@@ -5,7 +5,9 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use pinfold_api::input::Span;
-use pinfold_api::types::{Lifetime, ReadyState, Record, StartRequest, Started, Streams, WaitQuery, WaitReason};
+use pinfold_api::types::{
+    Lifetime, ReadyState, Record, Restart, StartRequest, Started, Streams, WaitQuery, WaitReason,
+};
 use serde::de::DeserializeOwned;
 
 use super::wait::{self, Wait};
@@ -155,6 +157,7 @@ fn request(desk: &Desk<'_>, arguments: &Arguments, wait: Duration) -> Result<Sta
         owner_grace: (lifetime != Lifetime::Keep).then(|| grace(desk)),
         notify: object(arguments, "notify", NOTIFY)?,
         ready: object(arguments, "ready", READY)?,
+        restart: arguments.word("restart", &["never", "on_failure", "always"])?.map(Restart::When),
         ports: object(arguments, "ports", PORTS)?.unwrap_or_default(),
         streams: streams.map(|word| if word == "separate" { Streams::Separate } else { Streams::Merged }),
         idempotency_key: Some(format!("mcp-{}", random::hex(16))),
