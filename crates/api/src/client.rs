@@ -187,6 +187,12 @@ impl Client {
         self.ask(post(&of_process(id, "/signal"), request)?).await
     }
 
+    /// `POST /v1/processes/{id}/input`. Safe to repeat with an `input_id`.
+    pub async fn input(&self, id: &str, request: &InputRequest) -> Result<InputAnswer, ClientError> {
+        let ask = Ask { repeatable: request.input_id.is_some(), ..post(&of_process(id, "/input"), request)? };
+        self.ask(ask).await
+    }
+
     /// `POST /v1/processes/{id}/pause`.
     pub async fn pause(&self, id: &str) -> Result<SignalAnswer, ClientError> {
         self.ask(bare_post(&of_process(id, "/pause"))).await

@@ -31,6 +31,10 @@ pub enum ErrorCode {
     BadSignal,
     /// The process is over: nothing is left to act on.
     AlreadyOver,
+    /// The process has no stdin that could be written to.
+    NoStdin,
+    /// Its stdin was ended, or nobody in its tree reads it any more.
+    StdinClosed,
     /// This idempotency key was used for another request.
     KeyReused,
     /// A limit of the configuration is reached.

@@ -22,6 +22,8 @@ struct Route {
     summary: &'static str,
     query: Option<SchemaOf>,
     body: Option<SchemaOf>,
+    /// Whether the body may be left out.
+    body_optional: bool,
     answers: &'static [Answer],
 }
 
@@ -91,6 +93,7 @@ const ROUTES: &[Route] = &[
     },
     Route {
         body: Some(reference::<StopRequest>),
+        body_optional: true,
         answers: &[answer("200", "The next life.", Content::Json(reference::<Record>))],
         ..post(
             "/v1/processes/{id}/restart",
@@ -100,6 +103,7 @@ const ROUTES: &[Route] = &[
     },
     Route {
         body: Some(reference::<StopRequest>),
+        body_optional: true,
         answers: &[answer(
             "200",
             "The tree is empty, or its survivors are named.",
@@ -111,6 +115,15 @@ const ROUTES: &[Route] = &[
         body: Some(reference::<SignalRequest>),
         answers: &[answer("200", "What the signal reached.", Content::Json(reference::<SignalAnswer>))],
         ..post("/v1/processes/{id}/signal", "signal", "Send a signal to a whole tree")
+    },
+    Route {
+        body: Some(reference::<InputRequest>),
+        answers: &[answer(
+            "200",
+            "How much of it is held or written; less than all is not an error.",
+            Content::Json(reference::<InputAnswer>),
+        )],
+        ..post("/v1/processes/{id}/input", "input", "Send input to a process")
     },
     Route {
         answers: &[answer("200", "What was paused.", Content::Json(reference::<SignalAnswer>))],
@@ -154,6 +167,7 @@ const ROUTES: &[Route] = &[
     },
     Route {
         body: Some(reference::<EndRequest>),
+        body_optional: true,
         answers: &[answer("200", "What became of its processes.", Content::Json(reference::<EndAnswer>))],
         ..post("/v1/owners/{name}/end", "end_owner", "End an owner: its processes go the way of their `lifetime`")
     },
@@ -163,6 +177,7 @@ const ROUTES: &[Route] = &[
     },
     Route {
         body: Some(reference::<TokenRequest>),
+        body_optional: true,
         answers: &[answer("201", "The token, this once.", Content::Json(reference::<TokenAnswer>))],
         ..post("/v1/tokens", "add_token", "Make a token for TCP")
     },
@@ -176,11 +191,13 @@ const ROUTES: &[Route] = &[
     },
     Route {
         body: Some(reference::<GcRequest>),
+        body_optional: true,
         answers: &[answer("200", "What was removed.", Content::Json(reference::<GcAnswer>))],
         ..post("/v1/gc", "gc", "Remove ended processes and their output")
     },
     Route {
         body: Some(reference::<ShutdownRequest>),
+        body_optional: true,
         answers: &[answer("200", "The daemon ends now.", Content::Json(reference::<ShutdownAnswer>))],
         ..post("/v1/shutdown", "shutdown", "End the daemon; processes live on unless asked otherwise")
     },
@@ -199,7 +216,7 @@ const ROUTES: &[Route] = &[
 ];
 
 const fn get(path: &'static str, operation: &'static str, summary: &'static str) -> Route {
-    Route { method: "get", path, operation, summary, query: None, body: None, answers: &[] }
+    Route { method: "get", path, operation, summary, query: None, body: None, body_optional: false, answers: &[] }
 }
 
 const fn post(path: &'static str, operation: &'static str, summary: &'static str) -> Route {
@@ -329,7 +346,7 @@ fn render_operation(route: &Route, taken: &mut SchemaGenerator, given: &mut Sche
     });
     if let Some(body) = route.body {
         operation["requestBody"] =
-            json!({ "required": true, "content": { "application/json": { "schema": body(taken) } } });
+            json!({ "required": !route.body_optional, "content": { "application/json": { "schema": body(taken) } } });
     }
     operation
 }
@@ -433,6 +450,16 @@ mod tests {
         }
         for (name, schema) in taken.definitions() {
             assert!(given.definitions().get(name).is_none_or(|other| other == schema), "{name}");
+        }
+    }
+
+    #[test]
+    fn a_body_is_required_only_where_leaving_it_out_is_refused() {
+        let document = document();
+        let required = |path: &str| &document["paths"][path]["post"]["requestBody"]["required"];
+        assert_eq!(required("/v1/processes"), true);
+        for path in ["/v1/gc", "/v1/tokens", "/v1/shutdown", "/v1/owners/{name}/end", "/v1/processes/{id}/stop"] {
+            assert_eq!(required(path), false, "{path}");
         }
     }
 

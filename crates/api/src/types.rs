@@ -4,6 +4,7 @@
 
 mod act;
 mod event;
+mod input;
 mod output;
 mod owner;
 mod record;
@@ -14,6 +15,7 @@ mod wait;
 
 pub use act::{SignalAnswer, SignalRequest, StopAnswer, StopRequest, Survivor};
 pub use event::{AckRequest, Consumer, ConsumerList, Event, EventKind, EventPage, EventsQuery};
+pub use input::{InputAnswer, InputRequest, Stdin};
 pub use output::{Match, OutputPage, OutputQuery, Range};
 pub use owner::{
     EndAnswer, EndRequest, HandoverRequest, Owner, OwnerList, ReleaseAnswer, Token, TokenAnswer, TokenList,

@@ -8,7 +8,7 @@ use clap::{Parser, Subcommand};
 
 use crate::commands::{
     completions, config, connect, daemon, doctor, events, gc, handover, hook, logs, man, mcp, owner, pause, ps,
-    restart, run, show, signal, stop, token, tools, wait,
+    restart, run, send, show, signal, stop, token, tools, wait,
 };
 
 /// The process manager for AI agents: nothing strays, nothing is lost, nothing is invented.
@@ -48,6 +48,7 @@ pub(crate) enum Command {
     Wait(wait::WaitArgs),
     Stop(stop::StopArgs),
     Restart(restart::RestartArgs),
+    Send(send::SendArgs),
     Signal(signal::SignalArgs),
     Pause(pause::PauseArgs),
     Resume(pause::ResumeArgs),

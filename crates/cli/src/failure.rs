@@ -86,6 +86,8 @@ fn exit_of(code: ErrorCode) -> u8 {
         | ErrorCode::BadSignal
         | ErrorCode::AlreadyOver
         | ErrorCode::KeyReused
+        | ErrorCode::NoStdin
+        | ErrorCode::StdinClosed
         | ErrorCode::LimitReached
         | ErrorCode::Forbidden
         | ErrorCode::Unauthorized => exit::REFUSED,

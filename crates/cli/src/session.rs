@@ -2,7 +2,8 @@
 //!
 //! If the daemon goes away in the middle, what may be asked again is asked again of its successor.
 
-use std::time::Duration;
+use std::sync::OnceLock;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use pinfold_api::client::{Client, ClientError};
 use pinfold_api::error::ErrorCode;
@@ -15,6 +16,16 @@ use crate::failure::Failure;
 const TRIES: u32 = 5;
 /// The pause before a daemon that is shutting down is asked again.
 const SHUTDOWN_PAUSE: Duration = Duration::from_millis(50);
+
+/// This program among those that read as the same consumer.
+pub(crate) fn reader() -> String {
+    static READER: OnceLock<String> = OnceLock::new();
+    let name = || {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        format!("cli-{}-{}", std::process::id(), now.as_nanos())
+    };
+    READER.get_or_init(name).clone()
+}
 
 /// The way to a daemon that is there, or will be.
 #[derive(Clone, Debug)]

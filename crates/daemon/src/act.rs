@@ -101,7 +101,7 @@ impl Core {
     }
 
     /// Waits until the start of a process is decided: a stop before that would be lost.
-    async fn settled_start(&self, entry: &Entry) {
+    pub(crate) async fn settled_start(&self, entry: &Entry) {
         let mut state = entry.state.subscribe();
         let decided = state.wait_for(|state| state.history.status() != Status::Starting || state.refused.is_some());
         let _ = tokio::time::timeout(ANSWER, decided).await;
@@ -193,11 +193,11 @@ fn api_survivor(survivor: link::Survivor) -> Survivor {
     Survivor { pid: survivor.pid, command: survivor.command, reason: survivor.reason }
 }
 
-fn over(id: &ProcessId) -> Refusal {
+pub(crate) fn over(id: &ProcessId) -> Refusal {
     Refusal::new(ErrorCode::AlreadyOver, format!("process {id} is over: there is nothing left to act on")).about(id)
 }
 
-fn keeper_silent(id: &ProcessId) -> Refusal {
+pub(crate) fn keeper_silent(id: &ProcessId) -> Refusal {
     let message = format!("the keeper of {id} does not answer: if it is stopped, send it CONT, and try again");
     Refusal::new(ErrorCode::KeeperSilent, message).about(id)
 }

@@ -249,7 +249,8 @@ impl Config {
         }
     }
 
-    fn parse(text: &str, path: &Path) -> Result<Self, ConfigError> {
+    /// The defaults, overlaid with this text of the file there.
+    pub fn parse(text: &str, path: &Path) -> Result<Self, ConfigError> {
         let malformed =
             |error: toml::de::Error| ConfigError::Malformed { path: path.to_owned(), problem: error.to_string() };
         let file: File = toml::from_str(text).map_err(malformed)?;
@@ -299,7 +300,7 @@ impl Config {
             (
                 "bytes of output kept for each process: the first and the latest",
                 "output_limit",
-                self.output_limit.to_string(),
+                render_bytes(self.output_limit),
             ),
             (
                 "\"auto\": by subreaper, and by a cgroup where one can be made; \"subreaper\": without cgroup",
@@ -312,7 +313,7 @@ impl Config {
                 lower(&self.durability),
             ),
             ("the most events kept in the log", "events", self.events.to_string()),
-            ("what is logged: error, warn, info, debug or trace", "log", format!("\"{}\"", self.log)),
+            ("what is logged: error, warn, info, debug or trace", "log", render_text(&self.log)),
         ];
         let mut text = String::new();
         let mut write = |(about, name, value): &(&str, &str, String)| {
@@ -336,23 +337,39 @@ impl Tcp {
         };
         format!(
             "\n[tcp]\n# where to listen besides the socket, on loopback; every request needs a token (pinfold token add)\n\
-             {listen}# names a Host header may have, beside localhost and loopback addresses\nhosts = {:?}\n\
-             # origins whose web pages may speak to the daemon\norigins = {:?}\n",
-            self.hosts, self.origins
+             {listen}# names a Host header may have, beside localhost and loopback addresses\nhosts = {}\n\
+             # origins whose web pages may speak to the daemon\norigins = {}\n",
+            render_texts(&self.hosts),
+            render_texts(&self.origins)
         )
     }
 }
 
 fn render_environment(filter: &EnvironmentFilter) -> String {
     let allow = match &filter.allow {
-        Some(allow) => format!("allow = {allow:?}\n"),
+        Some(allow) => format!("allow = {}\n", render_texts(allow)),
         None => "# allow = [\"PATH\", \"HOME\", \"LC_*\"]\n".to_owned(),
     };
     format!(
         "\n[environment]\n# variables that reach processes though no request sets them (all, unless said); `*` for any characters\n\
-         {allow}# variables that do not\ndeny = {:?}\n",
-        filter.deny
+         {allow}# variables that do not\ndeny = {}\n",
+        render_texts(&filter.deny)
     )
+}
+
+/// A text as TOML writes it, whatever is in it.
+fn render_text(text: &str) -> String {
+    toml::Value::String(text.to_owned()).to_string()
+}
+
+fn render_texts(texts: &[String]) -> String {
+    let texts: Vec<String> = texts.iter().map(|text| render_text(text)).collect();
+    format!("[{}]", texts.join(", "))
+}
+
+/// A number of bytes; TOML has no numbers above those of 63 bits, texts have.
+fn render_bytes(bytes: u64) -> String {
+    if i64::try_from(bytes).is_ok() { bytes.to_string() } else { format!("\"{bytes}\"") }
 }
 
 /// A secret that is set is not shown: this text is read by more eyes than the file.
@@ -423,6 +440,17 @@ mod tests {
         );
         let owner = &config.limits.owner;
         assert_eq!((owner.processes, owner.memory_bytes, owner.store_bytes), (Some(4), Some(2 << 30), Some(1 << 20)));
+        assert_eq!(parse(&config.render_toml()).expect("valid"), config);
+    }
+
+    #[test]
+    fn whatever_is_taken_can_be_written_down_again() {
+        let odd = r#"["a\"b", "\u0000\u001b\\", "é\n'"]"#;
+        let text = format!(
+            "output_limit = \"16777215T\"\nlog = \"a\\\"b\\u0301\"\n[limits]\nstore = \"16777215T\"\n\
+             memory_limit = \"9999999T\"\n[tcp]\nhosts = {odd}\norigins = {odd}\n[environment]\nallow = {odd}\ndeny = {odd}\n"
+        );
+        let config = parse(&text).expect("valid");
         assert_eq!(parse(&config.render_toml()).expect("valid"), config);
     }
 

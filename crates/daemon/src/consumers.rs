@@ -6,6 +6,7 @@ use std::time::Duration;
 use pinfold_api::error::ErrorCode;
 use pinfold_api::types::{Consumer, ConsumerList, EventPage};
 use pinfold_model::spec::check_name;
+use pinfold_os::crash_point;
 use pinfold_store::consumers::{self, ConsumerKey, Fetch};
 use pinfold_store::queries::EventFilter;
 
@@ -23,6 +24,7 @@ const LEASE_MOST: Duration = Duration::from_secs(3600);
 #[derive(Debug)]
 pub(crate) struct Reading {
     pub(crate) key: ConsumerKey,
+    pub(crate) reader: Option<String>,
     pub(crate) begin: u64,
     pub(crate) filter: EventFilter,
     pub(crate) limit: usize,
@@ -39,13 +41,14 @@ pub(crate) fn consumer_key(scope: &Scope, name: &str) -> Result<ConsumerKey, Ref
 impl Core {
     /// What follows a consumer's cursor, leased to this reader; waits for the first event if that is asked for.
     pub(crate) async fn consume(self: &Arc<Self>, reading: Reading) -> Result<EventPage, Refusal> {
-        let Reading { key, begin, filter, limit, lease, wait } = reading;
+        let Reading { key, reader, begin, filter, limit, lease, wait } = reading;
         let lease = lease.unwrap_or(LEASE).min(LEASE_MOST);
         let deadline = tokio::time::Instant::now() + wait;
         let mut committed = self.ledger.last_event.clone();
         loop {
             let latest = *committed.borrow_and_update();
-            let fetch = Fetch { key: key.clone(), begin, filter: filter.clone(), limit, lease, now: now() };
+            let (key, reader, filter) = (key.clone(), reader.clone(), filter.clone());
+            let fetch = Fetch { key, reader, begin, filter, limit, lease, now: now() };
             let fetched = self.ledger.with(move |index| index.fetch(&fetch)).await?;
             let full = |error: consumers::TooManyConsumers| Refusal::new(ErrorCode::LimitReached, error.to_string());
             let (rows, consumer) = fetched?.map_err(full)?;
@@ -73,6 +76,7 @@ impl Core {
     pub(crate) async fn ack(self: &Arc<Self>, scope: &Scope, name: &str, through: u64) -> Result<Consumer, Refusal> {
         let key = consumer_key(scope, name)?;
         let acked = self.ledger.with(move |index| index.ack(&key, through)).await??;
+        crash_point!("daemon.ack_done");
         acked.map(show).ok_or_else(|| no_consumer(name))
     }
 

@@ -14,6 +14,7 @@ use pinfold_model::notify::{Notify, host_of};
 use pinfold_model::outcome::Outcome;
 use pinfold_model::spec::Draft;
 use pinfold_model::units::Moment;
+use pinfold_os::crash_point;
 use pinfold_store::outbox::{Delivery, Target};
 use serde_json::Value;
 use tokio::task::JoinSet;
@@ -105,6 +106,7 @@ async fn deliver(core: Arc<Core>, delivery: Delivery) {
         Ok(None) => Tried::Hopeless("its event or its process is no longer kept".to_owned()),
         Err(refusal) => Tried::Failed(refusal.0.message),
     };
+    crash_point!("daemon.delivery_tried");
     let (event, process, target) = (delivery.event, delivery.process.clone(), delivery.target);
     let again = AGAIN.get(delivery.attempts as usize).map(|after| Moment(now().0 + after.as_micros() as u64));
     let (result, due) = match (&tried, again) {

@@ -7,6 +7,7 @@ use std::time::Duration;
 use axum::response::sse::{Event as SseEvent, KeepAlive, Sse};
 use pinfold_api::types::{Event, EventPage, EventsQuery};
 use pinfold_model::event::EventKind;
+use pinfold_model::spec::check_name;
 use pinfold_model::units::parse_duration;
 use pinfold_store::queries::EventFilter;
 use tokio::sync::mpsc;
@@ -32,10 +33,12 @@ impl Core {
         if let Some(name) = &query.consumer {
             let lease = query.lease.as_deref().map(parse_duration).transpose()?;
             let key = consumer_key(scope, name)?;
-            return self.consume(Reading { key, begin: after, filter, limit, lease, wait }).await;
+            let reader = query.reader.clone();
+            reader.as_deref().map_or(Ok(()), |reader| check_name("reader", reader))?;
+            return self.consume(Reading { key, reader, begin: after, filter, limit, lease, wait }).await;
         }
-        if query.lease.is_some() {
-            return Err(Refusal::invalid("`lease` goes with `consumer`: name one"));
+        if query.lease.is_some() || query.reader.is_some() {
+            return Err(Refusal::invalid("`lease` and `reader` go with `consumer`: name one"));
         }
         let deadline = tokio::time::Instant::now() + wait;
         let mut committed = self.ledger.last_event.clone();
@@ -68,7 +71,7 @@ impl Core {
     /// Whether the log no longer reaches back to what follows this number.
     pub(crate) async fn is_truncated(self: &Arc<Self>, after: u64) -> Result<bool, Refusal> {
         let first = self.query(|queries| queries.first_seq()).await?;
-        Ok(after > 0 && after + 1 < first)
+        Ok(after > 0 && after.saturating_add(1) < first)
     }
 
     async fn parse_after(self: &Arc<Self>, after: Option<&str>) -> Result<u64, Refusal> {
@@ -125,7 +128,7 @@ pub(crate) fn read_event(row: pinfold_store::queries::Event) -> Option<Event> {
 }
 
 /// The kinds that are asked for, and whether only those that owners are told of.
-fn parse_kinds(text: Option<&str>) -> Result<(Vec<EventKind>, bool), Refusal> {
+pub(crate) fn parse_kinds(text: Option<&str>) -> Result<(Vec<EventKind>, bool), Refusal> {
     let (mut kinds, mut announced) = (Vec::new(), false);
     for word in text.iter().flat_map(|text| text.split(',')).map(str::trim) {
         match EventKind::ALL.into_iter().find(|kind| kind.name() == word) {

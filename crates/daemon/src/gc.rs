@@ -8,6 +8,7 @@ use pinfold_api::types::{GcAnswer, GcRequest};
 use pinfold_model::admission::{Ended, Limits, to_remove};
 use pinfold_model::id::ProcessId;
 use pinfold_model::units::parse_duration;
+use pinfold_os::crash_point;
 use pinfold_store::index::Change;
 use pinfold_store::retention::remove_process;
 
@@ -66,6 +67,7 @@ impl Core {
             chosen.into_iter().filter(remove).collect()
         })
         .await?;
+        crash_point!("daemon.directories_removed");
         for id in &gone {
             if let Some(entry) = self.registry.get(id) {
                 self.registry.remove(&entry);

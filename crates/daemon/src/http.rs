@@ -10,7 +10,7 @@ use std::time::Duration;
 use axum::body::{Body, to_bytes};
 use axum::extract::{FromRequest, FromRequestParts, Path, Request, State};
 use axum::http::request::Parts;
-use axum::http::{HeaderName, HeaderValue, StatusCode, header};
+use axum::http::{HeaderName, HeaderValue, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{delete, get, post};
 use axum::{Json, Router};
@@ -21,8 +21,9 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use pinfold_api::error::ErrorCode;
 use pinfold_api::types::{
-    AckRequest, EndRequest, EventsQuery, GcRequest, HandoverRequest, Health, ListQuery, OutputQuery, ShutdownAnswer,
-    ShutdownRequest, SignalRequest, StartRequest, StopRequest, TokenRequest, WaitManyRequest, WaitQuery,
+    AckRequest, EndRequest, EventsQuery, GcRequest, HandoverRequest, Health, InputRequest, ListQuery, OutputQuery,
+    ShutdownAnswer, ShutdownRequest, SignalRequest, StartRequest, StopRequest, TokenRequest, WaitManyRequest,
+    WaitQuery,
 };
 use pinfold_os::socket;
 use serde::de::DeserializeOwned;
@@ -56,6 +57,7 @@ pub(crate) fn routes(core: Arc<Core>) -> Router {
         .route("/v1/processes/{id}/stop", post(stop))
         .route("/v1/processes/{id}/restart", post(restart))
         .route("/v1/processes/{id}/signal", post(signal))
+        .route("/v1/processes/{id}/input", post(input))
         .route("/v1/processes/{id}/pause", post(pause))
         .route("/v1/processes/{id}/resume", post(resume))
         .route("/v1/wait", post(wait_many))
@@ -236,7 +238,7 @@ async fn restart(
     State(core): Shared,
     caller: Caller,
     Id(id): Id,
-    Input(request): Input<StopRequest>,
+    MaybeInput(request): MaybeInput<StopRequest>,
 ) -> Answer<impl IntoResponse> {
     let found = core.find(&caller.scope, &id).await?;
     core.restart_request(found, request).await.map(Json)
@@ -250,6 +252,16 @@ async fn signal(
 ) -> Answer<impl IntoResponse> {
     let found = core.find(&caller.scope, &id).await?;
     core.signal(found, request).await.map(Json)
+}
+
+async fn input(
+    State(core): Shared,
+    caller: Caller,
+    Id(id): Id,
+    Input(request): Input<InputRequest>,
+) -> Answer<impl IntoResponse> {
+    let found = core.find(&caller.scope, &id).await?;
+    core.input(&found, request).await.map(Json)
 }
 
 async fn pause(State(core): Shared, caller: Caller, Id(id): Id) -> Answer<impl IntoResponse> {
@@ -428,7 +440,8 @@ async fn body(request: Request, core: &Core) -> Result<axum::body::Bytes, Refusa
     to_bytes(request.into_body(), BODY_MOST).await.map_err(too_large)
 }
 
-fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Refusal> {
+/// The body of a route that takes one.
+pub(crate) fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Refusal> {
     let refuse = |error: &dyn std::fmt::Display| {
         let message = format!("the body is not what this route takes: {error}: see /openapi.json");
         Refusal::new(ErrorCode::InvalidJson, message)
@@ -439,6 +452,14 @@ fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Refusal> {
         return Err(refuse(&"it is no JSON object"));
     }
     serde_json::from_slice(bytes).map_err(|error| refuse(&error))
+}
+
+/// The query of a route that takes one.
+pub(crate) fn parse_query<T: DeserializeOwned>(uri: &Uri) -> Result<T, Refusal> {
+    axum::extract::Query::<T>::try_from_uri(uri).map(|query| query.0).map_err(|rejection| {
+        let reason = std::error::Error::source(&rejection).map_or(rejection.to_string(), |e| e.to_string());
+        Refusal::invalid(format!("the query is not what this route takes: {reason}: see /openapi.json"))
+    })
 }
 
 impl<T: DeserializeOwned> FromRequest<Arc<Core>> for Input<T> {
@@ -474,12 +495,6 @@ impl<T: DeserializeOwned> FromRequestParts<Arc<Core>> for Params<T> {
 
     async fn from_request_parts(parts: &mut Parts, core: &Arc<Core>) -> Result<Self, Refusal> {
         core.metrics.requests.fetch_add(1, Ordering::Relaxed);
-        match axum::extract::Query::<T>::try_from_uri(&parts.uri) {
-            Ok(query) => Ok(Self(query.0)),
-            Err(rejection) => {
-                let reason = std::error::Error::source(&rejection).map_or(rejection.to_string(), |e| e.to_string());
-                Err(Refusal::invalid(format!("the query is not what this route takes: {reason}: see /openapi.json")))
-            }
-        }
+        parse_query(&parts.uri).map(Self)
     }
 }

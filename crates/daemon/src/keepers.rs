@@ -12,12 +12,12 @@ use std::os::unix::net::UnixStream as StdUnixStream;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use pinfold_model::environment::EnvironmentFilter;
 use pinfold_model::link::{FromKeeper, NurserySetup, ToKeeper, VERSION, encode};
 use pinfold_os::cgroup::Cgroup;
-use pinfold_os::{proc, socket};
+use pinfold_os::{crash_point, proc, socket};
 
 use crate::limits::maker;
 use crate::link::{ANSWER, Incoming, Link, NoAnswer};
@@ -32,6 +32,8 @@ const IDLE_LEAST: usize = 2;
 const FORK_TRIES: u32 = 5;
 /// How long after the last idle keeper was taken another is forked.
 const REFILL_AFTER: Duration = Duration::from_millis(200);
+/// How long the daemon's end waits for keepers to remove what limited their trees.
+const LAST_LEAVES: Duration = Duration::from_secs(2);
 
 #[derive(Debug)]
 pub(crate) struct Keepers {
@@ -193,18 +195,32 @@ pub(crate) fn remove_dead_cgroups(core: &Core) {
     base.remove_if_empty();
 }
 
+/// The same, before the daemon ends. A keeper takes its limits away a moment after it told an end, and only then can the
+/// places be removed that held them: it is given that moment, but no more than [`LAST_LEAVES`].
+pub(crate) async fn remove_last_cgroups(core: &Core) {
+    let deadline = Instant::now() + LAST_LEAVES;
+    while core.has_ended_limits() && Instant::now() < deadline {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    remove_dead_cgroups(core);
+}
+
 /// A link's task: every message in order, then the keeper's end.
 pub(crate) async fn serve(core: Arc<Core>, link: Arc<Link>, mut incoming: Incoming) {
+    let mut is_older = false;
     while let Some(message) = incoming.next().await {
         match message {
             FromKeeper::Hello { version, keeper, kept } => {
                 if version > VERSION {
                     tracing::error!(version, "a keeper of a newer pinfold is left alone: upgrade this one");
-                    return std::future::pending().await;
+                    link.said_newer();
+                    incoming.closed().await;
+                    break;
                 }
                 if let Some(kept) = kept {
                     core.adopt(&link, *kept).await;
                 }
+                is_older = version < VERSION;
                 link.said_hello(keeper);
             }
             FromKeeper::Fact { id, fact } => match link.entry().filter(|entry| entry.id == id) {
@@ -219,12 +235,18 @@ pub(crate) async fn serve(core: Arc<Core>, link: Arc<Link>, mut incoming: Incomi
             }
             FromKeeper::Stopped { request, .. }
             | FromKeeper::Signaled { request, .. }
-            | FromKeeper::HandedOver { request, .. } => {
+            | FromKeeper::HandedOver { request, .. }
+            | FromKeeper::Input { request, .. } => {
                 link.answer(request, message);
             }
             FromKeeper::Idle => {
+                crash_point!("daemon.keeper_idle");
                 link.release();
-                give_back(&core, Arc::clone(&link)).await;
+                match is_older {
+                    // What the next process asks for, it may not know.
+                    true => drop(link.tell(&ToKeeper::Retire).await),
+                    false => give_back(&core, Arc::clone(&link)).await,
+                }
             }
         }
     }

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use crate::refusal::Refusal;
+use pinfold_os::crash_point;
 use pinfold_store::index::{Change, Index, IndexError};
 use tokio::sync::{Notify, mpsc, oneshot, watch};
 
@@ -18,8 +19,12 @@ const QUEUE: usize = 4096;
 const BURST: Duration = Duration::from_millis(10);
 /// Changes committed together at most.
 const TOGETHER: usize = 1024;
-/// How often a refused commit is tried again before its changes are left to the next recovery.
+/// How often a refused commit is tried again before its changes wait for better times.
 const TRIES: u32 = 5;
+/// How often changes that wait are tried again when nothing else happens.
+const AGAIN: Duration = Duration::from_secs(1);
+/// Changes that wait for an index that refuses them, say on a full disk; beyond, they are left to the next recovery.
+const WAITING_MOST: usize = 100_000;
 /// Events are pruned after so many commits.
 const PRUNE_EVERY: u32 = 1000;
 
@@ -69,6 +74,7 @@ impl Ledger {
             commits: 0,
             pending: Arc::clone(&pending),
             hurry: Arc::clone(&hurry),
+            waiting: vec![],
         };
         let failed = |source| IndexError::Io { path: "ledger".into(), source };
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().map_err(failed)?;
@@ -117,11 +123,24 @@ struct Writer {
     commits: u32,
     pending: Arc<AtomicU64>,
     hurry: Arc<Notify>,
+    /// What the index refused, in order; it goes before all that comes later.
+    waiting: Vec<Change>,
 }
 
 impl Writer {
     async fn run(mut self, mut messages: mpsc::Receiver<Message>) {
-        while let Some(first) = messages.recv().await {
+        loop {
+            let first = match self.waiting.is_empty() {
+                true => messages.recv().await,
+                false => match tokio::time::timeout(AGAIN, messages.recv()).await {
+                    Ok(message) => message,
+                    Err(_) => {
+                        self.commit(vec![]);
+                        continue;
+                    }
+                },
+            };
+            let Some(first) = first else { return };
             if matches!(first, Message::Apply(_)) {
                 let _ = tokio::time::timeout(BURST, self.hurry.notified()).await;
             }
@@ -139,10 +158,7 @@ impl Writer {
                 let go_on = changes.len() < TOGETHER && task.is_none();
                 next = if go_on { messages.try_recv().ok() } else { None };
             }
-            self.commit(&changes);
-            if changes.iter().any(has_targets) {
-                self.deliveries.notify_one();
-            }
+            self.commit(changes);
             self.pending.fetch_sub(batches, Ordering::AcqRel);
             for done in flushes {
                 let _ = done.send(());
@@ -153,22 +169,44 @@ impl Writer {
         }
     }
 
-    fn commit(&mut self, changes: &[Change]) {
-        if changes.is_empty() {
+    fn commit(&mut self, changes: Vec<Change>) {
+        // Whoever waits for this is not made to wait for a disk that has been full for a while.
+        let tries = if self.waiting.is_empty() { TRIES } else { 1 };
+        let mut all = std::mem::take(&mut self.waiting);
+        all.extend(changes);
+        if all.is_empty() {
             return;
         }
-        for attempt in 1..=TRIES {
-            match self.index.apply(changes) {
-                Ok(events) => return self.committed(events.last().map(|event| event.seq)),
+        crash_point!("daemon.ledger_commit");
+        for attempt in 1..=tries {
+            match self.index.apply(&all) {
+                Ok(events) => {
+                    self.committed(events.last().map(|event| event.seq));
+                    return self.wake_deliveries(&all);
+                }
                 // A key taken twice spoils the batch, not its neighbours.
-                Err(IndexError::KeyTaken { .. }) => return self.commit_apart(changes),
+                Err(IndexError::KeyTaken { .. }) => {
+                    self.commit_apart(&all);
+                    return self.wake_deliveries(&all);
+                }
                 Err(error) => {
                     tracing::error!(%error, attempt, "the index refused a commit");
-                    std::thread::sleep(Duration::from_millis(100) * attempt);
+                    if attempt < tries {
+                        std::thread::sleep(Duration::from_millis(100) * attempt);
+                    }
                 }
             }
         }
-        tracing::error!(changes = changes.len(), "left to the next start, which reads the process directories");
+        match all.len() > WAITING_MOST {
+            true => tracing::error!(changes = all.len(), "left to the next start, which reads the process directories"),
+            false => self.waiting = all,
+        }
+    }
+
+    fn wake_deliveries(&self, committed: &[Change]) {
+        if committed.iter().any(has_targets) {
+            self.deliveries.notify_one();
+        }
     }
 
     fn commit_apart(&mut self, changes: &[Change]) {
@@ -184,6 +222,7 @@ impl Writer {
         if let Some(seq) = last {
             self.announce.send_if_modified(|known| std::mem::replace(known, seq.max(*known)) != seq);
         }
+        crash_point!("daemon.event_announced");
         self.commits += 1;
         if self.commits.is_multiple_of(PRUNE_EVERY)
             && let Err(error) = self.index.prune_events(self.keep_events)

@@ -10,7 +10,7 @@
 //! - D6 a port is lent to one process at a time ([`services::lease`]).
 //! - D7 no end has two successors, and none that is owed is lost ([`services::chain`]).
 //!
-//! `run` composes it; `service` is the core that all share; `start`, `act`, `wait`, `output`, `filter`, `list`, `events` and `gc` are what
+//! `run` composes it; `service` is the core that all share; `start`, `act`, `input`, `wait`, `output`, `filter`, `list`, `events` and `gc` are what
 //! the routes call; `attend`, `watch`, `heartbeat`, `deliver` and `webhook` tell owners more than that; `services` has readiness, leased ports and restarts; `notes` and `loss` are what keepers tell and how they end; `registry` holds what lives, `ledger` writes the
 //! index, `keepers` has the nursery and the links, `recovery` takes up what an earlier daemon left.
 
@@ -28,6 +28,7 @@ mod find;
 mod gc;
 mod heartbeat;
 mod http;
+mod input;
 mod keepers;
 mod ledger;
 mod limits;
@@ -38,6 +39,8 @@ mod loss;
 mod metrics;
 mod notes;
 mod output;
+#[doc(hidden)]
+pub mod outside;
 mod owners;
 mod recovery;
 mod refusal;

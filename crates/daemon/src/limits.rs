@@ -1,5 +1,7 @@
 //! What limits a process on this machine: which controllers there are, and what may be asked for without them.
 
+use std::collections::HashSet;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use pinfold_api::error::ErrorCode;
@@ -98,15 +100,34 @@ impl Core {
         }
     }
 
+    /// Whether a keeper that keeps nothing any more still has cgroups that limited its last tree: it is about to remove
+    /// them.
+    pub(crate) fn has_ended_limits(&self) -> bool {
+        let kept: HashSet<u32> =
+            self.registry.live().iter().map(|entry| entry.state.borrow().history.intent.keeper.pid).collect();
+        let leaves = self.limit_leaves();
+        leaves.iter().any(|leaf| maker_of(leaf).is_some_and(|pid| !kept.contains(&pid)))
+    }
+
     /// The cgroups that a keeper made to limit its tree.
-    pub(crate) fn limits_of_keeper(&self, pid: u32) -> Vec<std::path::PathBuf> {
+    pub(crate) fn limits_of_keeper(&self, pid: u32) -> Vec<PathBuf> {
+        let mut leaves = self.limit_leaves();
+        leaves.retain(|leaf| maker_of(leaf) == Some(pid));
+        leaves
+    }
+
+    fn limit_leaves(&self) -> Vec<PathBuf> {
         if self.config.containment == Containment::Subreaper {
             return vec![];
         }
-        let leaves = controllers::existing(&self.limit_name).into_iter();
-        let leaves = leaves.flat_map(|place| std::fs::read_dir(place).into_iter().flatten().flatten());
-        leaves.filter(|leaf| leaf.file_name().to_str().and_then(maker) == Some(pid)).map(|leaf| leaf.path()).collect()
+        let places = controllers::existing(&self.limit_name).into_iter();
+        let entries = places.flat_map(|place| std::fs::read_dir(place).into_iter().flatten().flatten());
+        entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir())).map(|entry| entry.path()).collect()
     }
+}
+
+fn maker_of(leaf: &Path) -> Option<u32> {
+    leaf.file_name()?.to_str().and_then(maker)
 }
 
 /// The pid of whoever made a leaf.

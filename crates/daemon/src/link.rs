@@ -44,6 +44,8 @@ pub(crate) struct Link {
 pub(crate) enum Presence {
     Silent,
     Here,
+    /// It speaks a newer protocol: nothing is said to it.
+    Newer,
     Gone,
 }
 
@@ -108,6 +110,9 @@ impl Link {
     }
 
     pub(crate) async fn tell(&self, message: &ToKeeper) -> Result<(), NoAnswer> {
+        if self.is_newer() {
+            return Err(NoAnswer::Silent);
+        }
         self.writer.lock().await.write_all(&encode(message)).await.map_err(|_| NoAnswer::Gone)
     }
 
@@ -168,6 +173,14 @@ impl Link {
         self.presence.send_replace(Presence::Gone);
     }
 
+    pub(crate) fn said_newer(&self) {
+        self.presence.send_replace(Presence::Newer);
+    }
+
+    pub(crate) fn is_newer(&self) -> bool {
+        *self.presence.borrow() == Presence::Newer
+    }
+
     /// Whether it is connected and has not said hello.
     pub(crate) fn is_silent(&self) -> bool {
         *self.presence.borrow() == Presence::Silent
@@ -187,6 +200,12 @@ impl Link {
 }
 
 impl Incoming {
+    /// Waits for the keeper's end, whatever it says until then.
+    pub(crate) async fn closed(&mut self) {
+        let mut buffer = [0; 8 * 1024];
+        while self.reader.read(&mut buffer).await.is_ok_and(|count| count > 0) {}
+    }
+
     /// The next message; `None` when the keeper is gone or talks nonsense.
     pub(crate) async fn next(&mut self) -> Option<FromKeeper> {
         loop {

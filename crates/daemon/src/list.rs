@@ -20,7 +20,7 @@ const LIMIT_MOST: u32 = 500;
 
 /// Where a page begins.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Place {
+pub(crate) enum Place {
     Live(Option<(Moment, ProcessId)>),
     Ended(Option<(Moment, ProcessId)>),
 }
@@ -126,7 +126,7 @@ fn fits(entry: &Entry, filter: &Filter) -> bool {
         && filter.label.as_ref().is_none_or(|(key, value)| spec.labels.get(key) == Some(value))
 }
 
-fn parse_filter(query: &ListQuery) -> Result<Filter, Refusal> {
+pub(crate) fn parse_filter(query: &ListQuery) -> Result<Filter, Refusal> {
     let label = match &query.label {
         None => None,
         Some(label) => {
@@ -158,7 +158,7 @@ fn parse_status(text: &str) -> Result<Vec<Status>, Refusal> {
     })
 }
 
-fn render_place(place: &Place) -> String {
+pub(crate) fn render_place(place: &Place) -> String {
     let (kind, key) = match place {
         Place::Live(key) => ("live", key),
         Place::Ended(key) => ("ended", key),
@@ -169,7 +169,7 @@ fn render_place(place: &Place) -> String {
     }
 }
 
-fn parse_place(text: &str) -> Result<Place, Refusal> {
+pub(crate) fn parse_place(text: &str) -> Result<Place, Refusal> {
     let bad = || Refusal::invalid("page: give the `next` of the page before, as it was");
     let mut parts = text.splitn(3, '-');
     let kind = parts.next();

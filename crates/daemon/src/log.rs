@@ -22,7 +22,10 @@ pub(crate) fn begin(path: &Path, filter: &str) -> io::Result<()> {
     if let Ok(quiet) = "rmcp=warn".parse() {
         filter = filter.add_directive(quiet);
     }
-    let _ = tracing_subscriber::fmt().json().flatten_event(true).with_env_filter(filter).with_writer(file).try_init();
+    let subscriber = tracing_subscriber::fmt().json().flatten_event(true).with_env_filter(filter).with_writer(file);
+    // A line that a full disk refuses is dropped. Told of on standard error, which is a file on that same disk, it
+    // would be a panic of whoever logs.
+    let _ = subscriber.log_internal_errors(false).try_init();
     Ok(())
 }
 

@@ -9,6 +9,7 @@ use pinfold_model::facts::{Fact, History};
 use pinfold_model::id::ProcessId;
 use pinfold_model::link::Kept;
 use pinfold_model::units::Moment;
+use pinfold_os::crash_point;
 use pinfold_store::index::{Change, NewEvent};
 use pinfold_store::outbox::Target;
 
@@ -17,6 +18,7 @@ use crate::registry::{Entry, Registered};
 use crate::render;
 use crate::service::Core;
 use crate::services::chain;
+use crate::start::unwritable;
 
 impl Core {
     /// A keeper told a fact that it has written.
@@ -24,6 +26,7 @@ impl Core {
         let (kind, at) = (fact.event(), fact.at());
         let note = if let Fact::Noted { text, .. } = &fact { Some(text.clone()) } else { None };
         entry.add(fact);
+        crash_point!("daemon.fact_noted");
         let history = entry.state.borrow().history.clone();
         if kind == Some(EventKind::HandedOver) {
             self.owners.learn(&history);
@@ -61,7 +64,7 @@ impl Core {
         if let Some(entry) = link.release() {
             self.leases.free(&entry.state.borrow().history);
             self.registry.remove(&entry);
-            entry.state.send_modify(|state| state.refused = Some(error));
+            entry.state.send_modify(|state| state.refused = Some(unwritable(&error)));
         }
     }
 
@@ -79,6 +82,7 @@ impl Core {
             }
         };
         link.keep(&entry);
+        crash_point!("daemon.keeper_adopted");
         self.owners.learn(&history);
         entry.state.send_modify(|state| {
             state.history = history.clone();

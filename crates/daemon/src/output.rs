@@ -40,7 +40,7 @@ const TAIL_SCAN: u64 = 16 << 20;
 
 /// A query, checked.
 #[derive(Debug)]
-struct Wanted {
+pub(crate) struct Wanted {
     start: Start,
     most: Most,
     options: Options,
@@ -82,7 +82,7 @@ pub(crate) struct RawPage {
 impl Core {
     /// Output as text.
     pub(crate) async fn output(self: &Arc<Self>, found: &Found, query: &OutputQuery) -> Result<OutputPage, Refusal> {
-        check(query, found)?;
+        check(query, streams_of(found))?;
         let wait = limit(Some(query.wait.as_deref().unwrap_or("0")))?;
         let deadline = tokio::time::Instant::now() + wait;
         self.wait_for_output(found, query).await?;
@@ -100,7 +100,7 @@ impl Core {
 
     /// Output as bytes.
     pub(crate) async fn raw_output(self: &Arc<Self>, found: &Found, query: &OutputQuery) -> Result<RawPage, Refusal> {
-        let wanted = check(query, found)?;
+        let wanted = check(query, streams_of(found))?;
         self.wait_for_output(found, query).await?;
         let (state, directory) = (found.snapshot(), self.home.process(found.id()));
         let most = match (&query.max_bytes, wanted.most) {
@@ -136,7 +136,7 @@ impl Core {
 
     /// What is there now, without waiting.
     pub(crate) async fn read_page(self: &Arc<Self>, found: &Found, query: &OutputQuery) -> Result<OutputPage, Refusal> {
-        let wanted = check(query, found)?;
+        let wanted = check(query, streams_of(found))?;
         let state = found.snapshot();
         // Whether more may come is asked before the read: what is called closed is complete.
         let directory = self.home.process(found.id());
@@ -148,7 +148,12 @@ impl Core {
     }
 }
 
-fn check(query: &OutputQuery, found: &Found) -> Result<Wanted, Refusal> {
+fn streams_of(found: &Found) -> Streams {
+    found.snapshot().history.intent.spec.streams
+}
+
+/// Whether such output can be read so.
+pub(crate) fn check(query: &OutputQuery, streams: Streams) -> Result<Wanted, Refusal> {
     let size = |text: &String| parse_size(text).map(|size| size.min(BUDGET_MOST) as usize);
     let stream = match query.stream.as_deref() {
         None => None,
@@ -156,7 +161,7 @@ fn check(query: &OutputQuery, found: &Found) -> Result<Wanted, Refusal> {
         Some("stderr") => Some(Stream::Stderr),
         Some(other) => return Err(Refusal::invalid(format!("stream `{other}`: use stdout or stderr"))),
     };
-    if stream.is_some() && found.snapshot().history.intent.spec.streams == Streams::Merged {
+    if stream.is_some() && streams == Streams::Merged {
         let message = "its streams are merged: start it with `streams: separate` to read them apart";
         return Err(Refusal::invalid(message));
     }

@@ -12,6 +12,7 @@ use pinfold_model::outcome::Cause;
 use pinfold_model::owner::{BadParent, Owners};
 use pinfold_model::spec::{DEFAULT_OWNER, GRACE_MOST, Lifetime, check_name};
 use pinfold_model::units::{Moment, parse_duration};
+use pinfold_os::crash_point;
 use pinfold_store::queries::Filter;
 use tokio::sync::{Notify, watch};
 
@@ -369,7 +370,10 @@ impl Core {
         let (to, purpose) = (to.to_owned(), purpose.to_owned());
         let ask = |request| ToKeeper::HandOver { request, id, to, ancestors, purpose };
         match link.ask(ANSWER, ask).await {
-            Ok(FromKeeper::HandedOver { done: true, .. }) => Ok(()),
+            Ok(FromKeeper::HandedOver { done: true, .. }) => {
+                crash_point!("daemon.handover_known");
+                Ok(())
+            }
             Ok(FromKeeper::HandedOver { .. }) => {
                 let message = "it could not be handed over: it ended meanwhile, or its record cannot be written";
                 Err(Refusal::new(ErrorCode::AlreadyOver, message).about(&entry.id))

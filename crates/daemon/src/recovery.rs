@@ -1,7 +1,7 @@
 //! Taking up what an earlier daemon left: living keepers are adopted, ended processes are read, lost ones
 //! are recorded as lost with their evidence. The process directories are the truth.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -11,8 +11,9 @@ use pinfold_api::types::Unreadable;
 use pinfold_model::facts::History;
 use pinfold_model::id::ProcessId;
 use pinfold_model::link::{KeeperIdentity, ToKeeper};
-use pinfold_os::{proc, socket};
+use pinfold_os::{crash_point, proc, socket};
 use pinfold_store::index::Change;
+use pinfold_store::output::has_output;
 use pinfold_store::record::{RecordError, read_record};
 use pinfold_store::retention;
 
@@ -48,14 +49,22 @@ pub(crate) async fn recover(core: &Arc<Core>) -> Result<(), String> {
     .await;
     core.read_chains();
     let links = connect(core).await;
+    crash_point!("daemon.keepers_connected");
     greet(&links).await;
+    crash_point!("daemon.keepers_greeted");
     let text = |refusal: crate::refusal::Refusal| refusal.0.message;
     let ended = core.query(|queries| queries.ended_ids()).await.map_err(text)?;
     let scanned = Arc::clone(core);
-    let directories = blocking(move || scan(&scanned, |id| ended.contains(id))).await.map_err(text)?;
-    for (id, directory) in directories.map_err(|error| format!("cannot read the process directories: {error}"))? {
+    let scanned = blocking(move || scan(&scanned, ended)).await.map_err(text)?;
+    let (directories, gone) = scanned.map_err(|error| format!("cannot read the process directories: {error}"))?;
+    for (id, directory) in directories {
         take_up(core, &links, id, directory).await;
     }
+    if !gone.is_empty() {
+        tracing::warn!(count = gone.len(), "ended processes without a directory are forgotten");
+        core.ledger.apply(gone.into_iter().map(Change::Forget).collect()).await;
+    }
+    crash_point!("daemon.directories_taken_up");
     keepers::remove_dead_cgroups(core);
     core.ledger.flush().await;
     core.take_up_chains().await;
@@ -91,25 +100,33 @@ async fn greet(links: &HashMap<u32, Arc<Link>>) {
     }
 }
 
-/// Reads every directory that the index does not know to be over.
-fn scan(core: &Core, is_over: impl Fn(&ProcessId) -> bool) -> io::Result<Vec<(ProcessId, Directory)>> {
+/// Directories to take up, and processes that have none any more.
+type Scanned = (Vec<(ProcessId, Directory)>, HashSet<ProcessId>);
+
+/// Reads every directory that the index does not know to be over; and which of those that are over have none: the
+/// daemon before died between removing it and forgetting it.
+fn scan(core: &Core, mut ended: HashSet<ProcessId>) -> io::Result<Scanned> {
     let mut found = Vec::new();
     for id in retention::list_process_dirs(&core.home)? {
-        let here = core.registry.get(&id).is_some();
-        if here || is_over(&id) {
+        let is_over = ended.remove(&id);
+        if is_over || core.registry.get(&id).is_some() {
             continue;
         }
-        let directory = match read_record(&core.home.process(&id)) {
+        let path = core.home.process(&id);
+        let directory = match read_record(&path) {
             Ok(record) => match record.history() {
                 Some(history) => Directory::Known(Box::new(history)),
                 None => Directory::Unused,
             },
-            Err(RecordError::Empty { .. } | RecordError::Missing { .. }) => Directory::Unused,
+            Err(error @ (RecordError::Empty { .. } | RecordError::Missing { .. })) => match has_output(&path) {
+                true => Directory::Unreadable(format!("{error}, and there is output: it ran")),
+                false => Directory::Unused,
+            },
             Err(error) => Directory::Unreadable(error.to_string()),
         };
         found.push((id, directory));
     }
-    Ok(found)
+    Ok((found, ended))
 }
 
 async fn take_up(core: &Arc<Core>, links: &HashMap<u32, Arc<Link>>, id: ProcessId, directory: Directory) {
@@ -155,6 +172,10 @@ async fn take_up_known(core: &Arc<Core>, links: &HashMap<u32, Arc<Link>>, histor
         Some(link) if link.is_silent() && lives(keeper) => {
             link.keep(&entry);
             note("does not answer");
+        }
+        Some(link) if link.is_newer() => {
+            link.keep(&entry);
+            note("is of a newer pinfold: upgrade this one");
         }
         // Its socket is gone, say; its process is none the worse for it.
         None if lives(keeper) => {

@@ -59,7 +59,9 @@ impl Refusal {
             ErrorCode::BodyTooLarge => StatusCode::PAYLOAD_TOO_LARGE,
             ErrorCode::NoSuchRoute | ErrorCode::NotFound => StatusCode::NOT_FOUND,
             ErrorCode::BadCwd | ErrorCode::NoProgram | ErrorCode::FailedToStart => StatusCode::UNPROCESSABLE_ENTITY,
-            ErrorCode::AlreadyOver | ErrorCode::KeyReused => StatusCode::CONFLICT,
+            ErrorCode::AlreadyOver | ErrorCode::KeyReused | ErrorCode::NoStdin | ErrorCode::StdinClosed => {
+                StatusCode::CONFLICT
+            }
             ErrorCode::LimitReached => StatusCode::TOO_MANY_REQUESTS,
             ErrorCode::Forbidden => StatusCode::FORBIDDEN,
             ErrorCode::Unauthorized => StatusCode::UNAUTHORIZED,

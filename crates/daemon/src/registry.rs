@@ -13,6 +13,7 @@ use pinfold_model::units::Moment;
 use tokio::sync::watch;
 
 use crate::link::Link;
+use crate::refusal::Refusal;
 
 /// Ended entries kept in memory; beyond, the oldest go.
 const RECENT_MOST: usize = 256;
@@ -24,8 +25,8 @@ pub(crate) struct State {
     pub(crate) paused: bool,
     /// Output as last told by the keeper; there may be more.
     pub(crate) output_bytes: u64,
-    /// Set when the store refused the start: nothing was started.
-    pub(crate) refused: Option<String>,
+    /// Set when nothing was started and nothing is left: the store refused it, or its keeper died too early.
+    pub(crate) refused: Option<Refusal>,
     /// Something unusual that a reader should know.
     pub(crate) note: Option<String>,
     /// What stands in the way of its readiness.

@@ -5,13 +5,14 @@ use std::time::Duration;
 
 use pinfold_api::types::{
     Cause as ApiCause, Event, EventKind as ApiEventKind, Lifetime as ApiLifetime, LimitsShown, NotifyShown,
-    Outcome as ApiOutcome, OutputSummary, Record, Status as ApiStatus, TreeMember, Usage as ApiUsage,
+    Outcome as ApiOutcome, OutputSummary, Record, Status as ApiStatus, Stdin as ApiStdin, TreeMember,
+    Usage as ApiUsage,
 };
 use pinfold_model::event::EventKind;
 use pinfold_model::facts::{History, Status};
 use pinfold_model::notify::{Notify, host_of};
 use pinfold_model::outcome::{Cause, Outcome, StartStep};
-use pinfold_model::spec::{Lifetime, Program, Spec};
+use pinfold_model::spec::{Lifetime, Program, Spec, Stdin};
 use pinfold_model::units::Moment;
 use pinfold_os::{ports, proc, tree};
 use pinfold_store::reader::OutputReader;
@@ -55,6 +56,10 @@ pub(crate) fn record(state: &State, directory: &Path, look: Look) -> Record {
         },
         intent: spec.intent.clone(),
         labels: spec.labels.clone(),
+        stdin: match spec.stdin {
+            Stdin::Null => ApiStdin::Null,
+            Stdin::Pipe => ApiStdin::Pipe,
+        },
         status: api_status(history.status()),
         paused: !history.status().is_over() && (state.paused || stopped),
         pid: history.start.as_ref().map(|start| start.pid),

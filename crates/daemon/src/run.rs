@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 
 use axum::middleware::from_fn_with_state;
 use pinfold_model::link::{NurserySetup, VERSION};
-use pinfold_os::{cgroup, daemonize, proc, socket};
+use pinfold_os::{cgroup, crash_point, daemonize, proc, socket};
 use pinfold_store::ids::IdSource;
 use pinfold_store::index::{Index, IndexError, Opened};
 use pinfold_store::layout::{Home, HomeError, HomeLock, LockError};
@@ -94,6 +94,7 @@ async fn serve(mut options: Options, home: Home, _lock: &HomeLock) -> Result<(),
     tracing::info!(home = %options.paths.home.display(), version = env!("CARGO_PKG_VERSION"), "starting");
     recovery::recover(&core).await.map_err(RunError::Recovery)?;
     let listener = listen(&socket_path)?;
+    crash_point!("daemon.listening");
     let mut router = http::routes(Arc::clone(&core));
     if let Some(mount) = options.mount.take() {
         let mounted = mount(socket_path.clone()).layer(from_fn_with_state(Arc::clone(&core), scope::hand_on));
@@ -113,6 +114,7 @@ async fn serve(mut options: Options, home: Home, _lock: &HomeLock) -> Result<(),
     (options.on_ready)(&socket_path);
     tracing::info!(socket = %socket_path.display(), live = core.registry.live_count(), "ready");
     http::serve(Arc::clone(&core), router, listener).await;
+    crash_point!("daemon.last_served");
     let _ = std::fs::remove_file(&socket_path);
     stopping.abort();
     let _ = tokio::join!(tending, filling, ending, delivering, reviving);
@@ -120,7 +122,8 @@ async fn serve(mut options: Options, home: Home, _lock: &HomeLock) -> Result<(),
         let _ = tcp.await;
     }
     core.ledger.flush().await;
-    keepers::remove_dead_cgroups(&core);
+    crash_point!("daemon.flushed");
+    keepers::remove_last_cgroups(&core).await;
     tracing::info!("stopped");
     Ok(())
 }

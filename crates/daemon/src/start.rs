@@ -18,8 +18,9 @@ use pinfold_model::outcome::{Cause, Outcome};
 use pinfold_model::ready::ReadyBy;
 use pinfold_model::service::READY_SOCKET;
 use pinfold_model::signal::Signal;
-use pinfold_model::spec::{self, DEFAULT_PATH, Defaults, Draft, Lifetime, Program, Spec, Strays, Streams};
+use pinfold_model::spec::{self, DEFAULT_PATH, Defaults, Draft, Lifetime, Program, Spec, Stdin, Strays, Streams};
 use pinfold_model::units::{BadDuration, parse_duration, parse_size};
+use pinfold_os::crash_point;
 use pinfold_store::ids::random_mark;
 use pinfold_store::record::RECORD_FORMAT;
 
@@ -50,6 +51,7 @@ impl Core {
         let budget = request.budget.as_ref().map(|budget| budget.text());
         let on_timeout = request.on_wait_timeout.unwrap_or(OnWaitTimeout::Keep);
         let spec = self.parse(caller, request)?;
+        crash_point!("daemon.request_parsed");
         if self.is_shutting_down() {
             return Err(Refusal::new(ErrorCode::ShuttingDown, "the daemon is shutting down: try again in a moment"));
         }
@@ -68,54 +70,9 @@ impl Core {
         self.answer(found, created, (wait, budget, on_timeout), hints).await
     }
 
-    fn parse(&self, caller: &Caller, mut request: StartRequest) -> Result<Spec, Refusal> {
-        let service = services::parse(&mut request)?;
-        let (owner, ancestors) = self.owner_of_start(caller, request.owner, request.parent)?;
-        let grace = duration(request.owner_grace)?;
-        let lifetime = match request.lifetime.unwrap_or_default() {
-            types::Lifetime::Keep if grace.is_some() => {
-                return Err(Refusal::invalid("`owner_grace` goes with `lifetime` `owner` or `parent`: say which"));
-            }
-            types::Lifetime::Keep => Lifetime::Keep,
-            types::Lifetime::Owner => Lifetime::Owner { grace },
-            types::Lifetime::Parent => Lifetime::Parent { grace },
-        };
-        let draft = Draft {
-            command: request.command,
-            argv: request.argv,
-            shell: request.shell,
-            cwd: request.cwd,
-            inherit_env: request.inherit_env.unwrap_or(true),
-            env: request.env,
-            owner: Some(owner),
-            ancestors,
-            lifetime,
-            name: request.name,
-            intent: request.intent,
-            labels: request.labels,
-            streams: match request.streams {
-                Some(types::Streams::Separate) => Streams::Separate,
-                Some(types::Streams::Merged) | None => Streams::Merged,
-            },
-            strays: match request.strays {
-                Some(types::Strays::Stop) => Strays::Stop,
-                Some(types::Strays::Keep) | None => Strays::Keep,
-            },
-            stop_signal: request.stop_signal.as_deref().map(Signal::parse).transpose()?,
-            grace: duration(request.grace)?,
-            time_limit: duration(request.time_limit)?,
-            idle_limit: duration(request.idle_limit)?,
-            limits: TreeLimits {
-                memory: request.memory_limit.map(|size| parse_size(&size.text())).transpose()?,
-                pids: request.pids_limit,
-                millicpus: request.cpus.map(parse_cpus).transpose().map_err(spec::Refusal::from)?,
-                cpu_time: duration(request.cpu_time_limit)?,
-            },
-            notify: request.notify.map(notify).transpose()?.unwrap_or_default(),
-            service,
-            output_limit: request.output_limit.map(|size| parse_size(&size.text())).transpose()?,
-            idempotency_key: request.idempotency_key,
-        };
+    fn parse(&self, caller: &Caller, request: StartRequest) -> Result<Spec, Refusal> {
+        let (owner, ancestors) = self.owner_of_start(caller, request.owner.clone(), request.parent.clone())?;
+        let draft = Draft { owner: Some(owner), ancestors, ..draft(request)? };
         Ok(draft.try_into_spec(&self.defaults())?)
     }
 
@@ -210,10 +167,12 @@ impl Core {
         drop(taken);
         let unanswered = Unanswered::new(&self, &entry);
         link.keep(&entry);
+        crash_point!("daemon.entry_registered");
         let start = ToKeeper::Start { intent: Box::new(intent), env, limit_places };
         if link.tell(&start).await.is_err() {
             tracing::warn!(process = %id, "a keeper ended before it was told to start");
         }
+        crash_point!("daemon.intent_sent");
         // Its task settles the entry, unless it had ended before the two were bound.
         if link.is_gone() {
             link.release();
@@ -222,6 +181,7 @@ impl Core {
         self.look_for_readiness(&entry, socket);
         self.started(&entry).await?;
         self.metrics.note_start();
+        crash_point!("daemon.start_known");
         Ok((Found::Here(entry), true, Some(unanswered)))
     }
 
@@ -239,8 +199,8 @@ impl Core {
         let Ok(Ok(state)) = tokio::time::timeout(START, decided).await else {
             return Err(Refusal::new(ErrorCode::KeeperSilent, "the keeper did not start it in time").about(&entry.id));
         };
-        if let Some(error) = &state.refused {
-            return Err(unwritable(error));
+        if let Some(refusal) = &state.refused {
+            return Err(refusal.clone());
         }
         match state.history.outcome() {
             Some(Outcome::FailedToStart { step, error }) => Err(Refusal::failed_start(step, &error).about(&entry.id)),
@@ -312,6 +272,59 @@ impl Core {
         }
         hints
     }
+}
+
+/// What a request asks for, all but whose it is.
+pub(crate) fn draft(mut request: StartRequest) -> Result<Draft, Refusal> {
+    let service = services::parse(&mut request)?;
+    let grace = duration(request.owner_grace)?;
+    let lifetime = match request.lifetime.unwrap_or_default() {
+        types::Lifetime::Keep if grace.is_some() => {
+            return Err(Refusal::invalid("`owner_grace` goes with `lifetime` `owner` or `parent`: say which"));
+        }
+        types::Lifetime::Keep => Lifetime::Keep,
+        types::Lifetime::Owner => Lifetime::Owner { grace },
+        types::Lifetime::Parent => Lifetime::Parent { grace },
+    };
+    Ok(Draft {
+        command: request.command,
+        argv: request.argv,
+        shell: request.shell,
+        cwd: request.cwd,
+        inherit_env: request.inherit_env.unwrap_or(true),
+        env: request.env,
+        lifetime,
+        name: request.name,
+        intent: request.intent,
+        labels: request.labels,
+        streams: match request.streams {
+            Some(types::Streams::Separate) => Streams::Separate,
+            Some(types::Streams::Merged) | None => Streams::Merged,
+        },
+        stdin: match request.stdin {
+            Some(types::Stdin::Pipe) => Stdin::Pipe,
+            Some(types::Stdin::Null) | None => Stdin::Null,
+        },
+        strays: match request.strays {
+            Some(types::Strays::Stop) => Strays::Stop,
+            Some(types::Strays::Keep) | None => Strays::Keep,
+        },
+        stop_signal: request.stop_signal.as_deref().map(Signal::parse).transpose()?,
+        grace: duration(request.grace)?,
+        time_limit: duration(request.time_limit)?,
+        idle_limit: duration(request.idle_limit)?,
+        limits: TreeLimits {
+            memory: request.memory_limit.map(|size| parse_size(&size.text())).transpose()?,
+            pids: request.pids_limit,
+            millicpus: request.cpus.map(parse_cpus).transpose().map_err(spec::Refusal::from)?,
+            cpu_time: duration(request.cpu_time_limit)?,
+        },
+        notify: request.notify.map(notify).transpose()?.unwrap_or_default(),
+        service,
+        output_limit: request.output_limit.map(|size| parse_size(&size.text())).transpose()?,
+        idempotency_key: request.idempotency_key,
+        ..Draft::default()
+    })
 }
 
 /// Waits for what a start waits for: the leader's end, or where that was asked for, that it is ready.
@@ -408,7 +421,7 @@ fn no_program(what: &str, name: &str, why: &str) -> Refusal {
     Refusal::new(ErrorCode::NoProgram, format!("{what} `{name}` cannot be executed: {why}: {remedy}"))
 }
 
-fn unwritable(error: &str) -> Refusal {
+pub(crate) fn unwritable(error: &str) -> Refusal {
     let message = format!("the state directory cannot be written: {error}: free some space or check its permissions");
     Refusal::new(ErrorCode::StoreUnwritable, message)
 }

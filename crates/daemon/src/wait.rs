@@ -43,7 +43,7 @@ const MANY: usize = 256;
 
 /// What is waited for.
 #[derive(Debug)]
-enum Until {
+pub(crate) enum Until {
     Exit,
     Closed,
     Finished,
@@ -225,7 +225,7 @@ impl Core {
     }
 
     /// How much output there is now.
-    async fn output_end(self: &Arc<Self>, entry: &Arc<Entry>) -> Result<u64, Refusal> {
+    pub(crate) async fn output_end(self: &Arc<Self>, entry: &Arc<Entry>) -> Result<u64, Refusal> {
         let (state, directory) = (entry.snapshot(), self.home.process(&entry.id));
         let extent = blocking(move || render::reader(&state, &directory).extent()).await?;
         Ok(extent.map_or(0, |extent| extent.end))
@@ -472,7 +472,8 @@ pub(crate) fn limit(text: Option<&str>) -> Result<Duration, Refusal> {
     Ok(text.map(parse_duration).transpose()?.unwrap_or(DEFAULT).min(MOST))
 }
 
-fn parse(query: WaitQuery) -> Result<Until, Refusal> {
+/// What is waited for.
+pub(crate) fn parse(query: WaitQuery) -> Result<Until, Refusal> {
     let exclude = query.exclude.as_deref().map(parse_pattern).transpose()?;
     match query.until.as_deref().unwrap_or("exit") {
         "exit" => Ok(Until::Exit),

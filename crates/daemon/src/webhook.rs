@@ -106,18 +106,42 @@ impl PostError {
     }
 }
 
+/// Where a post goes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Destination {
+    pub(crate) secure: bool,
+    /// What its `Host` says: host, and the port if the address has one.
+    pub(crate) authority: String,
+    host: String,
+    port: u16,
+    /// Path and query.
+    target: String,
+}
+
+impl Destination {
+    pub(crate) fn parse(address: &str) -> Result<Self, PostError> {
+        let uri: Uri = address.parse().map_err(|_| PostError::BadAddress)?;
+        let secure = uri.scheme_str() == Some("https");
+        Ok(Self {
+            secure,
+            authority: uri.authority().ok_or(PostError::BadAddress)?.as_str().to_owned(),
+            host: uri.host().ok_or(PostError::BadAddress)?.trim_matches(['[', ']']).to_owned(),
+            port: uri.port_u16().unwrap_or(if secure { 443 } else { 80 }),
+            target: uri.path_and_query().map_or("/", |target| target.as_str()).to_owned(),
+        })
+    }
+}
+
 impl Core {
     /// Posts a message, and returns when it was accepted.
     pub(crate) async fn post(self: &Arc<Self>, address: &str, letter: Letter) -> Result<(), PostError> {
-        let uri: Uri = address.parse().map_err(|_| PostError::BadAddress)?;
+        let place = Destination::parse(address)?;
         let secret = self.webhook_secret().await.map_err(PostError::NoSecret)?;
         let signature = secret.sign(&letter.id, letter.timestamp, &letter.body);
-        let host = uri.authority().ok_or(PostError::BadAddress)?.as_str().to_owned();
-        let target = uri.path_and_query().map_or("/", |target| target.as_str());
         let request = Request::builder()
             .method(Method::POST)
-            .uri(target)
-            .header(HOST, host)
+            .uri(&place.target)
+            .header(HOST, &place.authority)
             .header(USER_AGENT, concat!("pinfold/", env!("CARGO_PKG_VERSION")))
             .header(CONTENT_TYPE, "application/json")
             .header("webhook-id", &letter.id)
@@ -125,7 +149,7 @@ impl Core {
             .header("webhook-signature", signature)
             .body(Full::new(Bytes::from(letter.body)))
             .map_err(|_| PostError::BadAddress)?;
-        let sent = tokio::time::timeout(TIME, self.send(&uri, request)).await;
+        let sent = tokio::time::timeout(TIME, self.send(place, request)).await;
         match sent.map_err(|_| PostError::Late)?? {
             status if status.is_success() => Ok(()),
             StatusCode::GONE => Err(PostError::Gone),
@@ -150,16 +174,17 @@ impl Core {
         self.webhooks.secret.get_or_try_init(make).await
     }
 
-    async fn send(self: &Arc<Self>, uri: &Uri, request: Request<Full<Bytes>>) -> Result<StatusCode, PostError> {
-        let host = uri.host().ok_or(PostError::BadAddress)?.trim_matches(['[', ']']);
-        let secure = uri.scheme_str() == Some("https");
-        let port = uri.port_u16().unwrap_or(if secure { 443 } else { 80 });
-        let stream = TcpStream::connect((host, port)).await.map_err(unreachable)?;
-        if !secure {
+    async fn send(
+        self: &Arc<Self>,
+        place: Destination,
+        request: Request<Full<Bytes>>,
+    ) -> Result<StatusCode, PostError> {
+        let stream = TcpStream::connect((place.host.as_str(), place.port)).await.map_err(unreachable)?;
+        if !place.secure {
             return exchange(stream, request).await;
         }
         let config = self.webhooks.tls.get_or_try_init(async || blocking(tls).await.map_err(unreachable_by)?).await?;
-        let name = ServerName::try_from(host.to_owned()).map_err(|_| PostError::BadAddress)?;
+        let name = ServerName::try_from(place.host).map_err(|_| PostError::BadAddress)?;
         let stream = TlsConnector::from(Arc::clone(config)).connect(name, stream).await.map_err(unreachable)?;
         exchange(stream, request).await
     }

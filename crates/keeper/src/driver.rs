@@ -16,9 +16,10 @@ use pinfold_os::cgroup::Cgroup;
 use pinfold_os::spawn::Child;
 use pinfold_os::tree::{self, OwnChildren};
 use pinfold_os::wait::{self, Ended, Status};
-use pinfold_os::{daemonize, proc};
+use pinfold_os::{crash_point, daemonize, proc};
 use pinfold_store::record::RecordWriter;
 
+use crate::feed::Feed;
 use crate::launch::Failure;
 use crate::link::Link;
 use crate::pump::Pump;
@@ -46,6 +47,7 @@ pub(crate) struct Means<'a> {
 pub(crate) struct Begun {
     pub(crate) leader: Child,
     pub(crate) pump: Pump,
+    pub(crate) feed: Option<Feed>,
     pub(crate) watch: Option<Watch>,
 }
 
@@ -56,6 +58,8 @@ pub(crate) struct Driver {
     record: RecordWriter,
     pub(crate) leader: Option<Child>,
     pub(crate) pump: Pump,
+    /// Its stdin, where it has one.
+    pub(crate) feed: Option<Feed>,
     /// Whether a tracer withholds the leader's end from us.
     leader_withheld: bool,
     /// When the leader was seen to have ended.
@@ -104,7 +108,7 @@ impl Driver {
     pub(crate) fn started(
         intent: Intent,
         record: RecordWriter,
-        Begun { leader, pump, watch }: Begun,
+        Begun { leader, pump, feed, watch }: Begun,
         means: &mut Means<'_>,
     ) -> Self {
         let now = Instant::now();
@@ -116,6 +120,7 @@ impl Driver {
             record,
             leader: Some(leader),
             pump,
+            feed,
             leader_withheld: false,
             exited_at: None,
             usage: Tally { processes: 1, ..Tally::default() },
@@ -153,6 +158,7 @@ impl Driver {
         let fact = Fact::Finished(finish);
         // A disk that refuses this line loses only the reason, which the daemon is told all the same.
         let _ = record.append(&fact);
+        crash_point!("keeper.failed_start_written");
         say(link, FromKeeper::Fact { id, fact });
     }
 
@@ -274,7 +280,9 @@ impl Driver {
         self.exited_at = Some(at);
         self.usage.add(ended);
         // What the leader wrote is in the pipe by now: `exited` implies its complete output.
+        crash_point!("keeper.exit_observed");
         self.pump.drain(at);
+        crash_point!("keeper.output_drained");
         let strays_alive = self.reap_orphans(Some(ended.pid), means);
         let outcome = outcome(ended.status);
         let out_of_memory = self.last_look(&outcome, means);
@@ -375,7 +383,9 @@ impl Driver {
         let done = !over && self.unwritten.is_empty() && self.record.append(&fact).is_ok();
         if done {
             self.history.add(fact.clone());
+            crash_point!("keeper.handover_written");
             say(means.link, FromKeeper::Fact { id: self.history.intent.id.clone(), fact });
+            crash_point!("keeper.handover_told");
         }
         say(means.link, FromKeeper::HandedOver { request, done });
     }
@@ -398,6 +408,7 @@ impl Driver {
 
     pub(crate) fn stop(&mut self, request: u64, cause: Cause, manner: StopManner, means: &mut Means<'_>) {
         self.stops.push(request);
+        crash_point!("keeper.stop_received");
         self.thaw(means);
         self.feed(Input::Stop { cause, manner }, means);
         self.answer_stops(means);
@@ -437,6 +448,7 @@ impl Driver {
             }
             Effect::SignalTree(signal) => {
                 tree::signal_descendants(own, &[signal.number(), Signal::CONT.number()]);
+                crash_point!("keeper.tree_signalled");
             }
             Effect::KillTree => {
                 let by_cgroup = self.cgroup(means).is_some_and(|cgroup| cgroup.kill().is_ok());
@@ -445,6 +457,7 @@ impl Driver {
                     tree::kill_descendants(own);
                 }
                 self.kills += 1;
+                crash_point!("keeper.tree_killed");
                 self.answer_stops(means);
             }
             Effect::ArmGrace(time) => self.grace_at = Instant::now().checked_add(time),
@@ -502,7 +515,9 @@ impl Driver {
             }
             let fact = self.unwritten.remove(0);
             self.history.add(fact.clone());
+            crash_point!("keeper.fact_written");
             say(means.link, FromKeeper::Fact { id: self.history.intent.id.clone(), fact });
+            crash_point!("keeper.fact_told");
         }
     }
 
@@ -510,6 +525,7 @@ impl Driver {
     fn finish(&mut self, means: &mut Means<'_>) {
         if let Some(leader) = self.leader.take() {
             let _ = wait::reap(&leader.pidfd);
+            crash_point!("keeper.leader_reaped");
         }
         (self.grace_at, self.drain_at, self.limit_at, self.idle_at, self.sample_at) = (None, None, None, None, None);
         self.answer_stops(means);

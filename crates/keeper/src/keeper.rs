@@ -9,19 +9,21 @@ use std::time::{Duration, Instant};
 
 use pinfold_model::facts::{Fact, Intent};
 use pinfold_model::id::ProcessId;
+use pinfold_model::input::{Standing, Taken};
 use pinfold_model::link::{FromKeeper, KeeperIdentity, LimitPlace, ToKeeper, VERSION};
 use pinfold_model::outcome::StartStep;
 use pinfold_os::cgroup::Cgroup;
 use pinfold_os::poll::{ChildSignal, Interest, wait_ready};
 use pinfold_os::spawn::Spawner;
 use pinfold_os::tree::OwnChildren;
-use pinfold_os::{daemonize, proc, socket};
+use pinfold_os::{controllers, crash_point, daemonize, proc, socket};
 use pinfold_store::Durability;
 use pinfold_store::layout::ProcessDir;
 use pinfold_store::output::OutputWriter;
 use pinfold_store::record::RecordWriter;
 
 use crate::driver::{Begun, Driver, Means};
+use crate::feed::Feed;
 use crate::launch::{Birthplace, Failure, launch};
 use crate::link::Link;
 use crate::nursery::Birthright;
@@ -47,6 +49,8 @@ pub(crate) struct Keeper<'a> {
     kept: Option<Driver>,
     /// Limited processes so far: the cgroups of each have names of their own.
     limited: u64,
+    /// Where the cgroups of the last limited one were.
+    limit_places: Vec<PathBuf>,
     retired: bool,
 }
 
@@ -58,6 +62,7 @@ enum Watched {
     Children,
     Leader,
     Output(usize),
+    Input,
 }
 
 impl<'a> Keeper<'a> {
@@ -90,9 +95,11 @@ impl<'a> Keeper<'a> {
             prepared: None,
             kept: None,
             limited: 0,
+            limit_places: vec![],
             retired: false,
         };
         keeper.say_hello();
+        crash_point!("keeper.born");
         Ok(keeper)
     }
 
@@ -118,6 +125,8 @@ impl<'a> Keeper<'a> {
         if let Some(driver) = &self.kept {
             let pipes = driver.pump.open_pipes();
             watched.extend(pipes.map(|(place, pipe)| (Watched::Output(place), (pipe, Interest::Read))));
+            let room = driver.feed.as_ref().and_then(Feed::wants_room);
+            watched.extend(room.map(|room| (Watched::Input, (room, Interest::Write))));
             let leader = driver.awaited_leader();
             watched.extend(leader.map(|leader| (Watched::Leader, (leader.pidfd.as_fd(), Interest::Read))));
             watched.push((Watched::Children, (self.child_signal.as_fd(), Interest::Read)));
@@ -141,6 +150,7 @@ impl<'a> Keeper<'a> {
                 self.child_signal.clear();
                 self.with_driver(Driver::children_changed);
             }
+            Watched::Input => self.with_driver(|driver, _| driver.input_ready()),
             Watched::Leader => self.with_driver(Driver::leader_ready),
             Watched::Output(place) => self.with_driver(|driver, means| driver.output_ready(place, means)),
         }
@@ -163,6 +173,7 @@ impl<'a> Keeper<'a> {
             self.retired |= !clean;
             if clean {
                 self.say(&FromKeeper::Idle);
+                crash_point!("keeper.idle_again");
             }
         }
         if self.link.as_ref().is_some_and(|link| !link.is_open()) {
@@ -199,6 +210,7 @@ impl<'a> Keeper<'a> {
         if let Some(driver) = &mut self.kept {
             driver.forget_requests();
         }
+        crash_point!("keeper.daemon_came");
         self.link = Link::new(stream.into()).ok();
         self.say_hello();
     }
@@ -248,6 +260,10 @@ impl<'a> Keeper<'a> {
                     self.with_driver(|driver, means| driver.watch_output(beyond, means));
                 }
             }
+            ToKeeper::Input { request, id, input } => match self.keeps(&id) {
+                true => self.with_driver(|driver, means| driver.input(request, &input, means)),
+                false => self.say(&FromKeeper::Input { request, taken: Taken::nothing(Standing::Absent) }),
+            },
             ToKeeper::Retire => self.retired = true,
         }
     }
@@ -273,10 +289,12 @@ impl<'a> Keeper<'a> {
 
     /// Intent, spawn, start: each written before the next (docs/keeper-protocol.md).
     fn start(&mut self, intent: Intent, env: BTreeMap<String, Option<String>>, places: &[LimitPlace]) {
+        crash_point!("keeper.start_received");
         let (directory, record) = match self.open_record(&intent) {
             Ok(opened) => opened,
             Err(error) => return self.refuse(intent.id, format!("cannot write its record: {error}")),
         };
+        crash_point!("keeper.intent_written");
         let mut watch = match self.watch(&intent, places) {
             Ok(watch) => watch,
             Err(error) => return self.fail(intent, record, Failure { step: StartStep::Spawn, error }),
@@ -284,6 +302,7 @@ impl<'a> Keeper<'a> {
         let birthplace = Birthplace::of(self.cgroup.as_ref(), watch.as_ref());
         match launch(&mut self.spawner, &intent, env, directory.path(), &birthplace) {
             Ok(launched) => {
+                crash_point!("keeper.leader_spawned");
                 if let Some(watch) = &mut watch {
                     watch.begin(&launched.child);
                 }
@@ -291,7 +310,7 @@ impl<'a> Keeper<'a> {
                 let pump = Pump::new(launched.sources, writer);
                 let Self { link, children, cgroup, .. } = self;
                 let mut means = Means { link, children, cgroup: cgroup.as_ref() };
-                let begun = Begun { leader: launched.child, pump, watch };
+                let begun = Begun { leader: launched.child, pump, feed: launched.feed, watch };
                 self.kept = Some(Driver::started(intent, record, begun, &mut means));
             }
             Err(failure) => {
@@ -308,6 +327,7 @@ impl<'a> Keeper<'a> {
             return Ok(None);
         }
         self.limited += 1;
+        self.limit_places = places.iter().map(|place| place.path.clone()).collect();
         let leaf = format!("keeper-{}-{}-{}", self.identity.start_time, self.limited, self.identity.pid);
         Watch::prepare(limits, places, &leaf, self.cgroup.as_ref()).map(Some)
     }
@@ -345,11 +365,16 @@ impl<'a> Keeper<'a> {
 
     fn clean_up(&mut self) {
         let _ = std::fs::remove_file(&self.socket_path);
+        crash_point!("keeper.socket_removed");
         if let Some((_, directory)) = self.prepared.take() {
             let _ = directory.discard();
         }
         if let Some(cgroup) = &self.cgroup {
             let _ = cgroup.remove();
+        }
+        // A daemon that lives goes on to use the places. Without one, the last keeper to leave takes them away.
+        if self.link.is_none() {
+            controllers::remove_unused(&self.limit_places, |_| true);
         }
     }
 }

@@ -11,22 +11,24 @@ use std::path::Path;
 
 use pinfold_model::facts::Intent;
 use pinfold_model::outcome::StartStep;
-use pinfold_model::spec::{DEFAULT_PATH, Program, RESERVED_ENV, Spec, Streams};
+use pinfold_model::spec::{DEFAULT_PATH, Program, RESERVED_ENV, Spec, Stdin, Streams};
 use pinfold_os::cgroup::Cgroup;
 use pinfold_os::fsio;
 use pinfold_os::spawn::{Child, Launch, Spawner, Step};
 
+use crate::feed::Feed;
 use crate::pump::Source;
 use crate::watch::Watch;
 
 /// The kernel takes no single argument longer than this; a longer script goes through a file.
 const ARGUMENT_MOST: usize = 128 * 1024 - 1;
 
-/// A leader that runs, and the read ends of its output.
+/// A leader that runs, the read ends of its output, and the way to its stdin.
 #[derive(Debug)]
 pub(crate) struct Launched {
     pub(crate) child: Child,
     pub(crate) sources: Vec<Source>,
+    pub(crate) feed: Option<Feed>,
 }
 
 /// A start that failed.
@@ -69,17 +71,17 @@ pub(crate) fn launch(
     let programs = candidates(&name, &environment, &spec.cwd);
     let env: Vec<CString> = environment.iter().filter_map(|(name, value)| entry(name, value)).collect();
     let cwd = c_string(spec.cwd.as_os_str().as_bytes());
-    let output = Outputs::new(spec.streams).map_err(spawn_failed)?;
-    let stdin = io::stdin();
+    let streams = StandardStreams::new(spec).map_err(spawn_failed)?;
+    let null = io::stdin();
     let launch = Launch {
         programs: &programs,
         argv: &argv,
         env: &env,
         cwd: &cwd,
         // The keeper's own is /dev/null.
-        stdin: stdin.as_fd(),
-        stdout: output.stdout.as_fd(),
-        stderr: output.stderr.as_ref().unwrap_or(&output.stdout).as_fd(),
+        stdin: streams.stdin.as_ref().map_or(null.as_fd(), AsFd::as_fd),
+        stdout: streams.stdout.as_fd(),
+        stderr: streams.stderr.as_ref().unwrap_or(&streams.stdout).as_fd(),
         cgroup: birthplace.cgroup,
         entries: &birthplace.entries,
     };
@@ -89,7 +91,7 @@ pub(crate) fn launch(
         if retry { spawner.spawn(&Launch { cgroup: None, ..launch }) } else { Err(error) }
     });
     match spawned {
-        Ok(child) => Ok(Launched { child, sources: output.sources }),
+        Ok(child) => Ok(Launched { child, sources: streams.sources, feed: streams.feed }),
         Err(failure) => Err(explain(failure.step, &failure.error, spec, &name)),
     }
 }
@@ -114,18 +116,21 @@ fn explain(step: Step, error: &io::Error, spec: &Spec, program: &OsStr) -> Failu
     }
 }
 
-/// The pipes of one process: write ends for the child, read ends for the pump.
-struct Outputs {
+/// The pipes of one process: the child's ends, and ours for pump and feed.
+struct StandardStreams {
+    /// `None` stands for `/dev/null`.
+    stdin: Option<OwnedFd>,
     stdout: OwnedFd,
     stderr: Option<OwnedFd>,
     sources: Vec<Source>,
+    feed: Option<Feed>,
 }
 
-impl Outputs {
-    fn new(streams: Streams) -> io::Result<Self> {
+impl StandardStreams {
+    fn new(spec: &Spec) -> io::Result<Self> {
         let out = fsio::pipe()?;
         let mut sources = vec![Source::stdout(out.read)];
-        let stderr = match streams {
+        let stderr = match spec.streams {
             Streams::Merged => None,
             Streams::Separate => {
                 let err = fsio::pipe()?;
@@ -133,7 +138,14 @@ impl Outputs {
                 Some(err.write)
             }
         };
-        Ok(Self { stdout: out.write, stderr, sources })
+        let (stdin, feed) = match spec.stdin {
+            Stdin::Null => (None, None),
+            Stdin::Pipe => {
+                let input = fsio::input_pipe()?;
+                (Some(input.read), Some(Feed::pipe(input.write)))
+            }
+        };
+        Ok(Self { stdin, stdout: out.write, stderr, sources, feed })
     }
 }
 

@@ -9,10 +9,11 @@
 //! - K4 a keeper whose tree is empty may keep another process; one at a time.
 //!
 //! `nursery` is the small parent from which keepers are forked, `keeper` the loop, `driver` one process's
-//! life, `pump` its output, `launch` its start, `watch` what it uses of its limits and `limits` what becomes of it
+//! life, `pump` its output, `feed` its input, `launch` its start, `watch` what it uses of its limits and `limits` what becomes of it
 //! there, `signals` what clients send it, `link` the daemon's end.
 
 mod driver;
+mod feed;
 mod keeper;
 mod launch;
 mod limits;

@@ -8,6 +8,7 @@
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use pinfold_model::units::Moment;
+use pinfold_os::crash_point;
 use pinfold_os::fsio::{self, Moved};
 use pinfold_store::marks::Stream;
 use pinfold_store::output::OutputWriter;
@@ -105,6 +106,7 @@ fn splice_some(writer: &mut OutputWriter, source: &Source, now: Moment) -> Moved
         .and_then(|(file, offset, room)| fsio::splice_some(source.pipe.as_fd(), file, offset, room).ok());
     match spliced {
         Some(Moved::Bytes(count)) => {
+            crash_point!("keeper.output_spliced");
             writer.advance(count as u64);
             Moved::Bytes(count)
         }

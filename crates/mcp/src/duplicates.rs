@@ -6,6 +6,11 @@ use std::fmt;
 use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_json::Value;
 
+/// Keys that are noted, and characters of each: one is enough to refuse a call. Without a bound, many keys below a long
+/// path would be memory without one.
+const MOST: usize = 8;
+const NAME_MOST: usize = 200;
+
 /// Where the names of the keys travel.
 pub(crate) const META_KEY: &str = "pinfold/duplicateKeys";
 
@@ -28,14 +33,19 @@ fn in_arguments(message: &[u8]) -> Vec<String> {
     let mut reader = serde_json::Deserializer::from_slice(message);
     // What is no JSON is refused by whoever reads it in earnest.
     let _ = Walk { path: &mut Vec::new(), found: &mut found }.deserialize(&mut reader);
-    found.retain(|path| path.starts_with("params.arguments."));
-    found.iter().map(|path| path["params.arguments.".len()..].to_owned()).collect()
+    found
 }
 
-/// Walks through a value and notes the path of each key that came before in the same object.
+/// Walks through a value and notes each argument's key that came before in the same object.
 struct Walk<'a> {
     path: &'a mut Vec<String>,
     found: &'a mut Vec<String>,
+}
+
+impl Walk<'_> {
+    fn is_argument(&self) -> bool {
+        matches!(self.path.as_slice(), [params, arguments, _, ..] if params == "params" && arguments == "arguments")
+    }
 }
 
 impl<'de> DeserializeSeed<'de> for Walk<'_> {
@@ -57,8 +67,8 @@ impl<'de> Visitor<'de> for Walk<'_> {
         let mut keys = std::collections::HashSet::new();
         while let Some(key) = map.next_key::<String>()? {
             self.path.push(key.clone());
-            if !keys.insert(key) {
-                self.found.push(self.path.join("."));
+            if !keys.insert(key) && self.found.len() < MOST && self.is_argument() {
+                self.found.push(self.path[2..].join(".").chars().take(NAME_MOST).collect());
             }
             map.next_value_seed(Walk { path: self.path, found: self.found })?;
             self.path.pop();
@@ -106,6 +116,15 @@ mod tests {
         assert_eq!(in_arguments(twice), ["env.K", "a"]);
         assert_eq!(in_arguments(br#"{"id":1,"id":2,"params":{"arguments":{"a":1,"b":{"a":1}}}}"#), [""; 0]);
         assert_eq!(in_arguments(b"{ no json"), [""; 0]);
+    }
+
+    #[test]
+    fn m3_no_more_is_noted_than_a_refusal_needs() {
+        let (deep, keys) = ("x".repeat(10_000), r#""k":1,"#.repeat(10_000));
+        let many = format!(r#"{{"params":{{"arguments":{{"{deep}":{{{keys}"k":1}}}}}}}}"#);
+        let noted = in_arguments(many.as_bytes());
+        assert_eq!(noted.len(), MOST);
+        assert!(noted.iter().all(|name| name.len() == NAME_MOST));
     }
 
     #[test]

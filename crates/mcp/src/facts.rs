@@ -66,6 +66,9 @@ pub(crate) struct Facts {
     /// How many processes a signal reached.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) reached: Option<u32>,
+    /// Bytes of an input that are held for it or written.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) accepted: Option<u64>,
     #[serde(flatten)]
     pub(crate) sight: Option<Sight>,
     #[serde(skip_serializing_if = "Vec::is_empty")]

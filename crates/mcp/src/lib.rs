@@ -36,5 +36,5 @@ mod view;
 pub use http::{http_service, http_service_of};
 pub use options::{Base, Options};
 pub use reach::{Ensure, Ensuring};
-pub use stdio::serve_stdio;
+pub use stdio::{serve_stdio, serve_streams};
 pub use tools::{Shape, definitions, names};

@@ -1,7 +1,8 @@
 //! What happened to an owner's processes since it last looked, told with the next result: the one channel that works
 //! in every client.
 //!
-//! M4 lives here. Events are leased from the daemon as the consumer [`CONSUMER`] of their owner. What a result has shown
+//! M4 lives here. Events are leased from the daemon as the consumer [`CONSUMER`] of their owner, each server a reader of
+//! its own: what one that died was given is given to the next, when its lease is over, and never acked by it before. What a result has shown
 //! anyway is dropped; what is told is acknowledged a moment after it was handed over, at the next call or at a clean
 //! exit, so that neither a crash nor a cancelled call loses one. Bounds: [`PAGES`] pages a result, [`TOLD_MOST`]
 //! remembered ends (beyond, the oldest could be told a second time), [`OWNERS_MOST`] owners (beyond, one that owes
@@ -19,6 +20,7 @@ use tokio::sync::Mutex as AsyncMutex;
 use crate::facts::{self, clip, printable};
 use crate::identity::Caller;
 use crate::memory::Memory;
+use crate::random;
 use crate::reach::Reach;
 use crate::refusal::Refusal;
 use crate::tools::Shown;
@@ -26,7 +28,7 @@ use crate::tools::Shown;
 /// The name under which events are read and acknowledged.
 const CONSUMER: &str = "agent";
 /// How long they stay ours unacknowledged; and those that nobody is told yet, which a hook may tell sooner.
-const LEASE: Duration = Duration::from_secs(30);
+const LEASE: Duration = Duration::from_secs(5);
 const BRIEFLY: Duration = Duration::from_secs(2);
 /// Events in one page, and pages in one go.
 const PAGE: u32 = 100;
@@ -44,8 +46,10 @@ const TOLD_MOST: usize = 10_000;
 const OWNERS_MOST: usize = 1_000;
 
 /// The mail of every owner.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(crate) struct News {
+    /// This server among those that read for the same owner.
+    reader: Arc<str>,
     boxes: Arc<Mutex<HashMap<String, Arc<AsyncMutex<Mailbox>>>>>,
 }
 
@@ -110,6 +114,12 @@ struct Item {
     why: Option<String>,
 }
 
+impl Default for News {
+    fn default() -> Self {
+        News { reader: random::hex(8).into(), boxes: Arc::default() }
+    }
+}
+
 impl News {
     /// What is to be told beside a result that shows these processes. Trouble in fetching tells nothing now: it is
     /// told later.
@@ -117,7 +127,7 @@ impl News {
         let mailbox = self.mailbox(&caller.owner);
         let mut mailbox = mailbox.lock().await;
         mailbox.note_shown(shown);
-        if mailbox.fetch(reach, caller, LEASE).await.is_err() {
+        if mailbox.fetch(&self.reader, reach, caller, LEASE).await.is_err() {
             return Delivery::default();
         }
         mailbox.drop_known(&caller.owner, memory);
@@ -159,13 +169,14 @@ impl News {
         if waited_for {
             return;
         }
-        let (reach, caller, memory) = (reach.clone(), caller.clone(), Arc::clone(memory));
+        let (reader, reach, caller, memory) =
+            (Arc::clone(&self.reader), reach.clone(), caller.clone(), Arc::clone(memory));
         tokio::spawn(async move {
             tokio::time::sleep(HANDED_OVER).await;
             let mut mailbox = mailbox.lock().await;
             mailbox.settling = false;
             // The end of what a result showed may have been written down only after it.
-            if mailbox.fetch(&reach, &caller, BRIEFLY).await.is_ok() {
+            if mailbox.fetch(&reader, &reach, &caller, BRIEFLY).await.is_ok() {
                 mailbox.drop_known(&caller.owner, &memory);
                 mailbox.ack(&reach).await;
             }
@@ -249,7 +260,7 @@ impl Mailbox {
         }
     }
 
-    async fn fetch(&mut self, reach: &Reach, caller: &Caller, lease: Duration) -> Result<(), Refusal> {
+    async fn fetch(&mut self, reader: &str, reach: &Reach, caller: &Caller, lease: Duration) -> Result<(), Refusal> {
         self.let_go();
         // Reckoned from before the request: never longer than the daemon's own.
         let ours_until = Instant::now().checked_add(lease);
@@ -259,6 +270,7 @@ impl Mailbox {
                 limit: Some(PAGE),
                 kinds: Some("announce".into()),
                 consumer: Some(CONSUMER.into()),
+                reader: Some(reader.to_owned()),
                 lease: Some(format!("{}s", lease.as_secs())),
                 ..EventsQuery::default()
             };

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use pinfold_api::client::Client;
 use rmcp::transport::io::stdio_pipes;
-use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncWriteExt, BufReader, DuplexStream};
+use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncWrite, AsyncWriteExt, BufReader, DuplexStream};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::oneshot;
 
@@ -55,7 +55,20 @@ pub async fn serve_stdio(client: Client, ensure: Ensure, options: Options) -> st
     Ok(())
 }
 
-async fn serve(server: Server, input: DuplexStream, output: rmcp::transport::io::StdioWriter) {
+/// Serves what a client says, and ends with it: the same without the descriptors of this program, for whoever tries
+/// it with any bytes.
+#[doc(hidden)]
+pub async fn serve_streams<I, O>(client: Client, options: &Options, input: I, output: O)
+where
+    I: AsyncRead + Unpin,
+    O: AsyncWrite + Send + Unpin + 'static,
+{
+    let server = Server::new(client, None, Seat::default(), Base::default(), options);
+    let (near, far) = tokio::io::duplex(BUFFER);
+    tokio::join!(feed(input, far), serve(server, near, output));
+}
+
+async fn serve(server: Server, input: DuplexStream, output: impl AsyncWrite + Send + Unpin + 'static) {
     if let Ok(running) = rmcp::serve_server(server, (input, output)).await {
         let _ = running.waiting().await;
     }

@@ -8,6 +8,8 @@ pub mod environment;
 pub mod event;
 pub mod facts;
 pub mod id;
+pub mod input;
+pub mod keys;
 pub mod lifecycle;
 pub mod lifecycle_table;
 pub mod limits;

@@ -11,13 +11,15 @@ use serde::{Deserialize, Serialize};
 
 use crate::facts::{Fact, History, Intent};
 use crate::id::ProcessId;
+use crate::input::{Input, Taken};
 use crate::outcome::Cause;
 use crate::ready::Readiness;
 use crate::signal::Signal;
 use crate::spec::StopManner;
 
-/// The version of this protocol. A daemon adopts keepers of its own version and older ones.
-pub const VERSION: u32 = 1;
+/// The version of this protocol. A daemon adopts keepers of its own version and older ones; an older one is given no
+/// second process, since it may not know what that asks for. Version 2 knows stdin.
+pub const VERSION: u32 = 2;
 /// No frame is longer: a command of 1 MiB and an environment of 2 MiB fit with their escapes.
 pub const FRAME_MOST: usize = 16 << 20;
 /// Bytes of the length before each frame.
@@ -92,6 +94,12 @@ pub enum ToKeeper {
         id: ProcessId,
         beyond: u64,
     },
+    /// Write this to its stdin. Answered by `Input` at once, with how much of it is held or written.
+    Input {
+        request: u64,
+        id: ProcessId,
+        input: Input,
+    },
     /// Exit, if there is no process to keep.
     Retire,
 }
@@ -114,6 +122,8 @@ pub enum FromKeeper {
     Signaled { request: u64, reached: u32, refused: Vec<Survivor> },
     /// The handover is written; false if the process is over, or the disk refused it.
     HandedOver { request: u64, done: bool },
+    /// What became of an input.
+    Input { request: u64, taken: Taken },
     /// Nothing is kept: ready for the next process.
     Idle,
 }

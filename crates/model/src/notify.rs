@@ -3,6 +3,7 @@
 //! [`Notify`] is what was asked for. [`Watch`] decides, match by match, which is announced: the first at once, those
 //! within the cooldown counted, and an end to it all when there are too many. Time comes in as an input.
 
+use std::net::Ipv6Addr;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -115,13 +116,25 @@ pub fn host_of(address: &str) -> Option<String> {
     let (scheme, rest) =
         ["https://", "http://"].iter().find_map(|scheme| Some((scheme, address.strip_prefix(scheme)?)))?;
     let host = rest.split(['/', '?', '#']).next().unwrap_or_default();
-    let plain = |c: char| c.is_ascii_alphanumeric() || ".-_:[]".contains(c);
-    let fits = !host.is_empty() && !host.starts_with(':') && host.chars().all(plain);
-    let port = host.rsplit_once(':').map(|(_, port)| port).filter(|port| !port.contains(']'));
-    let has_port = port.is_none_or(|port| port.parse::<u16>().is_ok_and(|port| port > 0));
     // What may stand in an address as it is; the rest is to be written as %XX.
     let written = |c: char| c.is_ascii_graphic() && !"\"<>\\^`{|}".contains(c);
-    (fits && has_port && address.chars().all(written)).then(|| format!("{scheme}{host}"))
+    (is_host(host) && address.chars().all(written)).then(|| format!("{scheme}{host}"))
+}
+
+/// A name or an address, an IPv6 one in brackets, and a port if there is one.
+fn is_host(host: &str) -> bool {
+    let plain = |c: char| c.is_ascii_alphanumeric() || ".-_".contains(c);
+    let (fits, port) = match host.strip_prefix('[').map(|rest| rest.split_once(']')) {
+        Some(Some((address, port))) => (address.parse::<Ipv6Addr>().is_ok(), port),
+        Some(None) => return false,
+        None => {
+            let (name, port) = host.split_at(host.find(':').unwrap_or(host.len()));
+            (!name.is_empty() && name.chars().all(plain), port)
+        }
+    };
+    let digits = |port: &str| port.bytes().all(|byte| byte.is_ascii_digit());
+    let is_port = |port: &str| digits(port) && port.parse::<u16>().is_ok_and(|port| port > 0);
+    fits && (port.is_empty() || port.strip_prefix(':').is_some_and(is_port))
 }
 
 /// The watch over one process's output.
@@ -244,6 +257,15 @@ mod tests {
                 refuse(Notify { webhook: Some(webhook.into()), ..Notify::default() }).contains("https://"),
                 "{webhook}"
             );
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_posted_to_is_no_address() {
+        for host in
+            ["", "[x", "[x]", "[::1", "[::1]80", "x]", "a:b:80", "x:", "x:+80", "x:0", "x:65536", "[::1]:x", "u@x"]
+        {
+            assert_eq!(host_of(&format!("http://{host}/")), None, "{host}");
         }
     }
 

@@ -39,6 +39,23 @@ pub enum Streams {
     Separate,
 }
 
+/// What a process reads as its standard input.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Stdin {
+    /// Nothing: `/dev/null`.
+    #[default]
+    Null,
+    /// What clients send, until they end it.
+    Pipe,
+}
+
+impl Stdin {
+    fn is_null(&self) -> bool {
+        *self == Self::Null
+    }
+}
+
 /// What becomes of descendants that outlive the leader.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -101,6 +118,8 @@ pub struct Spec {
     pub intent: Option<String>,
     pub labels: BTreeMap<String, String>,
     pub streams: Streams,
+    #[serde(default, skip_serializing_if = "Stdin::is_null")]
+    pub stdin: Stdin,
     pub strays: Strays,
     pub stop: StopManner,
     pub time_limit: Option<Duration>,
@@ -150,6 +169,7 @@ pub struct Draft {
     pub intent: Option<String>,
     pub labels: BTreeMap<String, String>,
     pub streams: Streams,
+    pub stdin: Stdin,
     pub strays: Strays,
     pub stop_signal: Option<Signal>,
     pub grace: Option<Duration>,
@@ -252,6 +272,7 @@ impl Draft {
             intent: self.intent,
             labels: self.labels,
             streams: self.streams,
+            stdin: self.stdin,
             strays: self.strays,
             stop: StopManner {
                 signal: self.stop_signal.unwrap_or(Signal::TERM),

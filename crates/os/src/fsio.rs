@@ -11,7 +11,7 @@ use rustix::pipe::{PipeFlags, SpliceFlags};
 /// The largest pipe an ordinary user may ask for.
 const PIPE_MOST: usize = 1 << 20;
 
-/// The two ends of a pipe; the read end does not block.
+/// The two ends of a pipe; ours does not block.
 #[derive(Debug)]
 pub struct Pipe {
     pub read: OwnedFd,
@@ -23,6 +23,14 @@ pub fn pipe() -> io::Result<Pipe> {
     let (read, write) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC)?;
     let (read, write) = (above_stdio(read)?, above_stdio(write)?);
     set_nonblocking(read.as_fd())?;
+    Ok(Pipe { read, write })
+}
+
+/// Makes a pipe to write to without blocking; who reads it blocks as usual. Both ends are above 2.
+pub fn input_pipe() -> io::Result<Pipe> {
+    let (read, write) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC)?;
+    let (read, write) = (above_stdio(read)?, above_stdio(write)?);
+    set_nonblocking(write.as_fd())?;
     Ok(Pipe { read, write })
 }
 
@@ -70,6 +78,29 @@ pub fn read_some(fd: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<Moved> {
             // A pseudoterminal whose other side is closed says so in this way.
             Err(Errno::IO) => Ok(Moved::Closed),
             Err(error) => Err(error.into()),
+        };
+    }
+}
+
+/// What came of writing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wrote {
+    /// So many bytes.
+    Bytes(usize),
+    /// There is no room now.
+    Full,
+    /// All readers are gone.
+    Broken,
+}
+
+/// Writes as much as there is room for. The caller blocks or ignores SIGPIPE.
+pub fn write_some(fd: BorrowedFd<'_>, bytes: &[u8]) -> Wrote {
+    loop {
+        return match rustix::io::write(fd, bytes) {
+            Ok(count) => Wrote::Bytes(count),
+            Err(Errno::AGAIN) => Wrote::Full,
+            Err(Errno::INTR) => continue,
+            Err(_) => Wrote::Broken,
         };
     }
 }

@@ -6,6 +6,7 @@
 pub mod brake;
 pub mod cgroup;
 pub mod controllers;
+pub mod crash;
 pub mod daemonize;
 pub mod fsio;
 mod mounts;

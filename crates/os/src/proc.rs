@@ -90,6 +90,18 @@ pub fn is_gone(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::ENOENT | libc::ESRCH))
 }
 
+/// Whether an error says that there was no descriptor or no memory left to look with: then nothing was seen, which is
+/// not to be taken for nobody being there.
+pub fn is_shortage(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE | libc::ENOMEM))
+}
+
+/// Whether this process can look at others now: a walk or a search takes no more descriptors than this.
+pub fn check_sight() -> io::Result<()> {
+    let opened: io::Result<Vec<File>> = (0..4).map(|_| File::open("/proc/self/stat")).collect();
+    opened.map(drop)
+}
+
 /// The kernel's id for this boot; pids and start times mean nothing outside of it.
 pub fn boot_id() -> io::Result<String> {
     let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id")?;

@@ -1,11 +1,14 @@
 //! Consumers of events: each with a cursor of its own, and a lease on what it was given and has not acked.
 //!
 //! Invariant S6, *an event that was not acked is given again*: the cursor moves by an ack alone; a lease only keeps
-//! others that read as the same consumer from getting it meanwhile.
+//! others that read as the same consumer from getting it meanwhile. A reader that says its own name is given nothing
+//! while another holds the lease: it would ack beyond what that one has not told. Who holds a lease is not kept on
+//! disk: after a restart nobody does, until it is acked or runs out.
 
 use std::time::Duration;
 
 use pinfold_model::units::Moment;
+use pinfold_os::crash_point;
 use rusqlite::{OptionalExtension, Row, Transaction, params};
 
 use crate::index::{Index, IndexError};
@@ -35,6 +38,8 @@ pub struct Consumer {
 #[derive(Clone, Debug)]
 pub struct Fetch {
     pub key: ConsumerKey,
+    /// Which of those that read as this consumer; all that do not say so are one.
+    pub reader: Option<String>,
     /// Where a consumer that is new begins.
     pub begin: u64,
     pub filter: EventFilter,
@@ -57,19 +62,26 @@ impl Index {
         }
         let is_new = known.is_none();
         let mut consumer = known.unwrap_or(Consumer { key: fetch.key.clone(), cursor: fetch.begin, lease: None });
-        let from = match consumer.lease {
-            Some((through, until)) if until > fetch.now => through.max(consumer.cursor),
-            _ => consumer.cursor,
-        };
+        let leased = consumer.lease.filter(|(through, until)| *until > fetch.now && *through > consumer.cursor);
+        if leased.is_some() && self.holders.get(&fetch.key) != fetch.reader.as_ref() {
+            return Ok(Ok((vec![], consumer)));
+        }
+        let from = leased.map_or(consumer.cursor, |(through, _)| through);
         let events = self.events_after(from, &fetch.filter, fetch.limit)?;
         if let Some(last) = events.last() {
             let until = Moment(fetch.now.0 + fetch.lease.as_micros() as u64);
             consumer.lease = Some((last.seq, until));
+            match &fetch.reader {
+                Some(reader) => self.holders.insert(fetch.key.clone(), reader.clone()),
+                None => self.holders.remove(&fetch.key),
+            };
         }
         if is_new || !events.is_empty() {
             let transaction = self.transaction()?;
             write(&transaction, &consumer)?;
+            crash_point!("store.lease_applied");
             transaction.commit()?;
+            crash_point!("store.lease_committed");
         }
         Ok(Ok((events, consumer)))
     }
@@ -81,13 +93,16 @@ impl Index {
         consumer.lease = consumer.lease.filter(|(leased, _)| *leased > consumer.cursor);
         let transaction = self.transaction()?;
         write(&transaction, &consumer)?;
+        crash_point!("store.ack_applied");
         transaction.commit()?;
+        crash_point!("store.ack_committed");
         Ok(Some(consumer))
     }
 
     /// Forgets a consumer, and gives it as it was.
     pub fn forget_consumer(&mut self, key: &ConsumerKey) -> Result<Option<Consumer>, IndexError> {
         let consumer = self.consumer(key)?;
+        self.holders.remove(key);
         let sql = "DELETE FROM consumers WHERE scope = ?1 AND name = ?2";
         self.connection().prepare_cached(sql)?.execute([&key.scope, &key.name])?;
         Ok(consumer)

@@ -22,8 +22,12 @@ fn key(scope: &str, name: &str) -> ConsumerKey {
 }
 
 fn fetch(index: &mut Index, key: &ConsumerKey, now: Moment) -> Vec<u64> {
-    let filter = EventFilter::default();
-    let fetch = Fetch { key: key.clone(), begin: 0, filter, limit: 2, lease: Duration::from_secs(30), now };
+    fetch_as(index, key, None, now)
+}
+
+fn fetch_as(index: &mut Index, key: &ConsumerKey, reader: Option<&str>, now: Moment) -> Vec<u64> {
+    let (filter, reader) = (EventFilter::default(), reader.map(str::to_owned));
+    let fetch = Fetch { key: key.clone(), reader, begin: 0, filter, limit: 2, lease: Duration::from_secs(30), now };
     let (events, _) = index.fetch(&fetch).expect("a fetch").expect("not too many");
     events.iter().map(|event| event.seq).collect()
 }
@@ -51,6 +55,29 @@ fn s6_an_event_that_was_not_acked_is_given_again() {
     assert_eq!(fetch(&mut index, &me, later), [3, 4]);
     assert_eq!(index.ack(&me, 99).expect("an ack").map(|consumer| consumer.cursor), Some(5), "never beyond the log");
     assert_eq!(index.ack(&me, 1).expect("an ack").map(|consumer| consumer.cursor), Some(5), "never back");
+}
+
+/// A reader that died with what it was given has told it to nobody: no ack of another may go beyond it.
+#[test]
+fn nobody_is_given_what_follows_the_lease_of_another_reader() {
+    let home = Scratch::home();
+    let mut index = five_events(&home);
+    let me = key("", "me");
+    assert_eq!(fetch_as(&mut index, &me, Some("one"), NOW), [1, 2]);
+    for other in [Some("two"), None] {
+        assert_eq!(fetch_as(&mut index, &me, other, NOW), [0; 0], "{other:?}");
+    }
+    assert_eq!(fetch_as(&mut index, &me, Some("one"), NOW), [3, 4], "the holder goes on");
+    let later = Moment(NOW.0 + 31_000_000);
+    assert_eq!(fetch_as(&mut index, &me, Some("two"), later), [1, 2], "it ran out");
+    index.ack(&me, 2).expect("an ack");
+    assert_eq!(fetch_as(&mut index, &me, Some("one"), later), [3, 4], "it was acked");
+    // Who holds it is forgotten with the daemon; that it is held is not.
+    drop(index);
+    let mut index = ready(&home);
+    assert_eq!(fetch_as(&mut index, &me, Some("one"), later), [0; 0]);
+    index.ack(&me, 4).expect("an ack");
+    assert_eq!(fetch_as(&mut index, &me, Some("one"), later), [5]);
 }
 
 #[test]

@@ -9,6 +9,7 @@
 //! Event numbers never run backwards: a rebuilt index counts on from the time in milliseconds, which is beyond
 //! any number that was given out before (that would take more than an event in each millisecond).
 
+use std::collections::HashMap;
 use std::fs::OpenOptions;
 use std::io;
 use std::ops::Deref;
@@ -20,10 +21,12 @@ use pinfold_model::event::EventKind;
 use pinfold_model::facts::History;
 use pinfold_model::id::ProcessId;
 use pinfold_model::units::Moment;
+use pinfold_os::crash_point;
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension, Transaction, params};
 
 use crate::Durability;
+use crate::consumers::ConsumerKey;
 use crate::layout::{FILE_MODE, Home};
 use crate::outbox::{self, Target};
 use crate::queries::{Event, Queries};
@@ -39,6 +42,8 @@ const BUSY: Duration = Duration::from_secs(5);
 #[derive(Debug)]
 pub struct Index {
     queries: Queries,
+    /// Which reader holds the lease of a consumer, where it said so: no more of them than there are consumers.
+    pub(crate) holders: HashMap<ConsumerKey, String>,
 }
 
 /// An index that was opened.
@@ -108,22 +113,21 @@ impl Index {
         let reason = match found {
             Some(len) => match open_existing(&path, len, durability)? {
                 Existing::Sound(index) => return Ok(Opened::Ready(index)),
+                Existing::Blank => missing(home).map_err(io)?,
                 Existing::Damaged(what) => {
                     let aside = set_aside(&path, now).map_err(io)?;
                     Some(format!("the index was damaged ({what}) and was moved to {}", aside.display()))
                 }
             },
-            None => {
-                let known = !list_process_dirs(home).map_err(io)?.is_empty();
-                known.then(|| "the index was missing".to_owned())
-            }
+            None => missing(home).map_err(io)?,
         };
         remove_companions(&path);
-        let index = create(&path, durability)?;
-        let Some(reason) = reason else { return Ok(Opened::Ready(index)) };
-        let millis = (now.0 / 1000) as i64;
-        index.connection().execute("UPDATE sqlite_sequence SET seq = ?1 WHERE name = 'events'", [millis])?;
-        Ok(Opened::Rebuild { index, reason })
+        let first = reason.as_ref().map_or(0, |_| (now.0 / 1000) as i64);
+        let index = create(&path, durability, first)?;
+        Ok(match reason {
+            Some(reason) => Opened::Rebuild { index, reason },
+            None => Opened::Ready(index),
+        })
     }
 
     /// A second connection that only reads, for use beside the writer.
@@ -146,7 +150,9 @@ impl Index {
                 }
             }
         }
+        crash_point!("store.index_applied");
         transaction.commit()?;
+        crash_point!("store.index_committed");
         Ok(events)
     }
 
@@ -229,8 +235,16 @@ fn tell(transaction: &Transaction<'_>, event: &NewEvent) -> Result<Option<Event>
     }))
 }
 
+/// Why an index that holds nothing must be filled; in a home that never had a process it need not.
+fn missing(home: &Home) -> io::Result<Option<String>> {
+    let known = home.ids().try_exists()? || !list_process_dirs(home)?.is_empty();
+    Ok(known.then(|| "the index was missing".to_owned()))
+}
+
 enum Existing {
     Sound(Index),
+    /// Its maker died before the tables were in it.
+    Blank,
     Damaged(String),
 }
 
@@ -254,6 +268,7 @@ fn try_existing(path: &Path, len: u64, durability: Durability) -> Result<Existin
     match found {
         schema::VERSION => {}
         1 => upgrade(&mut connection)?,
+        0 if is_blank(&connection)? => return Ok(Existing::Blank),
         _ => return Ok(Existing::Damaged(format!("its version is {found}"))),
     }
     for table in schema::TABLES {
@@ -269,7 +284,11 @@ fn try_existing(path: &Path, len: u64, durability: Durability) -> Result<Existin
         }
     }
     configure(&connection, durability)?;
-    Ok(Existing::Sound(Index { queries: Queries::new(connection) }))
+    Ok(Existing::Sound(Index { queries: Queries::new(connection), holders: HashMap::new() }))
+}
+
+fn is_blank(connection: &Connection) -> rusqlite::Result<bool> {
+    connection.query_row("SELECT NOT EXISTS (SELECT 1 FROM sqlite_schema)", [], |row| row.get(0))
 }
 
 /// From the version before, all or nothing.
@@ -278,6 +297,7 @@ fn upgrade(connection: &mut Connection) -> Result<(), IndexError> {
     transaction.execute_batch(schema::FROM_V1)?;
     transaction.execute_batch(schema::CREATE_V2)?;
     transaction.pragma_update(None, "user_version", schema::VERSION)?;
+    crash_point!("store.index_upgraded");
     Ok(transaction.commit()?)
 }
 
@@ -285,20 +305,25 @@ fn is_damage(error: &rusqlite::Error) -> bool {
     matches!(error.sqlite_error_code(), Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase))
 }
 
-/// Makes the file before SQLite does, so that it is ours alone; SQLite gives its companions the same mode.
-fn create(path: &Path, durability: Durability) -> Result<Index, IndexError> {
+/// Makes the file before SQLite does, so that it is ours alone; SQLite gives its companions the same mode. Tables and
+/// the number after which events begin come together: a crash leaves both or neither.
+fn create(path: &Path, durability: Durability, first: i64) -> Result<Index, IndexError> {
     let mut options = OpenOptions::new();
     let made = options.write(true).create(true).truncate(false).mode(FILE_MODE).open(path);
     made.map_err(|source| IndexError::Io { path: path.to_owned(), source })?;
+    crash_point!("store.index_made");
     let mut connection = Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
     connection.busy_timeout(BUSY)?;
     configure(&connection, durability)?;
+    crash_point!("store.index_configured");
     let transaction = connection.transaction()?;
     transaction.execute_batch(schema::CREATE)?;
     transaction.execute_batch(schema::CREATE_V2)?;
+    transaction.execute("UPDATE sqlite_sequence SET seq = ?1 WHERE name = 'events'", [first])?;
     transaction.pragma_update(None, "user_version", schema::VERSION)?;
     transaction.commit()?;
-    Ok(Index { queries: Queries::new(connection) })
+    crash_point!("store.index_created");
+    Ok(Index { queries: Queries::new(connection), holders: HashMap::new() })
 }
 
 fn configure(connection: &Connection, durability: Durability) -> Result<(), IndexError> {
@@ -317,6 +342,7 @@ fn configure(connection: &Connection, durability: Durability) -> Result<(), Inde
 fn set_aside(path: &Path, now: Moment) -> io::Result<PathBuf> {
     let aside = suffixed(path, &format!(".damaged-{}", now.0 / 1_000_000));
     std::fs::rename(path, &aside)?;
+    crash_point!("store.index_set_aside");
     for companion in ["-wal", "-shm"] {
         let _ = std::fs::rename(suffixed(path, companion), suffixed(&aside, companion));
     }

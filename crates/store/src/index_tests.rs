@@ -296,3 +296,28 @@ fn what_ended_since_is_counted_whole_and_given_newest_first() {
     assert_eq!(since(Some(&[]), 0, 9), (0, vec![]));
     assert_eq!(since(None, 3_000_000, 9), (0, vec![]));
 }
+
+/// A maker that died early leaves a file without tables: nothing was in it, and nothing is set aside.
+#[test]
+fn an_index_whose_maker_died_is_made_anew() {
+    let home = Scratch::home();
+    let blank = Connection::open(home.index()).expect("a file");
+    blank.pragma_update(None, "journal_mode", "wal").expect("configured");
+    drop(blank);
+    assert!(std::fs::metadata(home.index()).expect("a file").len() > 0);
+    assert_eq!(ready(&home).last_seq().expect("seq"), 0);
+    let damaged = |name: &str| name.contains("damaged");
+    let entries = std::fs::read_dir(home.root()).expect("a home").flatten();
+    assert!(!entries.into_iter().any(|entry| damaged(&entry.file_name().to_string_lossy())));
+}
+
+/// Numbers do not begin anew in a home that has given out ids, though no directory is left.
+#[test]
+fn numbers_go_on_in_a_home_without_directories() {
+    let home = Scratch::home();
+    ready(&home).apply(&[event(1, EventKind::Started)]).expect("applied");
+    crate::ids::IdSource::open(&home).expect("ids").next().expect("an id");
+    std::fs::remove_file(home.index()).expect("removed");
+    let (index, _) = rebuilt(&home);
+    assert_eq!(index.last_seq().expect("seq"), NOW.0 / 1000);
+}

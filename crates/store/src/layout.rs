@@ -10,12 +10,14 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use pinfold_model::id::ProcessId;
-use pinfold_os::{fsio, socket};
+use pinfold_os::{crash_point, fsio, socket};
 
 /// The version of the home's layout.
 pub const HOME_FORMAT: u32 = 1;
 pub(crate) const DIRECTORY_MODE: u32 = 0o700;
 pub(crate) const FILE_MODE: u32 = 0o600;
+/// A file that is to take another's place ends like this, and in its writer's pid.
+const FRESH: &str = "new-";
 /// The record of a process, in its directory.
 pub const RECORD: &str = "record";
 
@@ -205,9 +207,13 @@ impl ProcessDir {
     pub fn prepare(processes: &Path, id: &ProcessId) -> io::Result<ProcessDir> {
         let path = processes.join(id.as_str());
         DirBuilder::new().mode(DIRECTORY_MODE).create(&path)?;
+        crash_point!("store.directory_made");
         let record = OpenOptions::new().write(true).create_new(true).mode(FILE_MODE).open(path.join(RECORD));
         match record {
-            Ok(record) => Ok(ProcessDir { id: id.clone(), path, record: Arc::new(record) }),
+            Ok(record) => {
+                crash_point!("store.record_made");
+                Ok(ProcessDir { id: id.clone(), path, record: Arc::new(record) })
+            }
             Err(error) => {
                 let _ = std::fs::remove_dir(&path);
                 Err(error)
@@ -218,6 +224,7 @@ impl ProcessDir {
     /// Removes a directory that was prepared and not used.
     pub fn discard(self) -> io::Result<()> {
         std::fs::remove_file(self.path.join(RECORD))?;
+        crash_point!("store.record_discarded");
         std::fs::remove_dir(&self.path)
     }
 
@@ -237,11 +244,20 @@ impl ProcessDir {
 /// Puts a whole new content in the file's place: readers see the old one or the new one. Daemons that race for a
 /// new home do this at the same time, so each writes a file of its own.
 pub(crate) fn replace_file(path: &Path, content: &[u8]) -> io::Result<()> {
-    let fresh = path.with_extension(format!("new-{}", std::process::id()));
+    let fresh = path.with_extension(format!("{FRESH}{}", std::process::id()));
     let mut options = OpenOptions::new();
     let file = options.write(true).create(true).truncate(true).mode(FILE_MODE).open(&fresh)?;
+    crash_point!("store.file_made");
     file.write_all_at(content, 0)?;
-    std::fs::rename(&fresh, path)
+    crash_point!("store.file_written");
+    std::fs::rename(&fresh, path)?;
+    crash_point!("store.file_replaced");
+    Ok(())
+}
+
+/// The pid of the daemon that was to put this file in its place, if it is such a file.
+pub(crate) fn fresh_file_of(path: &Path) -> Option<u32> {
+    path.extension()?.to_str()?.strip_prefix(FRESH)?.parse().ok()
 }
 
 fn make_directory(path: &Path) -> Result<(), HomeError> {

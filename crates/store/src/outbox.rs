@@ -8,6 +8,7 @@
 
 use pinfold_model::id::ProcessId;
 use pinfold_model::units::Moment;
+use pinfold_os::crash_point;
 use rusqlite::{OptionalExtension, Transaction, params};
 
 use crate::index::{Index, IndexError};
@@ -86,6 +87,7 @@ impl Index {
     pub fn delivered(&mut self, delivery: &Delivery) -> Result<(), IndexError> {
         let sql = "DELETE FROM outbox WHERE event = ?1 AND target = ?2";
         self.connection().prepare_cached(sql)?.execute(params![delivery.event as i64, delivery.target.name()])?;
+        crash_point!("store.delivery_written");
         Ok(())
     }
 
@@ -94,6 +96,7 @@ impl Index {
         let sql = "UPDATE outbox SET attempts = attempts + 1, due_us = ?3 WHERE event = ?1 AND target = ?2";
         let values = params![delivery.event as i64, delivery.target.name(), due.0 as i64];
         self.connection().prepare_cached(sql)?.execute(values)?;
+        crash_point!("store.delivery_put_off");
         Ok(())
     }
 }

@@ -20,7 +20,7 @@ use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use pinfold_model::units::Moment;
-use pinfold_os::fsio;
+use pinfold_os::{crash_point, fsio};
 
 use crate::layout::FILE_MODE;
 use crate::marks::{MARK_BYTES, MARK_EVERY, Mark, Stream, marks_path};
@@ -143,6 +143,7 @@ impl OutputWriter {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => 0,
             Err(error) => return Err(error),
         };
+        crash_point!("store.segment_written");
         self.advance(written as u64);
         Ok(written)
     }
@@ -178,6 +179,7 @@ impl OutputWriter {
         }
         let start = self.total;
         let file = create(&segment_path(&self.dir, start))?;
+        crash_point!("store.segment_made");
         let (marks, last_mark) = (None, None);
         self.current = Some(Segment { file, start, len: 0, most, part, marks, marks_len: 0, last_mark });
         Ok(())
@@ -191,6 +193,7 @@ impl OutputWriter {
             let Some(oldest) = self.tail.pop_front() else { return };
             held -= oldest.size;
             let _ = std::fs::remove_file(segment_path(&self.dir, oldest.start));
+            crash_point!("store.segment_dropped");
             let _ = std::fs::remove_file(marks_path(&self.dir, oldest.start));
         }
     }
@@ -202,6 +205,7 @@ impl OutputWriter {
             Part::Head => self.head = (self.head.0 + size, self.head.1 + 1),
             Part::Tail => self.tail.push_back(Closed { start: segment.start, size }),
         }
+        crash_point!("store.segment_closed");
     }
 
     /// After an error: what is in the current segment stands, what follows begins another. An empty one goes,
@@ -246,11 +250,13 @@ impl Segment {
             Some(file) => file,
             none => none.insert(create(&marks_path(dir, self.start))?),
         };
+        crash_point!("store.mark_append");
         if file.write_at(&mark.encode(), place)? as u64 != MARK_BYTES {
             return Err(io::ErrorKind::WriteZero.into());
         }
         self.marks_len = place + MARK_BYTES;
         self.last_mark = Some(mark);
+        crash_point!("store.mark_written");
         Ok(())
     }
 }
@@ -258,6 +264,12 @@ impl Segment {
 /// The segment whose first byte has this offset.
 pub(crate) fn segment_path(dir: &Path, start: u64) -> PathBuf {
     dir.join(format!("out.{start:020}"))
+}
+
+/// Whether a process's directory holds output: then it ran, whatever its record says.
+pub fn has_output(dir: &Path) -> bool {
+    let entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
+    entries.into_iter().any(|entry| entry.file_name().to_string_lossy().starts_with("out."))
 }
 
 fn create(path: &Path) -> io::Result<File> {

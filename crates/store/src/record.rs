@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use pinfold_model::facts::{Fact, History};
-use pinfold_os::fsio;
+use pinfold_os::{crash_point, fsio};
 use serde::Deserialize;
 
 use crate::Durability;
@@ -64,10 +64,12 @@ impl RecordWriter {
             return Err(io::Error::new(io::ErrorKind::AlreadyExists, "somebody else wrote to the record"));
         }
         self.dirty = true;
+        crash_point!("store.record_append");
         write_line(&self.file, &self.line, self.end, self.durability)?;
         self.dirty = false;
         self.end += self.line.len() as u64;
         self.over = is_end(fact);
+        crash_point!("store.record_appended");
         Ok(())
     }
 }
@@ -146,7 +148,10 @@ pub fn append_lost(dir: &Path, fact: &Fact, durability: Durability) -> Result<()
         encode(fact, &mut line)?;
         let file = OpenOptions::new().write(true).custom_flags(fsio::NO_FOLLOW).open(&path)?;
         file.set_len(end)?;
-        write_line(&file, &line, end, durability)
+        crash_point!("store.loss_append");
+        write_line(&file, &line, end, durability)?;
+        crash_point!("store.loss_appended");
+        Ok(())
     };
     write().map_err(|source| LostError::Io { path: path.clone(), source })
 }
@@ -178,11 +183,15 @@ fn write_line(file: &File, line: &[u8], at: u64, durability: Durability) -> io::
 /// The record, and where its whole lines end.
 fn load(dir: &Path) -> Result<(Record, u64), RecordError> {
     let path = dir.join(RECORD);
-    let bytes = match read_bounded(&path) {
-        Ok(bytes) => bytes,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(RecordError::Missing { path }),
-        Err(source) => return Err(RecordError::Io { path, source }),
-    };
+    match read_bounded(&path) {
+        Ok(bytes) => parse_record(path, &bytes),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Err(RecordError::Missing { path }),
+        Err(source) => Err(RecordError::Io { path, source }),
+    }
+}
+
+/// The record that the file there holds, and where its whole lines end.
+pub fn parse_record(path: PathBuf, bytes: &[u8]) -> Result<(Record, u64), RecordError> {
     if bytes.len() as u64 > RECORD_MOST {
         return Err(RecordError::Damaged { path, line: 1, what: format!("it is longer than {RECORD_MOST} bytes") });
     }

@@ -8,8 +8,9 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use pinfold_model::id::ProcessId;
+use pinfold_os::{crash_point, proc};
 
-use crate::layout::Home;
+use crate::layout::{Home, fresh_file_of};
 
 /// A directory under this name is being removed and is not read any more.
 const GONE: &str = ".gone-";
@@ -46,16 +47,27 @@ pub fn remove_process(home: &Home, id: &ProcessId) -> io::Result<()> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
         result => result?,
     }
-    remove_whole(&gone)
+    crash_point!("store.removal_renamed");
+    remove_whole(&gone)?;
+    crash_point!("store.removed");
+    Ok(())
 }
 
-/// Removes what earlier removals left half done, and returns how many there were.
+/// Removes what earlier removals left half done, and files that dead daemons did not put in their place. Returns how
+/// many there were.
 pub fn remove_leftovers(home: &Home) -> io::Result<usize> {
     let mut removed = 0;
     for entry in std::fs::read_dir(home.processes())? {
         let entry = entry?;
         if entry.file_name().as_encoded_bytes().starts_with(GONE.as_bytes()) {
             remove_whole(&entry.path())?;
+            removed += 1;
+        }
+    }
+    for entry in std::fs::read_dir(home.root())? {
+        let path = entry?.path();
+        if fresh_file_of(&path).is_some_and(|pid| !proc::stat(pid).is_ok_and(|stat| stat.is_living())) {
+            std::fs::remove_file(path)?;
             removed += 1;
         }
     }
@@ -127,6 +139,10 @@ mod tests {
         std::fs::create_dir(&gone).expect("made");
         assert_eq!(remove_leftovers(&home).expect("cleaned"), 1);
         assert_eq!(remove_leftovers(&home).expect("clean"), 0);
+        let fresh = |pid: u32| home.root().join(format!("ids.new-{pid}"));
+        [u32::MAX, std::process::id()].iter().for_each(|pid| std::fs::write(fresh(*pid), "").expect("written"));
+        assert_eq!(remove_leftovers(&home).expect("cleaned"), 1);
+        assert!(fresh(std::process::id()).exists(), "its writer lives");
     }
 
     #[test]

@@ -90,6 +90,7 @@ pub(crate) fn intent(number: u64, owner: &str, key: Option<&str>) -> Intent {
             name: Some(format!("name-{number}")),
             labels: [("kind".to_owned(), format!("k{}", number % 2))].into(),
             streams: Streams::Merged,
+            stdin: Default::default(),
             strays: Strays::Keep,
             stop: StopManner { signal: Signal::TERM, grace: Duration::from_secs(5) },
             time_limit: None,

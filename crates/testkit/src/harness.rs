@@ -122,6 +122,17 @@ impl Pinfold {
         Cli::from(self.command(arguments).output().expect("pinfold can be executed"))
     }
 
+    /// Sets or unsets a variable for commands and daemons to come.
+    pub fn set_env(&mut self, name: &str, value: Option<String>) {
+        self.setup.env.retain(|(known, _)| known != name);
+        self.setup.env.extend(value.map(|value| (name.to_owned(), value)));
+    }
+
+    /// Runs another binary from now on.
+    pub fn set_binary(&mut self, binary: PathBuf) {
+        self.binary = binary;
+    }
+
     /// Starts the daemon, as a person would.
     pub fn start_daemon(&self) {
         let cli = self.cli(&["daemon", "start"]);

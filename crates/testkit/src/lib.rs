@@ -4,6 +4,7 @@
 //! A [`Pinfold`] leaves nothing behind: when dropped it stops every process, ends the daemon, checks that
 //! keepers and their trees are gone, and removes its home. Tests end only what they started.
 
+pub mod carriers;
 pub mod escapes;
 pub mod ground;
 mod harness;

@@ -33,14 +33,26 @@ pub fn build<const N: usize>(root: &Path, profile: Profile, packages: [&str; N])
 
 /// Builds a program and an example of the workspace, with the features that `cargo test --workspace` has built before.
 pub fn program_and_example(root: &Path, program: &str, example: &str) -> anyhow::Result<[PathBuf; 2]> {
+    in_workspace(root, ["--bin", "--example"], [program, example])
+}
+
+/// Builds a program of the workspace, with the same features.
+pub fn program(root: &Path, program: &str) -> anyhow::Result<PathBuf> {
+    in_workspace(root, ["--bin"], [program]).map(|[program]| program)
+}
+
+fn in_workspace<const N: usize>(root: &Path, kinds: [&str; N], names: [&str; N]) -> anyhow::Result<[PathBuf; N]> {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    command.args(["build", "--message-format=json-render-diagnostics", "--workspace", "--bin", program]);
-    let output = command.args(["--example", example]).current_dir(root).stderr(Stdio::inherit()).output();
-    let output = output.context("cannot run cargo")?;
+    command.args(["build", "--message-format=json-render-diagnostics", "--workspace"]);
+    command.args(kinds.iter().zip(names).flat_map(|(kind, name)| [*kind, name]));
+    let output = command.current_dir(root).stderr(Stdio::inherit()).output().context("cannot run cargo")?;
     ensure!(output.status.success(), "the build failed");
     let messages = String::from_utf8_lossy(&output.stdout);
-    let found = |name: &str| executable(&messages, name).with_context(|| format!("cargo built no `{name}`"));
-    Ok([found(program)?, found(example)?])
+    let mut programs = [const { PathBuf::new() }; N];
+    for (program, name) in programs.iter_mut().zip(names) {
+        *program = executable(&messages, name).with_context(|| format!("cargo built no `{name}`"))?;
+    }
+    Ok(programs)
 }
 
 /// The executable of this name in cargo's messages.

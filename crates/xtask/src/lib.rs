@@ -1,16 +1,20 @@
 //! Dev only: what keeps the project honest. `tidy` checks the tree, `generate` writes the documents that come from
-//! the code, `demo` shows the main job, `bench` measures what pinfold costs, `escapes` tries every way out, `clients` and
-//! `conformance` bring in the programs of others that judge it.
+//! the code, `demo` shows the main job, `bench` measures what pinfold costs, `escapes` tries every way out, `chaos`
+//! attacks it from all sides, `fuzz` and `schemathesis` try bad input at scale, `clients` and `conformance` bring in the
+//! programs of others that judge it.
 //!
 //! Owns no product code, and nothing of the product may use it. A library, so that `cargo test` runs the same checks.
 
 pub mod bench;
 pub mod build;
+pub mod chaos;
 pub mod clients;
 pub mod conformance;
 pub mod demo;
 pub mod escapes;
+pub mod fuzz;
 pub mod generate;
+pub mod schemathesis;
 pub mod tidy;
 
 use std::path::PathBuf;

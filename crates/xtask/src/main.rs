@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 use xtask::generate::Mode;
 use xtask::tidy::{self, Tree};
-use xtask::{bench, clients, conformance, demo, escapes, generate, workspace_root};
+use xtask::{bench, chaos, clients, conformance, demo, escapes, fuzz, generate, schemathesis, workspace_root};
 
 #[derive(Debug, Parser)]
 #[command(name = "cargo xtask", about = "What keeps pinfold honest")]
@@ -33,8 +33,14 @@ enum Command {
     Conformance,
     /// Measure what pinfold costs, against bare spawns in the same run
     Bench(bench::Options),
+    /// Attack a real daemon from all sides, then account for every process, byte, outcome and event
+    Chaos(chaos::Options),
     /// Try every way out of a stop, with and without cgroups, as root and as an ordinary user
     Escapes(escapes::Options),
+    /// Look for bytes that break what reads bytes from outside, guided by coverage
+    Fuzz(fuzz::Options),
+    /// Try the HTTP API with whatever its document allows and forbids
+    Schemathesis(schemathesis::Options),
 }
 
 fn main() -> ExitCode {
@@ -46,7 +52,10 @@ fn main() -> ExitCode {
         Command::Clients => clients::run(),
         Command::Conformance => conformance::run(&root),
         Command::Bench(options) => bench::run(&root, &options),
+        Command::Chaos(options) => chaos::run(&root, &options),
         Command::Escapes(options) => escapes::run(&root, &options),
+        Command::Fuzz(options) => fuzz::run(&root, &options),
+        Command::Schemathesis(options) => schemathesis::run(&root, &options),
     };
     done.unwrap_or_else(|error| {
         eprintln!("xtask: {error:#}");

@@ -25,6 +25,10 @@ pub struct EventsQuery {
     pub consumer: Option<String>,
     /// How long a consumer's events are leased (default 30s, at most 1h).
     pub lease: Option<String>,
+    /// Which of several readers of one consumer this is: while another holds the lease it is given nothing. Readers
+    /// that do not say so count as one, and are given what follows.
+    #[serde(default)]
+    pub reader: Option<String>,
 }
 
 /// What happened to a process. Each kind happens at most once to each, but for matches, heartbeats and handovers.

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{LifeShown, Lifetime, ReadyShown};
+use super::{LifeShown, Lifetime, ReadyShown, Stdin};
 
 /// Where a process is in its life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
@@ -69,6 +69,9 @@ pub struct Record {
     #[serde(default)]
     pub intent: Option<String>,
     pub labels: BTreeMap<String, String>,
+    /// What it reads as its standard input.
+    #[serde(default)]
+    pub stdin: Stdin,
     pub status: Status,
     /// Whether the tree is stopped by a pause or a STOP signal.
     pub paused: bool,

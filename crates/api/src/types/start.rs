@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{OutputPage, Port, Ready, Record, Restart, WaitReason};
+use super::{OutputPage, Port, Ready, Record, Restart, Stdin, WaitReason};
 use crate::input::{Size, Span};
 
 /// `POST /v1/processes`: what to run and how to keep it.
@@ -55,6 +55,9 @@ pub struct StartRequest {
     /// `merged` (default): one pipe, exact order. `separate`: stdout and stderr can be read apart.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub streams: Option<Streams>,
+    /// `null` (default): it reads nothing. `pipe`: it reads what is sent to it, until that is ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stdin: Option<Stdin>,
     /// What becomes of descendants that outlive the command: `keep` (default) or `stop`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub strays: Option<Strays>,

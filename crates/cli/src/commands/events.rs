@@ -8,7 +8,7 @@ use pinfold_api::types::{Event, EventsQuery};
 use crate::failure::Failure;
 use crate::render::event::render_event;
 use crate::screen::Screen;
-use crate::session::Session;
+use crate::session::{Session, reader};
 
 /// The most events of one page.
 const PAGE: u32 = 1000;
@@ -64,6 +64,7 @@ pub(crate) async fn run(session: &Session, args: &EventsArgs, screen: &mut Scree
         kinds: args.kinds.clone(),
         consumer: args.consumer.clone(),
         lease: args.lease.clone(),
+        reader: args.consumer.as_ref().map(|_| reader()),
         wait: None,
     };
     if let Some(consumer) = &args.consumer {

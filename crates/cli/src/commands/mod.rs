@@ -6,6 +6,7 @@ pub(crate) mod connect;
 pub(crate) mod daemon;
 pub(crate) mod doctor;
 pub(crate) mod events;
+mod feed;
 mod foreground;
 pub(crate) mod gc;
 pub(crate) mod handover;
@@ -21,6 +22,7 @@ pub(crate) mod ps;
 mod pump;
 pub(crate) mod restart;
 pub(crate) mod run;
+pub(crate) mod send;
 mod service;
 pub(crate) mod show;
 pub(crate) mod signal;
@@ -53,6 +55,7 @@ pub(crate) fn dispatch(args: Args, screen: &mut Screen) -> Result<u8, Failure> {
         }
         Command::Stop(args) => talk(global, async |session| stop::run(session, &args, screen).await),
         Command::Restart(args) => talk(global, async |session| restart::run(session, &args, screen).await),
+        Command::Send(args) => talk(global, async |session| send::run(session, &args, screen).await),
         Command::Signal(args) => talk(global, async |session| signal::run(session, &args, screen).await),
         Command::Pause(args) => talk(global, async |session| pause::pause(session, &args, screen).await),
         Command::Resume(args) => talk(global, async |session| pause::resume(session, &args, screen).await),

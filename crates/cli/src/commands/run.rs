@@ -1,14 +1,16 @@
 //! `run`: start a process, and show it until its command exits.
 
 use std::collections::BTreeMap;
+use std::convert::Infallible;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use pinfold_api::input::{Size, Span};
-use pinfold_api::types::{Cause, OutputQuery, Record, StartRequest, Started, Strays, Streams};
+use pinfold_api::types::{Cause, OutputQuery, Record, StartRequest, Started, Stdin, Strays, Streams};
 
+use super::feed;
 use super::foreground::{self, Ending, Showing};
 use super::notify::NotifyArgs;
 use super::service::{self, ServiceArgs};
@@ -90,6 +92,9 @@ pub(crate) struct RunArgs {
     /// One stream in exact order, or stdout and stderr apart [default: merged]
     #[arg(long, value_parser = PossibleValuesParser::new(["merged", "separate"]).map(streams_of))]
     pub(crate) streams: Option<Streams>,
+    /// Keep its stdin open: this command's own is passed on, with --detach `pinfold send` writes to it
+    #[arg(long)]
+    pub(crate) stdin: bool,
     /// How much output is kept on disk, first and latest bytes (64M)
     #[arg(long, value_name = "SIZE")]
     pub(crate) output_limit: Option<String>,
@@ -141,7 +146,11 @@ pub(crate) async fn run(
     let streams = args.streams.unwrap_or(Streams::Merged);
     let showing = Showing { streams: (!screen.json).then_some(streams), timeout: args.timeout.clone() };
     let id = started.record.id.clone();
-    match foreground::watch(session, &id, &showing, screen).await? {
+    let ending = tokio::select! {
+        ending = foreground::watch(session, &id, &showing, screen) => ending?,
+        never = feed(session, &id, args.stdin, *screen) => match never {},
+    };
+    match ending {
         Ending::Exited(record) => finish(session, started, *record, screen).await,
         Ending::TimedOut => {
             let waited = args.timeout.as_deref().unwrap_or_default();
@@ -157,6 +166,17 @@ pub(crate) async fn run(
             Ok(exit::INTERRUPTED)
         }
     }
+}
+
+/// Passes our stdin on. A process that does not want the rest is no trouble.
+async fn feed(session: &Session, id: &str, wanted: bool, screen: Screen) -> Infallible {
+    if wanted {
+        match feed::copy_stdin(session, id, true).await {
+            Err(failure) if !feed::is_unwanted(&failure) => screen.note(&format!("stdin: {}", failure.error.message)),
+            _ => {}
+        }
+    }
+    std::future::pending().await
 }
 
 /// Says what the output does not, and gives the exit code.
@@ -238,6 +258,7 @@ fn request(args: &RunArgs, environment: impl Iterator<Item = (OsString, OsString
         name: args.name.clone(),
         labels: args.labels.iter().cloned().collect(),
         streams: args.streams,
+        stdin: args.stdin.then_some(Stdin::Pipe),
         strays: args.strays,
         stop_signal: args.stop_signal.clone(),
         grace: span(&args.grace),
@@ -260,7 +281,7 @@ fn inherited_owner(global: &Global) -> Option<String> {
 }
 
 /// A key of this run's own, so that asking again after a broken connection starts nothing twice.
-fn fresh_key() -> Option<String> {
+pub(super) fn fresh_key() -> Option<String> {
     let uuid = std::fs::read_to_string("/proc/sys/kernel/random/uuid").ok()?;
     Some(format!("run-{}", uuid.trim()))
 }

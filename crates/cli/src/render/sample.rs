@@ -1,6 +1,6 @@
 //! A record for tests.
 
-use pinfold_api::types::{Lifetime, OutputSummary, Record, Status, TreeMember, Usage};
+use pinfold_api::types::{Lifetime, OutputSummary, Record, Status, Stdin, TreeMember, Usage};
 
 /// The moment at which tests look.
 pub(crate) fn now() -> jiff::Timestamp {
@@ -21,6 +21,7 @@ pub(crate) fn record() -> Record {
         intent: None,
         notify: None,
         labels: [("team".to_owned(), "ui".to_owned())].into(),
+        stdin: Stdin::Null,
         status: Status::Running,
         paused: false,
         pid: Some(4711),

@@ -9,7 +9,7 @@ use pinfold_api::types::{Cause, LimitsShown, Outcome, Record, StartRequest, Stat
 use pinfold_testkit::{Pidfd, Pinfold, Setup, alive, until, until_some};
 
 use crate::PINFOLD;
-use crate::calls::request;
+use crate::calls::{Gate, request};
 use crate::containment::with_each_containment;
 use crate::records::intent;
 use crate::signals::killed;
@@ -218,6 +218,26 @@ fn no_limiting_cgroup_is_left_behind() {
     pinfold.crash_and_restart();
     drop(pinfold);
     until("all is gone", || directories_called(&name).is_empty());
+}
+
+/// Nobody but its keeper is left to remove what limited it.
+#[test]
+fn no_limiting_cgroup_is_left_by_an_end_without_a_daemon() {
+    let pinfold = Pinfold::start(PINFOLD);
+    let gate = Gate::new(&pinfold, "gate");
+    let limited = StartRequest { pids_limit: Some(50), ..request(&format!("{}; exit 3", gate.wait())) };
+    let id = pinfold.start_request(&limited).record.id;
+    let Some(cgroup) = intent(&pinfold, &id).keeper.cgroup else {
+        return println!("skipped: no cgroup can be made here");
+    };
+    let name = cgroup.parent().and_then(Path::file_name).and_then(|name| name.to_str()).expect("a name");
+    let name = format!("{name}-limits");
+    pinfold.kill_daemon();
+    gate.open();
+    until("all is gone", || directories_called(&name).is_empty());
+    until("the keeper leaves", || pinfold.keepers().is_empty());
+    pinfold.start_daemon();
+    assert_eq!(pinfold.show(&id).outcome, Some(Outcome::Exited { code: 3 }));
 }
 
 #[test]

@@ -19,6 +19,7 @@ mod output;
 mod records;
 mod services;
 mod signals;
+mod upgrade;
 mod wire;
 
 /// The binary under test.

@@ -29,7 +29,8 @@ impl Fields {
         Self::parse(&String::from_utf8_lossy(&bytes)).map_err(malformed)
     }
 
-    fn parse(text: &str) -> Result<Self, String> {
+    /// Reads what a body holds.
+    pub(super) fn parse(text: &str) -> Result<Self, String> {
         match serde_json::Deserializer::from_str(text).into_iter::<Self>().next() {
             None => Err("EOF".to_owned()),
             Some(Ok(fields)) => Ok(fields),

@@ -123,7 +123,7 @@ fn drain(fd: std::os::fd::BorrowedFd<'_>, said: &mut Vec<u8>) -> std::io::Result
 }
 
 /// Lines `NAME=VALUE`, or such texts with a NUL after each, as `env -0` gives them.
-fn parse(bytes: &[u8]) -> BTreeMap<String, String> {
+pub(super) fn parse(bytes: &[u8]) -> BTreeMap<String, String> {
     let text = String::from_utf8_lossy(bytes);
     let end = if text.contains('\0') { '\0' } else { '\n' };
     let pairs = text.split(end).filter_map(|line| line.split_once('='));

@@ -52,6 +52,17 @@ impl Coder {
     }
 }
 
+/// Whether a body starts something, without starting it; else what its sender is told.
+pub(crate) fn try_start(body: &[u8]) -> Result<(), String> {
+    let fields = body::Fields::parse(&String::from_utf8_lossy(body))?;
+    start::Asked::parse(&fields).map(drop).map_err(|fault| format!("{fault:?}"))
+}
+
+/// How many variables the hook for the environment sets with this.
+pub(crate) fn try_env(said: &[u8]) -> usize {
+    env::parse(said).len()
+}
+
 /// The routes below `/api/v0/processes`.
 pub(crate) fn routes(core: &Arc<Core>) -> Router<Arc<Core>> {
     Router::new()

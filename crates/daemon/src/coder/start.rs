@@ -1,5 +1,6 @@
 //! `POST /start`.
 
+use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::path::Path;
 use std::sync::Arc;
@@ -20,13 +21,28 @@ use crate::service::Core;
 /// As Go says it; coder's tools look for these words.
 const NO_SHELL: &str = "exec: \"sh\": executable file not found in $PATH";
 
-pub(super) async fn start(State(core): State<Arc<Core>>, chat: Chat, request: Request) -> Result<Response, Fault> {
-    let fields = Fields::of(request).await?;
-    let (command, workdir) = (fields.text("command")?, fields.text("workdir")?);
-    let (asked, background) = (fields.texts("env")?, fields.flag("background")?);
-    if command.is_empty() {
-        return Err(Fault::bad("Command is required."));
+/// What a request asks for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Asked {
+    command: String,
+    workdir: String,
+    env: BTreeMap<String, String>,
+    background: bool,
+}
+
+impl Asked {
+    pub(super) fn parse(fields: &Fields) -> Result<Self, Fault> {
+        let (command, workdir) = (fields.text("command")?, fields.text("workdir")?);
+        let (env, background) = (fields.texts("env")?, fields.flag("background")?);
+        match command.is_empty() {
+            true => Err(Fault::bad("Command is required.")),
+            false => Ok(Asked { command, workdir, env, background }),
+        }
     }
+}
+
+pub(super) async fn start(State(core): State<Arc<Core>>, chat: Chat, request: Request) -> Result<Response, Fault> {
+    let Asked { command, workdir, env: asked, background } = Asked::parse(&Fields::of(request).await?)?;
     let shell = find_shell().ok_or_else(|| failed(NO_SHELL))?;
     let env = layers(&core, &chat, asked).await;
     let path = env.get("PATH").and_then(|path| path.as_deref());

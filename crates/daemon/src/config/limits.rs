@@ -9,7 +9,7 @@ use pinfold_model::limits::{TreeLimits, parse_cpus};
 use pinfold_model::units::{parse_duration, parse_size};
 use serde::Deserialize;
 
-use super::Text;
+use super::{Text, render_bytes};
 
 /// The limits of a process that asks for none.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -113,14 +113,14 @@ pub(super) fn render(limits: &Limits, process: &ProcessLimits) -> String {
     };
     write("live processes at once", "processes", Some(limits.processes.to_string()), "");
     let about = "bytes of the whole store; the oldest ended processes go first";
-    write(about, "store", Some(limits.store_bytes.to_string()), "");
+    write(about, "store", Some(render_bytes(limits.store_bytes)), "");
     write("how long an ended process is kept, from its end", "retention", Some(seconds(limits.retention)), "");
     let tree = &process.tree;
     let about = "for processes that ask for nothing else: run time, and time without output";
     write(about, "time_limit", process.time.map(seconds), "\"2h\"");
     write("", "idle_limit", process.idle.map(seconds), "\"30m\"");
     let about = "for the whole tree of each: memory, processes and threads, cores, processor time";
-    write(about, "memory_limit", tree.memory.map(|bytes| bytes.to_string()), "\"4G\"");
+    write(about, "memory_limit", tree.memory.map(render_bytes), "\"4G\"");
     write("", "pids_limit", tree.pids.map(|pids| pids.to_string()), "2000");
     write("", "cpus", tree.millicpus.map(|millis| (f64::from(millis) / 1000.0).to_string()), "1.5");
     write("", "cpu_time_limit", tree.cpu_time.map(seconds), "\"1h\"");
@@ -132,8 +132,8 @@ pub(super) fn render(limits: &Limits, process: &ProcessLimits) -> String {
     let owner = &limits.owner;
     write("live processes of one owner at once", "processes", owner.processes.map(|most| most.to_string()), "50");
     let about = "the memory limits of one owner's live processes together; each then needs one";
-    write(about, "memory", owner.memory_bytes.map(|bytes| bytes.to_string()), "\"16G\"");
+    write(about, "memory", owner.memory_bytes.map(render_bytes), "\"16G\"");
     let about = "bytes of one owner's processes in the store; its oldest ended ones go first";
-    write(about, "store", owner.store_bytes.map(|bytes| bytes.to_string()), "\"1G\"");
+    write(about, "store", owner.store_bytes.map(render_bytes), "\"1G\"");
     text.replace("# \n", "")
 }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use pinfold_api::input::Span;
 use pinfold_api::types::{
-    Lifetime, ReadyState, Record, Restart, StartRequest, Started, Streams, WaitQuery, WaitReason,
+    Lifetime, ReadyState, Record, Restart, StartRequest, Started, Stdin, Streams, WaitQuery, WaitReason,
 };
 use serde::de::DeserializeOwned;
 
@@ -160,6 +160,7 @@ fn request(desk: &Desk<'_>, arguments: &Arguments, wait: Duration) -> Result<Sta
         restart: arguments.word("restart", &["never", "on_failure", "always"])?.map(Restart::When),
         ports: object(arguments, "ports", PORTS)?.unwrap_or_default(),
         streams: streams.map(|word| if word == "separate" { Streams::Separate } else { Streams::Merged }),
+        stdin: arguments.flag("stdin")?.then_some(Stdin::Pipe),
         idempotency_key: Some(format!("mcp-{}", random::hex(16))),
         wait: (!wait.is_zero()).then(|| Span::Text(format!("{}ms", wait.as_millis()))),
         ..StartRequest::default()

@@ -1,22 +1,85 @@
-//! `process_input`: says how to give input, as long as no process has a stdin to write to.
+//! `process_input`: text, keys and the end of input, and what the process says to it.
 
-use super::{Answer, Desk, wait};
+use std::time::Duration;
+
+use pinfold_api::types::{InputAnswer, InputRequest, WaitQuery, WaitReason};
+
+use super::wait::{self, Wait};
+use super::{Answer, Desk, execute};
 use crate::arguments::Arguments;
+use crate::random;
 use crate::refusal::Refusal;
+use crate::view::{self, Look};
 
 /// A right call.
-pub(super) const RIGHT: &str = r#"execute {"command":"cat > answers <<'EOF'\nyes\nEOF\n./setup < answers"}"#;
+pub(super) const RIGHT: &str = r#"process_input {"id":"k3v9x2","text":"print(6 * 7)","keys":["enter"]}"#;
+/// How a process gets a stdin.
+const STDIN: &str = r#"execute {"command":"python3 -iq","stdin":true,"background":true}"#;
+
+/// How long an answer is waited for unless the call says so.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// Output that pauses for this long is taken for the whole answer.
+const QUIET: &str = "300ms";
+/// How long a full queue is tried.
+const ROOM: &str = "5s";
 
 pub(super) async fn call(desk: &Desk<'_>, arguments: &Arguments) -> Result<Answer, Refusal> {
     let id = arguments.required("id")?;
-    let record = wait::record(desk, &id).await?;
-    Err(Refusal {
-        code: "no_stdin".into(),
-        message: format!(
-            "{} has no stdin to write to: it was started with /dev/null. Start it again with its input: from a \
-             here-document, a pipe (`printf 'yes\\n' | ./setup`) or a file (`./setup < answers`)",
-            record.id
-        ),
-        right_call: Some(RIGHT.into()),
+    let (limit, cut) = desk.patience(arguments.duration("timeout")?.unwrap_or(PATIENCE));
+    let (budget, note) = view::budget(arguments)?;
+    let request = InputRequest {
+        text: arguments.text("text")?.filter(|text| !text.is_empty()),
+        keys: arguments.texts("keys")?,
+        eof: arguments.flag("eof")?,
+        // Asked again of the next daemon, it is not typed twice.
+        input_id: Some(format!("mcp-{}", random::hex(16))),
+        wait: Some(ROOM.into()),
+        ..InputRequest::default()
+    };
+    let sent = desk.hold(&id, send(desk, &id, &request)).await?;
+    let id = sent.record.id.clone();
+    let before = desk.memory.cursor(&desk.caller.owner, &id);
+    let (reason, record) = desk.hold(&id, reaction(desk, &id, sent.cursor, limit)).await?;
+    let mut facts = execute::describe(desk, &record, Look { cursor: Some(before), budget, ..Look::default() }).await?;
+    facts.reason = Some(reason);
+    facts.accepted = Some(sent.accepted);
+    if !sent.complete {
+        facts.notes.push(format!(
+            "not all was taken: it does not read, and {} bytes wait for it; send the rest when it has read",
+            sent.queued
+        ));
+    }
+    facts.notes.extend(note);
+    if reason == WaitReason::Timeout {
+        facts.notes.extend(cut);
+    }
+    Ok(Answer::of(facts, &record))
+}
+
+async fn send(desk: &Desk<'_>, id: &str, request: &InputRequest) -> Result<InputAnswer, Refusal> {
+    let sent = desk.reach.ask(|client| async move { client.input(id, request).await }).await;
+    sent.map_err(|refusal| match refusal.code.as_str() {
+        "no_stdin" => refusal.show(STDIN),
+        "invalid_request" => refusal.show(RIGHT),
+        _ => refusal,
     })
+}
+
+/// Waits for what the process says, until it pauses.
+async fn reaction(
+    desk: &Desk<'_>,
+    id: &str,
+    cursor: u64,
+    limit: Duration,
+) -> Result<(WaitReason, pinfold_api::types::Record), Refusal> {
+    let begun = std::time::Instant::now();
+    let output = WaitQuery { until: Some("output".into()), cursor: Some(cursor), ..WaitQuery::default() };
+    let first = wait::patiently(desk, id, &Wait { limit, query: output }).await?;
+    if first.reason != WaitReason::Output {
+        return Ok((first.reason, first.record));
+    }
+    let left = limit.saturating_sub(begun.elapsed());
+    let quiet = WaitQuery { until: Some("quiet".into()), quiet: Some(QUIET.into()), ..WaitQuery::default() };
+    let then = wait::patiently(desk, id, &Wait { limit: left, query: quiet }).await?;
+    Ok((then.reason, then.record))
 }

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use pinfold_api::types::{StartRequest, Status};
 
-use super::carriers::{carriers_of, kill_carriers};
 use super::ways::{End, Out, PERL_PRELUDE, PRELUDE, Program, Way};
+use crate::carriers::{carriers_of, kill_carriers};
 use crate::ground::{Containment, Ground, Grounded, NOBODY, cgroup_mount, is_root};
 use crate::procs::{until, until_some};
 

@@ -1,7 +1,6 @@
 //! Escapes: every way out that we know, tried against a real daemon, and judged without asking pinfold who is left.
 
 mod attempt;
-mod carriers;
 mod ways;
 
 pub use attempt::{Result, attempt};

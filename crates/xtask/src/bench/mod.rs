@@ -11,6 +11,7 @@ mod load;
 mod machine;
 mod mcp;
 mod memory;
+mod peers;
 mod procfs;
 mod report;
 mod restart;
@@ -46,6 +47,15 @@ pub struct Options {
     /// Only these sections
     #[arg(long, value_name = "SECTION", value_delimiter = ',')]
     only: Vec<Section>,
+    /// Beside the tools that a user would pick instead, installed below target/peers; nothing else is measured
+    #[arg(long)]
+    peers: bool,
+    /// Only these of them, by name
+    #[arg(long, value_name = "TOOL", value_delimiter = ',', requires = "peers")]
+    tools: Vec<String>,
+    /// Write the comparison into docs/benchmarks.md, docs/peers.svg and docs/peers.json
+    #[arg(long, requires = "peers", conflicts_with = "quick")]
+    write: bool,
     /// Where homes and files are made: the filesystem that is measured [default: the temporary directory]
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
@@ -93,6 +103,9 @@ pub fn run(root: &Path, options: &Options) -> anyhow::Result<ExitCode> {
     let directory = options.dir.clone().unwrap_or_else(std::env::temp_dir);
     let stage = Stage::set_up(pinfold, &directory)?;
     let scale = if options.quick { Scale::Quick } else { Scale::Full };
+    if options.peers {
+        return compare(root, &stage, scale, options);
+    }
     let mut report = Report { machine: Machine::look(&stage)?, scale, rows: Vec::new() };
     for section in Section::value_variants() {
         if options.only.is_empty() || options.only.contains(section) {
@@ -108,6 +121,35 @@ pub fn run(root: &Path, options: &Options) -> anyhow::Result<ExitCode> {
         std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))?;
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Measures pinfold beside its peers.
+fn compare(root: &Path, stage: &Stage, scale: Scale, options: &Options) -> anyhow::Result<ExitCode> {
+    let mut machine = Machine::look(stage)?;
+    let comparison = peers::measure(stage, scale, &options.tools)?;
+    machine.look_again();
+    let text = comparison.render(&machine);
+    println!("{text}");
+    let json = format!("{:#}\n", comparison.to_json(&machine));
+    if let Some(path) = &options.json {
+        std::fs::write(path, &json).with_context(|| format!("cannot write {}", path.display()))?;
+    }
+    if options.write {
+        let docs = root.join("docs");
+        std::fs::write(docs.join("peers.svg"), comparison.chart())?;
+        std::fs::write(docs.join("peers.json"), &json)?;
+        replace_between(&docs.join("benchmarks.md"), "<!-- peers -->", "<!-- /peers -->", &text)?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Replaces what stands between two marks of a file.
+fn replace_between(path: &Path, begin: &str, end: &str, text: &str) -> anyhow::Result<()> {
+    let whole = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+    let missing = || format!("{} has no {begin} … {end}", path.display());
+    let (before, rest) = whole.split_once(begin).with_context(missing)?;
+    let (_, after) = rest.split_once(end).with_context(missing)?;
+    Ok(std::fs::write(path, format!("{before}{begin}\n\n{}\n\n{end}{after}", text.trim()))?)
 }
 
 /// Builds pinfold and this program in release and becomes that program. Returns only with the reason why not.

@@ -11,9 +11,11 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail, ensure};
 use pinfold_api::client::Client;
 use pinfold_api::types::{Outcome, OutputPage, OutputQuery, StartRequest, Status};
+use pinfold_testkit::carriers;
 use tokio::runtime::Runtime;
 use tokio::signal::unix::{SignalKind, signal};
 
+use super::peers::marks_of_this_run;
 use super::procfs;
 
 /// How long a daemon may take to answer.
@@ -242,6 +244,7 @@ fn stop_all(binary: &Path, home: &Path) {
 fn clear(directory: &Path, binary: &Path) {
     let homes = std::fs::read_dir(directory).into_iter().flatten().flatten().map(|entry| entry.path());
     homes.filter(|home| home.join("lock").exists()).for_each(|home| stop_all(binary, &home));
+    carriers::kill_carriers(&marks_of_this_run());
     let deadline = Instant::now() + Duration::from_secs(10);
     let mut left = procfs::running(binary);
     while !left.is_empty() && Instant::now() < deadline {

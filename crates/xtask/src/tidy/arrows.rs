@@ -16,11 +16,12 @@ const ARROWS: &[Arrow] = &[
     ("mcp", &["api"]),
     ("cli", &["daemon", "keeper", "api", "mcp"]),
     ("testkit", &["model", "os", "store", "api", "keeper", "daemon"]),
+    ("hostile", &["model", "store", "api", "daemon", "mcp"]),
     ("xtask", &["model", "api", "testkit"]),
 ];
 
 /// Rooms for development: used in tests, never in the product.
-const DEV_ONLY: &[&str] = &["testkit", "xtask"];
+const DEV_ONLY: &[&str] = &["testkit", "hostile", "xtask"];
 
 /// Tables of what goes into a program, and of what only its tests use.
 const TABLES: &[(&str, For)] =

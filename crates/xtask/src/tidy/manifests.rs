@@ -5,6 +5,8 @@ use super::{Finding, Manifest, Tree};
 
 const WORKSPACE: &str = "workspace.dependencies";
 const TABLES: [&str; 3] = ["dependencies", "dev-dependencies", "build-dependencies"];
+/// The feature with which a program dies where a test tells it to.
+const CRASH_POINTS: &str = "crash-points";
 /// The only place that packages come from.
 const CRATES_IO: &str = "registry+https://github.com/rust-lang/crates.io-index";
 
@@ -71,6 +73,30 @@ pub(crate) fn packages_come_from_crates_io(tree: &Tree) -> Vec<Finding> {
         if source.trim_matches('"') != CRATES_IO {
             let message = format!("{source} is not crates.io: use a published version");
             findings.push(Finding::new("Cargo.lock", index + 1, message));
+        }
+    }
+    findings
+}
+
+/// Crash points are switched on by tests alone: by no product's table, and by no default.
+pub(crate) fn crash_points_are_for_tests(tree: &Tree) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for manifest in tree.rooms.iter().chain([&tree.manifest]) {
+        let mut allowed = "";
+        for (index, line) in manifest.text.lines().enumerate() {
+            if line.starts_with('[') {
+                allowed = match line.trim() {
+                    "[dev-dependencies]" => "a test's dependency",
+                    "[features]" if manifest.room == "os" => "the feature itself",
+                    _ => "",
+                };
+            }
+            let code = line.split_once('#').map_or(line, |(code, _)| code);
+            let by_default = code.starts_with("default");
+            if code.contains(CRASH_POINTS) && (allowed.is_empty() || by_default) {
+                let message = format!("`{CRASH_POINTS}` would ship: only [dev-dependencies] may switch it on");
+                findings.push(Finding::new(&manifest.path, index + 1, message));
+            }
         }
     }
     findings
@@ -149,5 +175,17 @@ mod tests {
         let lock = format!("source = \"{CRATES_IO}\"\nsource = \"git+https://example.org/x\"\n");
         let findings = packages_come_from_crates_io(&Tree { lock, ..Tree::default() });
         assert_eq!(findings.iter().map(|finding| finding.line).collect::<Vec<_>>(), [2]);
+    }
+
+    #[test]
+    fn crash_points_that_would_ship_are_found() {
+        let found =
+            |root: &str, rooms: &[(&str, &str)]| crash_points_are_for_tests(&Tree::of_manifests(root, rooms)).len();
+        let take = "pinfold-os = { workspace = true, features = [\"crash-points\"] }\n";
+        let feature = "[features]\ncrash-points = []\n";
+        assert_eq!(found("", &[("cli", &format!("[dev-dependencies]\n{take}")), ("os", feature)]), 0);
+        assert_eq!(found("", &[("cli", &format!("[dependencies]\n{take}"))]), 1);
+        assert_eq!(found(&format!("[workspace.dependencies]\n{take}"), &[]), 1);
+        assert_eq!(found("", &[("os", "[features]\ndefault = [\"crash-points\"]\n"), ("keeper", feature)]), 2);
     }
 }

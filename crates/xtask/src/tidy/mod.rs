@@ -70,6 +70,7 @@ pub fn check(tree: &Tree) -> Report {
         manifests::dependencies_are_pinned_in_the_root,
         manifests::dependencies_are_used,
         manifests::packages_come_from_crates_io,
+        manifests::crash_points_are_for_tests,
         sources::files_begin_with_a_header,
         sources::files_are_short,
         sources::unsafe_is_in_os_alone,

@@ -9,9 +9,12 @@ use pinfold_api::types::{Event, EventsQuery, ListQuery, OutputQuery};
 use pinfold_daemon::config::Paths;
 
 use crate::agents::notice::News;
+use crate::session::reader;
 
 /// The MCP server's name for itself.
 const CONSUMER: &str = "agent";
+/// How long what is taken stays ours: should we be killed, others wait for so long.
+const LEASE: &str = "10s";
 /// Events in one notice.
 const PAGE: u32 = 100;
 /// How many are told with their last output.
@@ -42,7 +45,8 @@ impl Mail {
         let waiting = self.client.events(&EventsQuery { after: Some(self.cursor().await?), ..self.query() }).await?;
         let Some(last) = waiting.events.last() else { return Ok(Vec::new()) };
         tokio::time::sleep(SETTLED.saturating_sub(age(last))).await;
-        let taken = self.client.events(&EventsQuery { consumer: Some(CONSUMER.into()), ..self.query() }).await?;
+        let (consumer, reader, lease) = (Some(CONSUMER.into()), Some(reader()), Some(LEASE.into()));
+        let taken = self.client.events(&EventsQuery { consumer, reader, lease, ..self.query() }).await?;
         let mut news = Vec::new();
         for (place, event) in taken.events.into_iter().enumerate() {
             let last_output = if place < WITH_OUTPUT { self.last_output(&event).await } else { String::new() };

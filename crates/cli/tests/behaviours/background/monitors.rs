@@ -4,6 +4,7 @@ use pinfold_api::types::{Event, EventKind, ListQuery, Notify, OutputQuery, Start
 use pinfold_testkit::{Pinfold, until, until_some};
 
 use crate::PINFOLD;
+use crate::calls::{leave, post};
 use crate::output::gate::Gate;
 
 fn watched(command: &str, notify: Notify) -> StartRequest {
@@ -213,18 +214,11 @@ fn flags_survive_crash() {
     let gate = Gate::new(&pinfold, "gone");
     let request =
         StartRequest { wait: Some("60s".into()), ..watched(&format!("{}; echo error", gate.wait()), pattern("error")) };
-    let id = pinfold.block(async {
-        let client = pinfold.client().clone();
-        let start = tokio::spawn(async move { client.start(&request).await.map(drop) });
-        let query = ListQuery { status: Some("running".into()), ..ListQuery::default() };
-        loop {
-            let list = pinfold.client().list(&query).await.expect("a list");
-            if let Some(record) = list.processes.first() {
-                start.abort();
-                return record.id.clone();
-            }
-        }
-    });
+    let start = post(&pinfold, "/v1/processes", &request);
+    let query = ListQuery { status: Some("running".into()), ..ListQuery::default() };
+    let id = until_some("its start", || pinfold.list(&query).processes.first().map(|record| record.id.clone()));
+    // Answered before it is seen to be gone, it would have been shown the line.
+    leave(start);
     gate.open();
     pinfold.wait_finished(&id);
     until("a match", || texts(&matches(&pinfold, &id)) == ["error"]);

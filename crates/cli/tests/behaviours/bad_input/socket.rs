@@ -43,6 +43,24 @@ fn bodies_that_are_not_what_the_route_takes() {
 }
 
 #[test]
+fn numbers_at_the_end_of_their_range() {
+    let daemon = Unharmed::start();
+    let id = daemon.pinfold.run("echo x").0.id;
+    for target in [
+        "/v1/events?after=18446744073709551615".to_owned(),
+        "/v1/events?after=18446744073709551614&limit=4294967295".to_owned(),
+        "/v1/processes?page=ended-18446744073709551615-545pr4&limit=4294967295".to_owned(),
+        format!("/v1/processes/{id}/output?cursor=18446744073709551615&budget_tokens=18446744073709551615"),
+        format!("/v1/processes/{id}/output?tail=18446744073709551615&context=4294967295&grep=x"),
+        format!("/v1/processes/{id}/wait?until=match&pattern=y&cursor=18446744073709551615&timeout=0"),
+    ] {
+        let answer = send(&daemon.pinfold, "GET", &target, b"");
+        assert_eq!(answer.status, 200, "{target}: {answer:?}");
+    }
+    daemon.check();
+}
+
+#[test]
 fn d4_a_body_has_a_bound() {
     let daemon = Unharmed::start();
     let fits = format!(r#"{{"command": "exit 0 #{}"}}"#, "x".repeat(7 << 20));

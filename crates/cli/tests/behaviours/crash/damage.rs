@@ -1,6 +1,6 @@
 //! State that a daemon finds and must not trust: of another boot, of a reused pid, torn, damaged, newer.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
 
@@ -98,8 +98,9 @@ fn reboot_marks_lost() {
 #[test]
 fn torn_state_tolerated() {
     let pinfold = Pinfold::start(PINFOLD);
-    let [torn, garbage, stub, whole] = ["torn", "garbage", "stub", "whole"].map(|word| {
-        let record = pinfold.sh(&format!("echo {word}; exit 3"));
+    let commands = ["echo torn", "echo garbage", "echo cut", ":", "echo whole"];
+    let [torn, garbage, cut, stub, whole] = commands.map(|command| {
+        let record = pinfold.sh(&format!("{command}; exit 3"));
         pinfold.wait_finished(&record.id)
     });
     // The keeper of the torn one lives on with another process.
@@ -113,19 +114,24 @@ fn torn_state_tolerated() {
     let bytes = std::fs::read(record(&torn)).expect("a record");
     std::fs::write(record(&torn), &bytes[..bytes.len() - 10]).expect("a torn last line");
     std::fs::write(record(&garbage), b"\xff\x00 not a record\nat all").expect("garbage");
-    std::fs::write(record(&stub), &bytes[..20]).expect("a torn first line");
+    [&stub, &cut].iter().for_each(|of| std::fs::write(record(of), &bytes[..20]).expect("a torn first line"));
     pinfold.start_daemon();
 
     let list = pinfold.list(&ListQuery { limit: Some(500), ..ListQuery::default() });
     assert_eq!(pinfold.show(&whole.id), whole);
     assert!(evidence(&pinfold.wait_finished(&torn.id)).contains("without an exit record"));
     assert_eq!(pinfold.text(&torn.id), "torn\n");
-    assert_eq!(pinfold.try_show(&stub.id).expect_err("nothing was ever told of it").code, ErrorCode::NotFound);
+    // A first line that was never finished is that of a start that never was; but one with output did run.
+    assert_eq!(pinfold.try_show(&stub.id).expect_err("nothing is left of it").code, ErrorCode::NotFound);
+    let error = pinfold.try_show(&cut.id).expect_err("unreadable");
+    assert!(error.code == ErrorCode::Damaged && error.message.contains("it ran"), "{error:?}");
+    assert!(pinfold.directory(&cut.id).join("out.00000000000000000000").exists());
     super::assert_counted_to_the_end(&pinfold, &running.id);
 
     let error = pinfold.try_show(&garbage.id).expect_err("unreadable");
     assert!(error.code == ErrorCode::Damaged && error.message.contains("line 1"), "{error:?}");
-    assert_eq!(list.unreadable.iter().map(|one| &one.id).collect::<Vec<_>>(), [&garbage.id]);
+    let unreadable: BTreeSet<_> = list.unreadable.iter().map(|one| &one.id).collect();
+    assert_eq!(unreadable, BTreeSet::from([&garbage.id, &cut.id]));
     assert!(pinfold.health().troubles.iter().any(|trouble| trouble.contains(&garbage.id)));
     let log = std::fs::read_to_string(pinfold.home().join("daemon.log")).expect("a log");
     assert!(log.lines().any(|line| line.contains("WARN") && line.contains(&garbage.id)), "{log}");
@@ -170,7 +176,7 @@ fn newer_schema_refused() {
 }
 
 /// Closing the last connection moves the write-ahead log into the database, whose header then says it all.
-pub(super) fn fold_log_into_index(home: &Path) {
+pub(crate) fn fold_log_into_index(home: &Path) {
     let home = Home::open(home).expect("a home");
     drop(Index::open(&home, Durability::Programs, Moment(1)).expect("an index"));
     assert!(!home.root().join("index.db-wal").exists());

@@ -95,6 +95,34 @@ fn k3_a_stopped_daemon_holds_up_no_process() {
     assert_counted_to_the_end(&pinfold, &job.id);
 }
 
+/// A daemon without descriptors cannot look for the remains of a process, nor read its record. It says nothing until it
+/// can: not that it is lost, and not that nobody is left.
+#[test]
+fn a_daemon_that_cannot_look_claims_nothing() {
+    let pinfold = Pinfold::start(PINFOLD);
+    let (lost, ended) = (pinfold.sh("env -i setsid sleep 300 & exec sleep 300"), pinfold.sh("sleep 300"));
+    let tree = pinfold.until_tree(&lost.id, 2);
+    let (daemon, keeper) = (pinfold.daemon_pid(), Pidfd::open(pinfold.keeper_pid(&lost.id)).expect("a keeper"));
+    let descriptors = |most: &str| {
+        let limit = ["--pid", &daemon.to_string(), &format!("--nofile={most}:")];
+        std::process::Command::new("prlimit").args(limit).status().is_ok_and(|status| status.success())
+    };
+    if !descriptors("4") {
+        return println!("skipped: there is no prlimit here");
+    }
+    keeper.kill();
+    let log = pinfold.home().join("daemon.log");
+    until("it says that it cannot look", || {
+        std::fs::read_to_string(&log).is_ok_and(|log| log.contains("cannot settle a lost process yet"))
+    });
+    assert!(!facts(&pinfold, &lost.id).iter().any(|fact| matches!(fact, Fact::Lost { .. })));
+    assert!(descriptors("1024"));
+    let record = pinfold.wait_finished(&lost.id);
+    let Some(Outcome::Lost { evidence }) = &record.outcome else { panic!("{record:?}") };
+    assert!(evidence.contains("none is left") && !tree.into_iter().any(alive), "{evidence}");
+    assert_eq!(pinfold.show(&ended.id).status, Status::Running);
+}
+
 fn kill_nursery(daemon: u32) {
     let nursery = until_some("a nursery", || {
         children_of(daemon).into_iter().find(|pid| alive(*pid) && command_line(*pid).ends_with(" nursery"))

@@ -1,5 +1,6 @@
 //! Told, not polling: what ended is told with the next result, once.
 
+use pinfold_api::types::EventsQuery;
 use pinfold_testkit::{Pidfd, Pinfold, until};
 use serde_json::{Value, json};
 
@@ -65,6 +66,39 @@ fn m4_neither_a_crash_nor_a_cancelled_call_loses_an_end() {
     Pidfd::open(agent.shim.id()).expect("a shim").kill();
     let mut next = Agent::connect_with(shim(&pinfold, &owner));
     assert_eq!(until_told(&mut next)[0]["id"], id.as_str());
+}
+
+/// A server that was killed with an end in its hands told it to nobody. The next one must not acknowledge it with what
+/// it tells itself.
+#[test]
+fn what_a_killed_server_had_fetched_is_told_by_the_next() {
+    let pinfold = Pinfold::start(PINFOLD);
+    let mut agent = Agent::connect_with(shim(&pinfold, &["--owner", "chat"]));
+    let first = agent.background("sleep 0.3; exit 5");
+    pinfold.wait_finished(&first);
+    // What the server does between its fetch and its answer, and then it is gone.
+    let query = EventsQuery {
+        consumer: Some("agent".into()),
+        reader: Some("killed".into()),
+        kinds: Some("announce".into()),
+        lease: Some("2s".into()),
+        ..EventsQuery::default()
+    };
+    let owner = pinfold.client().acting_as("chat", None);
+    until("the end is fetched", || {
+        let page = pinfold.block(owner.events(&query)).expect("events");
+        page.events.iter().any(|event| event.process == first)
+    });
+    Pidfd::open(agent.shim.id()).expect("a shim").kill();
+    let mut next = Agent::connect_with(shim(&pinfold, &["--owner", "chat"]));
+    let second = next.background("sleep 0.3; exit 6");
+    pinfold.wait_finished(&second);
+    let mut told = Vec::new();
+    until("both are told", || {
+        told.extend(until_told(&mut next).iter().filter_map(|news| news["id"].as_str().map(str::to_owned)));
+        told.len() >= 2
+    });
+    assert_eq!(told, [first, second]);
 }
 
 #[test]

@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::{Duration, Instant};
 
 use pinfold_api::error::ErrorCode;
-use pinfold_api::types::{Cause, GcRequest, ListQuery, Outcome, OutputQuery, Range, StartRequest, Status};
+use pinfold_api::types::{Cause, EventKind, GcRequest, ListQuery, Outcome, OutputQuery, Range, StartRequest, Status};
 use pinfold_testkit::{Pinfold, Setup, alive, until, until_some};
 
 use super::gate::Gate;
@@ -104,6 +105,49 @@ impl Drop for SmallDisk {
             eprintln!("{} is still mounted", self.0.display());
         }
     }
+}
+
+/// What the index cannot take while its disk is full waits, and is told when there is room: no daemon has to be restarted.
+#[test]
+fn events_wait_for_room() {
+    let Some(disk) = SmallDisk::mount("index", "4M") else { return };
+    let pinfold = Pinfold::prepare(PINFOLD, Setup::default());
+    std::os::unix::fs::symlink(disk.0.join("index.db"), pinfold.home().join("index.db")).expect("a link");
+    pinfold.start_daemon();
+    disk.fill();
+    let (begun, mut ids) = (Instant::now(), vec![]);
+    // Longer than a refused commit is tried again at once.
+    while begun.elapsed() < Duration::from_secs(3) {
+        ids.push(pinfold.wait_finished(&pinfold.sh("exit 5").id).id);
+    }
+    let ended = || {
+        let events = pinfold.events(0).events.into_iter().filter(|event| event.kind == EventKind::Finished);
+        events.map(|event| event.process).collect::<Vec<_>>()
+    };
+    assert!(ended().len() < ids.len(), "the disk was not full");
+    disk.free();
+    until("every end is told", || ended().len() == ids.len());
+    assert_eq!(ended(), ids);
+    drop(pinfold);
+}
+
+/// A log that cannot be written is no reason to fall silent: the daemon starts, works and tells.
+#[test]
+fn a_full_disk_under_the_log_harms_nobody() {
+    let Some(disk) = SmallDisk::mount("log", "64k") else { return };
+    disk.fill();
+    let pinfold = Pinfold::prepare(PINFOLD, Setup::default());
+    std::os::unix::fs::symlink(disk.0.join("daemon.log"), pinfold.home().join("daemon.log")).expect("a link");
+    pinfold.start_daemon();
+    let daemon = pinfold.daemon_pid();
+    let ids: Vec<_> = (0..3).map(|code| pinfold.wait_finished(&pinfold.sh(&format!("exit {code}")).id).id).collect();
+    let ended = pinfold.events(0).events.into_iter().filter(|event| event.kind == EventKind::Finished);
+    assert_eq!(ended.map(|event| event.process).collect::<Vec<_>>(), ids);
+    assert_eq!(
+        (pinfold.daemon_pid(), std::fs::metadata(disk.0.join("daemon.log")).map_or(0, |log| log.len())),
+        (daemon, 0)
+    );
+    drop(pinfold);
 }
 
 #[test]

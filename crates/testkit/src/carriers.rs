@@ -4,7 +4,7 @@ use pinfold_os::proc;
 use pinfold_os::tree::{self, Member};
 
 /// The living processes that hold this text.
-pub(super) fn carriers_of(text: &str) -> Vec<Member> {
+pub fn carriers_of(text: &str) -> Vec<Member> {
     let all = proc::pids().unwrap_or_default().into_iter().filter(|pid| *pid != std::process::id());
     all.filter(|pid| carries(*pid, text))
         .filter_map(observe_living)
@@ -13,7 +13,7 @@ pub(super) fn carriers_of(text: &str) -> Vec<Member> {
 }
 
 /// Kills them, each through a descriptor whose process was seen to hold the text after it was opened.
-pub(super) fn kill_carriers(text: &str) {
+pub fn kill_carriers(text: &str) {
     for member in carriers_of(text) {
         if let Some(target) = tree::target(&member) {
             let _ = tree::signal(&target, 9);

@@ -1,0 +1,210 @@
+//! The work that leads to a crash: each a few requests, any of which may find the daemon dead.
+
+use std::fmt::Write;
+
+use pinfold_api::types::{
+    EventsQuery, GcRequest, HandoverRequest, Notify, Outcome, StartRequest, StopRequest, Streams, TokenRequest,
+};
+use pinfold_testkit::{Pidfd, until};
+
+use super::trial::Trial;
+use crate::records::{files_in, intent};
+
+/// Goes on until it is done, or until somebody is dead.
+pub(super) type Work = fn(&mut Trial);
+
+fn shell(command: impl Into<String>) -> StartRequest {
+    StartRequest { command: Some(command.into()), ..StartRequest::default() }
+}
+
+fn lines(count: u32) -> String {
+    (1..=count).fold(String::new(), |mut text, line| {
+        let _ = writeln!(text, "{line}");
+        text
+    })
+}
+
+/// Twenty lines, a stray that writes a last one after the leader's end, exit 7. Then another, by the same keeper.
+pub(super) fn life(trial: &mut Trial) {
+    trial.try_start_daemon();
+    live(trial);
+}
+
+fn live(trial: &mut Trial) {
+    let command = "i=0; while [ $i -lt 20 ]; do i=$((i+1)); echo $i; sleep 0.005; done; (sleep 0.3; echo 21) & exit 7";
+    trial.start(shell(command), lines(21), Outcome::Exited { code: 7 });
+    trial.look();
+    trial.wait(0);
+    trial.look();
+    trial.start(shell("echo 1; exit 3"), lines(1), Outcome::Exited { code: 3 });
+    trial.wait(1);
+    trial.look();
+}
+
+/// A program that is there and cannot be executed.
+pub(super) fn failed_start(trial: &mut Trial) {
+    use std::os::unix::fs::PermissionsExt;
+    let program = trial.pinfold.home().with_extension("program");
+    std::fs::write(&program, "#!/no/such/interpreter\n").expect("a program");
+    std::fs::set_permissions(&program, PermissionsExt::from_mode(0o755)).expect("executable");
+    trial.try_start_daemon();
+    let request = StartRequest { argv: Some(vec![program.display().to_string()]), ..StartRequest::default() };
+    trial.start(request, String::new(), Outcome::FailedToStart { step: "exec".into(), error: String::new() });
+    let _ = std::fs::remove_file(program);
+}
+
+/// What a consumer was given, and acks.
+pub(super) fn consume(trial: &mut Trial) {
+    life(trial);
+    let query = EventsQuery { consumer: Some("reader".into()), ..EventsQuery::default() };
+    let Ok(page) = trial.pinfold.block(trial.pinfold.client().events(&query)) else { return };
+    let acked = trial.pinfold.block(trial.pinfold.client().ack("reader", page.next));
+    trial.acked = acked.ok().map(|consumer| consumer.cursor);
+}
+
+/// An end that is delivered to a hook.
+pub(super) fn announce(trial: &mut Trial) {
+    let hook = trial.pinfold.home().with_extension("told");
+    trial.try_start_daemon();
+    let notify = Notify { command: Some(format!("echo $PINFOLD_PROCESS >> {}", hook.display())), ..Notify::default() };
+    let request = StartRequest { notify: Some(notify), ..shell("echo 1; exit 3") };
+    trial.start(request, lines(1), Outcome::Exited { code: 3 });
+    trial.hook = Some(hook);
+}
+
+/// A hook that cannot be run at first: the directory that it is to run in is gone.
+pub(super) fn announce_in_vain(trial: &mut Trial) {
+    let (hook, cwd) = (trial.pinfold.home().with_extension("told"), trial.pinfold.home().with_extension("cwd"));
+    std::fs::create_dir(&cwd).expect("a directory");
+    trial.try_start_daemon();
+    let notify = Notify { command: Some(format!("echo $PINFOLD_PROCESS >> {}", hook.display())), ..Notify::default() };
+    let request = StartRequest {
+        notify: Some(notify),
+        cwd: Some(cwd.display().to_string()),
+        ..shell(format!("echo 1; rmdir {}; exit 3", cwd.display()))
+    };
+    trial.start(request.clone(), lines(1), Outcome::Exited { code: 3 });
+    until("the delivery fails, and the daemon dies", || trial.is_crashed());
+    // Asked again, the request is compared with what was asked for, and its directory must be there.
+    std::fs::create_dir(&cwd).expect("a directory");
+    trial.hook = Some(hook);
+    trial.left_over.push(cwd);
+}
+
+/// A megabyte in lines of eight bytes, of which a tenth is kept.
+pub(super) fn bulk(trial: &mut Trial) {
+    trial.try_start_daemon();
+    let request = StartRequest { output_limit: Some("64k".into()), ..shell("seq -f %07.0f 1 131072; exit 5") };
+    let text = (1..=131_072).fold(String::with_capacity(1 << 20), |mut text, line| {
+        let _ = writeln!(text, "{line:07}");
+        text
+    });
+    trial.start(request, text, Outcome::Exited { code: 5 });
+    trial.wait(0);
+}
+
+pub(super) fn two_streams(trial: &mut Trial) {
+    trial.try_start_daemon();
+    let command =
+        "for i in 1 2 3 4 5 6 7 8; do echo $i; sleep 0.02; i=$((i+1)); done; echo 9 >&2; sleep 0.15; echo 10 >&2";
+    let command = command.replace("echo $i;", "if [ $((i%2)) = 0 ]; then echo $i >&2; else echo $i; fi;");
+    let request = StartRequest { streams: Some(Streams::Separate), ..shell(command) };
+    trial.start(request, lines(10), Outcome::Exited { code: 0 });
+    trial.wait(0);
+    trial.look();
+}
+
+/// A process that does not hear TERM, and is killed.
+pub(super) fn stop(trial: &mut Trial) {
+    trial.try_start_daemon();
+    let request = StartRequest {
+        grace: Some("100ms".into()),
+        ..shell("trap '' TERM; echo 1; (trap '' TERM; setsid sleep 300) & while :; do sleep 0.01; done")
+    };
+    trial.start(request, lines(1), Outcome::Signaled { signal: 9, name: "KILL".into(), core_dumped: false });
+    trial.jobs[0].ended_by_request = true;
+    let Some(id) = trial.jobs[0].id.clone() else { return };
+    let _ = trial.pinfold.block(trial.pinfold.client().stop(&id, &StopRequest::default()));
+}
+
+pub(super) fn hand_over(trial: &mut Trial) {
+    trial.try_start_daemon();
+    let request = StartRequest { owner: Some("ann".into()), ..shell("echo 1; exec sleep 300") };
+    trial.start(request, lines(1), Outcome::Signaled { signal: 15, name: "TERM".into(), core_dumped: false });
+    trial.jobs[0].ended_by_request = true;
+    let Some(id) = trial.jobs[0].id.clone() else { return };
+    let request = HandoverRequest { to: Some("bob".into()), purpose: "look after it".into() };
+    let handed = trial.pinfold.block(trial.pinfold.client().handover(&id, &request));
+    trial.jobs[0].owner = handed.ok().map(|record| record.owner);
+    trial.look();
+}
+
+/// The keeper is killed by somebody else, and the daemon in the middle of settling that.
+pub(super) fn lose_keeper(trial: &mut Trial) {
+    trial.try_start_daemon();
+    trial.start(shell("setsid sleep 300 & echo 1; sleep 300"), lines(1), Outcome::Exited { code: 0 });
+    let id = trial.jobs[0].id.clone().expect("nothing crashes before the keeper does");
+    until("some output", || trial.pinfold.show(&id).output.bytes > 0);
+    trial.look();
+    trial.keeper_killed = true;
+    Pidfd::open(intent(&trial.pinfold, &id).keeper.pid).expect("a keeper").kill();
+}
+
+pub(super) fn collect(trial: &mut Trial) {
+    life(trial);
+    trial.jobs.iter_mut().for_each(|job| job.removal = true);
+    let request = GcRequest { older_than: Some("0s".into()), ..GcRequest::default() };
+    let _ = trial.pinfold.block(trial.pinfold.client().gc(&request));
+}
+
+pub(super) fn token(trial: &mut Trial) {
+    life(trial);
+    let added = trial.pinfold.block(trial.pinfold.client().add_token(&TokenRequest::default()));
+    trial.tokens.extend(added.ok().map(|added| added.shown.id));
+}
+
+pub(super) fn shut_down(trial: &mut Trial) {
+    life(trial);
+    let _ = trial.pinfold.cli(&["daemon", "stop"]);
+}
+
+/// A daemon is killed, with a process that runs and one that ends meanwhile; the next one is armed.
+pub(super) fn restart(trial: &mut Trial) {
+    let end = begin_and_kill(trial);
+    trial.arm();
+    end(trial);
+}
+
+/// The same, and the index is taken away or torn.
+pub(super) fn rebuild(trial: &mut Trial) {
+    let end = begin_and_kill(trial);
+    trial.rebuilt = true;
+    for path in files_in(trial.pinfold.home()) {
+        if path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("index.db")) {
+            std::fs::write(&path, [0xa5; 20_000]).expect("a torn index");
+        }
+    }
+    trial.arm();
+    end(trial);
+}
+
+/// Keepers that are armed are met by another daemon.
+pub(super) fn meet(trial: &mut Trial) {
+    begin_and_kill(trial)(trial);
+}
+
+fn begin_and_kill(trial: &mut Trial) -> fn(&mut Trial) {
+    life(trial);
+    let gate = trial.pinfold.home().join("config.toml");
+    let command = format!("echo 1; while [ ! -e {} ]; do sleep 0.01; done; echo 2; exit 4", gate.display());
+    trial.start(shell(command), lines(2), Outcome::Exited { code: 4 });
+    trial.start(shell("echo 1; sleep 0.1; echo 2"), lines(2), Outcome::Exited { code: 0 });
+    trial.look();
+    trial.pinfold.kill_daemon();
+    |trial| {
+        trial.try_start_daemon();
+        trial.look();
+        // An empty configuration is as good a gate as any, and a file that a home may hold.
+        std::fs::write(trial.pinfold.home().join("config.toml"), "").expect("an open gate");
+    }
+}

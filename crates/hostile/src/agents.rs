@@ -1,0 +1,42 @@
+//! Configuration files of agents, which `pinfold connect` edits: what is not ours stays as it is, byte for byte.
+
+// The editor is a part of the command line's program, which has no library: the same files, compiled here too.
+#[allow(dead_code, unreachable_pub)]
+#[path = "../../cli/src/agents/jsonc/mod.rs"]
+mod jsonc;
+
+use jsonc::edit::{Item, Which, insert, remove};
+use jsonc::parse::{Dialect, parse};
+use jsonc::value::Value;
+
+use crate::feed::{Feed, text};
+
+const PATH: &[&str] = &["mcpServers"];
+const NAME: &str = "pinfold";
+
+pub(crate) fn target(data: &[u8]) {
+    let mut feed = Feed(data);
+    let dialect = if feed.byte() & 1 == 0 { Dialect::Strict } else { Dialect::Comments };
+    let text = text(feed.0);
+    let Ok(root) = parse(&text, dialect) else { return };
+    if dialect == Dialect::Strict {
+        serde_json::from_str::<serde_json::Value>(&text).expect("what is taken for JSON is JSON");
+    }
+    let entry = Value::object([("command", Value::text("pinfold")), ("args", Value::texts(&["mcp".to_owned()]))]);
+    let known = root.get(PATH[0]).is_some_and(|section| section.get(NAME).is_some());
+    let item = Item::Member(NAME.to_owned(), entry.clone());
+    if known {
+        let left = remove(&text, dialect, PATH, Which::Key(NAME)).expect("what is there goes");
+        parse(&left.expect("it is there"), dialect).expect("what is left is a document");
+    } else if let Ok(with) = insert(&text, dialect, PATH, item) {
+        let edited = parse(&with, dialect).expect("what was edited is a document");
+        let found = edited.get(PATH[0]).and_then(|section| section.get(NAME)).expect("it holds the entry");
+        assert_eq!(Value::of(found, &with), entry);
+        let without = remove(&with, dialect, PATH, Which::Key(NAME)).expect("it goes").expect("it is there");
+        // White space inside empty brackets is not known any more; everything else is as it was.
+        let left = parse(&without, dialect).expect("what is left is a document");
+        assert_eq!(Value::of(&left, &without), Value::of(&root, &text), "taking out is the inverse of putting in");
+        let again = insert(&without, dialect, PATH, Item::Member(NAME.to_owned(), entry)).expect("as before");
+        assert_eq!(again, with, "and can be undone");
+    }
+}

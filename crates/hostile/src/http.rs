@@ -1,0 +1,64 @@
+//! Requests as the daemon reads them: bodies, queries, coder's bodies. A refusal is the client's fault and says so.
+
+use std::time::Duration;
+
+use axum::http::Uri;
+use pinfold_daemon::outside::{self, Refused};
+use pinfold_model::spec::{Defaults, GRACE_MOST, OUTPUT_LIMIT_LEAST, Program, RESERVED_ENV, Spec};
+
+use crate::feed::text;
+
+pub(crate) fn start(data: &[u8]) {
+    let defaults = Defaults {
+        cwd: "/work".into(),
+        home: "/home/ann".into(),
+        grace: Duration::from_secs(5),
+        output_limit: 64 << 20,
+        ..Defaults::default()
+    };
+    match outside::start(data, &defaults) {
+        Err(refused) => check_refused(&refused),
+        Ok(spec) => check_spec(spec),
+    }
+}
+
+pub(crate) fn bodies(data: &[u8]) {
+    outside::bodies(data).iter().filter_map(|tried| tried.as_ref().err()).for_each(check_refused);
+}
+
+pub(crate) fn queries(data: &[u8]) {
+    let query = text(data);
+    // What no request line can hold never comes so far.
+    let Ok(uri) = format!("/v1/processes?{query}").parse::<Uri>() else { return };
+    outside::queries(&uri).iter().filter_map(|tried| tried.as_ref().err()).for_each(check_refused);
+}
+
+pub(crate) fn coder(data: &[u8]) {
+    if let Err(said) = outside::coder_start(data) {
+        assert!(!said.is_empty());
+    }
+    assert!(outside::coder_env(data) <= data.len());
+}
+
+fn check_refused((status, error): &Refused) {
+    assert!((400..500).contains(status), "{status} {error:?}");
+    assert!(!error.message.trim().is_empty(), "{error:?}");
+}
+
+/// A `Spec` that exists is valid.
+fn check_spec(spec: Spec) {
+    let arguments = match &spec.program {
+        Program::Shell { shell, script } => vec![shell, script],
+        Program::Argv { argv } => argv.iter().collect(),
+    };
+    assert!(!arguments.is_empty() && arguments.iter().all(|argument| !argument.contains('\0')), "{spec:?}");
+    assert!(spec.cwd.is_absolute(), "{spec:?}");
+    assert!(spec.stop.grace <= GRACE_MOST && spec.output_limit >= OUTPUT_LIMIT_LEAST, "{spec:?}");
+    assert!(spec.env.keys().all(|name| !name.is_empty() && !name.contains(['=', '\0'])), "{spec:?}");
+    assert!(!RESERVED_ENV.iter().any(|name| spec.env.contains_key(*name)), "{spec:?}");
+    let bounded = [spec.time_limit, spec.idle_limit, spec.lifetime.grace()];
+    assert!(bounded.iter().flatten().all(|time| *time <= Duration::from_secs(1_000_000_000)), "{spec:?}");
+    let spec = spec.without_values();
+    let written = serde_json::to_vec(&spec).expect("it can be written down");
+    assert_eq!(serde_json::from_slice::<Spec>(&written).expect("and read again"), spec);
+}

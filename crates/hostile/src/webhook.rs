@@ -1,0 +1,15 @@
+//! Addresses of webhooks: what passes the check can be posted to, and goes where its record shows.
+
+use pinfold_daemon::outside;
+use pinfold_model::notify::{Notify, host_of};
+
+use crate::feed::text;
+
+pub(crate) fn target(data: &[u8]) {
+    let address = text(data);
+    let notify = Notify { webhook: Some(address.clone()), ..Notify::default() };
+    if notify.check().is_ok() {
+        let shown = host_of(&address).expect("what passes has a host");
+        assert_eq!(outside::webhook(&address), Some(shown), "it goes elsewhere: {address}");
+    }
+}

@@ -1,0 +1,275 @@
+//! The clients of the campaign: they start, stop, read and follow while everything is shot at. A request that fails is
+//! made again: the promise is about what was acknowledged.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard};
+use std::time::{Duration, Instant};
+
+use pinfold_api::client::{Client, ClientError};
+use pinfold_api::types::{Event, EventsQuery, ListQuery, OutputQuery, StopRequest};
+use tokio::runtime::Runtime;
+
+use super::agents::Chat;
+use super::cast::{Mark, Part, Script};
+use super::dice::Dice;
+use super::scene::Scene;
+
+/// How long one request may take: a daemon that stands still answers late or never.
+const REQUEST: Duration = Duration::from_secs(10);
+/// How long after the last fault everything must be acknowledged.
+const AFTERWARDS: Duration = Duration::from_secs(90);
+
+/// What all of them share.
+#[derive(Debug)]
+pub(super) struct Play {
+    pub(super) scene: Scene,
+    pub(super) script: Script,
+    pub(super) mark: Mark,
+    pub(super) seed: u64,
+    pub(super) cgroup: bool,
+    /// Processes alive at once.
+    most: u64,
+    next: AtomicU64,
+    live: AtomicU64,
+    /// No more starts.
+    pub(super) last_call: AtomicBool,
+    /// Nobody goes on.
+    pub(super) over: AtomicBool,
+    pub(super) actors: Mutex<Vec<Actor>>,
+    stops: Mutex<Vec<(Instant, usize)>>,
+    /// Events as they were read, by number.
+    pub(super) followed: Mutex<BTreeMap<u64, Event>>,
+    /// Requests that failed and were made again.
+    pub(super) repeated: AtomicU64,
+    /// Pids of MCP servers, none of them reaped. Nobody starts one while another holds the lock.
+    pub(super) servers: Mutex<Vec<u32>>,
+    /// What agents did and were told.
+    pub(super) chats: Mutex<Vec<Chat>>,
+    pub(super) violations: Mutex<Vec<String>>,
+}
+
+/// A process whose start was acknowledged.
+#[derive(Clone, Debug)]
+pub(super) struct Actor {
+    pub(super) part: Part,
+    pub(super) id: String,
+    /// Output up to here was read.
+    pub(super) read: u64,
+    pub(super) stopped: bool,
+}
+
+impl Play {
+    pub(super) fn new(scene: Scene, seed: u64, most: u64, cgroup: bool) -> Self {
+        let mark = Mark(format!("chaos-{}-{seed}", std::process::id()));
+        Self {
+            scene,
+            script: Script::new(),
+            mark,
+            seed,
+            cgroup,
+            most,
+            next: AtomicU64::new(0),
+            live: AtomicU64::new(0),
+            last_call: AtomicBool::new(false),
+            over: AtomicBool::new(false),
+            actors: Mutex::default(),
+            stops: Mutex::default(),
+            followed: Mutex::default(),
+            repeated: AtomicU64::new(0),
+            servers: Mutex::default(),
+            chats: Mutex::default(),
+            violations: Mutex::default(),
+        }
+    }
+
+    pub(super) fn violation(&self, what: String) {
+        eprintln!("chaos: LOST: {what}");
+        lock(&self.violations).push(what);
+    }
+
+    fn is_over(&self) -> bool {
+        self.over.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn is_last_call(&self) -> bool {
+        self.last_call.load(Ordering::Relaxed)
+    }
+
+    /// Starts process after process until the last call; each until it is acknowledged.
+    pub(super) fn start_processes(&self) -> anyhow::Result<()> {
+        let voice = Voice::new(self)?;
+        while !self.is_last_call() {
+            if self.live.load(Ordering::Relaxed) >= self.most {
+                std::thread::sleep(Duration::from_millis(50));
+                continue;
+            }
+            let number = self.next.fetch_add(1, Ordering::Relaxed);
+            self.live.fetch_add(1, Ordering::Relaxed);
+            let part = Part::of(self.seed, number, &self.mark, self.cgroup);
+            let request = part.request(&self.mark);
+            match voice.until_done(|client| async move { client.start(&request).await }) {
+                Ok(started) => {
+                    let mut actors = lock(&self.actors);
+                    let stop = part.stop.map(|stop| (Instant::now() + stop.after, actors.len()));
+                    actors.push(Actor { part, id: started.record.id, read: 0, stopped: false });
+                    drop(actors);
+                    lock(&self.stops).extend(stop);
+                }
+                Err(error) => self.violation(format!("process {number} ({}) cannot be started: {error}", part.kind)),
+            }
+        }
+        Ok(())
+    }
+
+    /// Stops those whose time has come, until the play is over and none is left.
+    pub(super) fn stop_processes(&self) -> anyhow::Result<()> {
+        let voice = Voice::new(self)?;
+        loop {
+            let due = {
+                let mut stops = lock(&self.stops);
+                let place = stops.iter().position(|(at, _)| *at <= Instant::now());
+                place.map(|place| stops.swap_remove(place).1)
+            };
+            match due {
+                Some(actor) => self.stop(&voice, actor),
+                None if self.is_over() => return Ok(()),
+                None if self.is_last_call() && lock(&self.stops).is_empty() => return Ok(()),
+                None => std::thread::sleep(Duration::from_millis(10)),
+            }
+        }
+    }
+
+    fn stop(&self, voice: &Voice<'_>, place: usize) {
+        let actor = lock(&self.actors)[place].clone();
+        let id = actor.id.as_str();
+        if actor.part.stop.is_some_and(|stop| stop.once_it_prints) {
+            match voice.until_done(|client| async move { client.show(id).await }) {
+                Ok(record) if record.output.bytes > 0 || record.outcome.is_some() => {}
+                _ => return lock(&self.stops).push((Instant::now() + Duration::from_millis(200), place)),
+            }
+        }
+        let request = &StopRequest { by: Some("the campaign".to_owned()), ..StopRequest::default() };
+        match voice.until_done(|client| async move { client.stop(id, request).await }) {
+            Ok(answer) if answer.survivors.is_empty() => lock(&self.actors)[place].stopped = true,
+            Ok(answer) => self.violation(format!("{id} ({}): survivors {:?}", actor.part.kind, answer.survivors)),
+            Err(error) => self.violation(format!("{id} ({}) cannot be stopped: {error}", actor.part.kind)),
+        }
+    }
+
+    /// Reads here and there, and counts who lives.
+    pub(super) fn read_output(&self) -> anyhow::Result<()> {
+        let voice = Voice::new(self)?;
+        let mut dice = Dice::new(self.seed, 3);
+        while !self.is_over() {
+            let count = lock(&self.actors).len();
+            if count > 0 {
+                // Mostly of those that were started lately.
+                let back = dice.between(0, 2 * self.most).min(count as u64 - 1) as usize;
+                self.read_some(&voice, count - 1 - back);
+            }
+            let query = ListQuery { status: Some("live".to_owned()), limit: Some(1), ..ListQuery::default() };
+            if let Some(list) = voice.once(|client| async move { client.list(&query).await }) {
+                self.live.store(list.total, Ordering::Relaxed);
+            }
+            std::thread::sleep(Duration::from_millis(30));
+        }
+        Ok(())
+    }
+
+    fn read_some(&self, voice: &Voice<'_>, place: usize) {
+        let actor = lock(&self.actors)[place].clone();
+        let query = OutputQuery { cursor: Some(actor.read), max_bytes: Some("64k".into()), ..OutputQuery::default() };
+        let id = actor.id.as_str();
+        let Some(page) = voice.once(|client| async move { client.output_raw(id, &query).await }) else { return };
+        if !self.script.has_at(page.cursor, &page.bytes) {
+            self.violation(format!("{id} ({}): at {} it did not print what was read", actor.part.kind, page.cursor));
+        }
+        lock(&self.actors)[place].read = page.next_cursor;
+    }
+
+    /// Reads every event, in order.
+    pub(super) fn follow_events(&self) -> anyhow::Result<()> {
+        let voice = Voice::new(self)?;
+        let mut after = 0;
+        while !self.is_over() {
+            let query = EventsQuery {
+                after: Some(u64::to_string(&after)),
+                limit: Some(1000),
+                wait: Some("1s".to_owned()),
+                ..EventsQuery::default()
+            };
+            let Some(page) = voice.once(|client| async move { client.events(&query).await }) else {
+                std::thread::sleep(Duration::from_millis(50));
+                continue;
+            };
+            let mut followed = lock(&self.followed);
+            for event in page.events {
+                if event.seq <= after {
+                    self.violation(format!("event {} came after {after}", event.seq));
+                }
+                after = event.seq;
+                followed.insert(event.seq, event);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A client with patience.
+struct Voice<'a> {
+    play: &'a Play,
+    runtime: Runtime,
+    client: Client,
+}
+
+impl<'a> Voice<'a> {
+    fn new(play: &'a Play) -> anyhow::Result<Self> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        Ok(Self { play, runtime, client: play.scene.client() })
+    }
+
+    /// One try.
+    fn once<T, F: Future<Output = Result<T, ClientError>>>(&self, ask: impl FnOnce(Client) -> F) -> Option<T> {
+        self.try_once(ask).ok()
+    }
+
+    fn try_once<T, F: Future<Output = Result<T, ClientError>>>(
+        &self,
+        ask: impl FnOnce(Client) -> F,
+    ) -> Result<T, String> {
+        let limited = async { tokio::time::timeout(REQUEST, ask(self.client.clone())).await };
+        match self.runtime.block_on(limited) {
+            Ok(Ok(answer)) => Ok(answer),
+            Ok(Err(error)) => Err(error.to_string()),
+            Err(_) => Err("no answer in time".to_owned()),
+        }
+    }
+
+    /// Again and again, until it is done, or the play is long over.
+    fn until_done<T, F: Future<Output = Result<T, ClientError>>>(
+        &self,
+        ask: impl FnOnce(Client) -> F + Clone,
+    ) -> Result<T, String> {
+        let mut given_up = None;
+        loop {
+            let error = match self.try_once(ask.clone()) {
+                Ok(answer) => return Ok(answer),
+                Err(error) => error,
+            };
+            self.play.repeated.fetch_add(1, Ordering::Relaxed);
+            if self.play.is_last_call() {
+                let deadline = *given_up.get_or_insert_with(|| Instant::now() + AFTERWARDS);
+                if Instant::now() > deadline || self.play.is_over() {
+                    return Err(error);
+                }
+            }
+            std::thread::sleep(Duration::from_millis(100));
+        }
+    }
+}
+
+/// The guard, whoever panicked while holding it.
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+}
