@@ -175,6 +175,11 @@ impl Client {
         self.ask(Ask { repeatable: true, ..post("/v1/wait", request)? }).await
     }
 
+    /// Asks for the next life of a process, the current one ended first.
+    pub async fn restart(&self, id: &str, request: &StopRequest) -> Result<Record, ClientError> {
+        self.ask(post(&of_process(id, "/restart"), request)?).await
+    }
+
     /// `POST /v1/processes/{id}/stop`.
     pub async fn stop(&self, id: &str, request: &StopRequest) -> Result<StopAnswer, ClientError> {
         self.ask(post(&of_process(id, "/stop"), request)?).await

@@ -98,6 +98,16 @@ const ROUTES: &[Route] = &[
     Route {
         body: Some(reference::<StopRequest>),
         body_optional: true,
+        answers: &[answer("200", "The next life.", Content::Json(reference::<Record>))],
+        ..post(
+            "/v1/processes/{id}/restart",
+            "restart",
+            "Ask for the next life of a process, the current one ended first",
+        )
+    },
+    Route {
+        body: Some(reference::<StopRequest>),
+        body_optional: true,
         answers: &[answer(
             "200",
             "The tree is empty, or its survivors are named.",

@@ -35,7 +35,7 @@ pub use record::{
     Unreadable, Usage,
 };
 pub use screen::{Position, Pty, PtySize, ResizeRequest, Screen};
-pub use service::{Port, Ready, ReadyShown, ReadyState};
+pub use service::{LifeShown, Port, Ready, ReadyShown, ReadyState, Restart, RestartPolicy};
 pub use start::{Lifetime, Notify, OnWaitTimeout, StartRequest, Started, Strays, Streams, Waited};
 pub use turn::{
     AgentEvent, AgentEventKind, AgentEventPage, AgentEventsQuery, IfBusy, InterruptAnswer, InterruptRequest, Rung,

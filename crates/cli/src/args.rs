@@ -7,8 +7,8 @@ use std::path::PathBuf;
 use clap::{Parser, Subcommand};
 
 use crate::commands::{
-    agent, attach, completions, config, connect, daemon, doctor, events, gc, handover, hook, logs, man, mcp, owner, pause, ps,
-    run, send, show, show_screen, signal, stop, token, tools, wait,
+    agent, attach, completions, config, connect, daemon, doctor, events, gc, handover, hook, logs, man, mcp, owner,
+    pause, ps, restart, run, send, show, show_screen, signal, stop, token, tools, wait,
 };
 
 /// The process manager for AI agents: nothing strays, nothing is lost, nothing is invented.
@@ -48,6 +48,7 @@ pub(crate) enum Command {
     Wait(wait::WaitArgs),
     Stop(stop::StopArgs),
     Attach(attach::AttachArgs),
+    Restart(restart::RestartArgs),
     Send(send::SendArgs),
     Screen(show_screen::ScreenArgs),
     Resize(show_screen::ResizeArgs),

@@ -59,6 +59,7 @@ pub(crate) fn routes(core: Arc<Core>) -> Router {
         .route("/v1/processes/{id}/output", get(output))
         .route("/v1/processes/{id}/wait", get(wait))
         .route("/v1/processes/{id}/stop", post(stop))
+        .route("/v1/processes/{id}/restart", post(restart))
         .route("/v1/processes/{id}/signal", post(signal))
         .route("/v1/processes/{id}/input", post(input))
         .route("/v1/processes/{id}/screen", get(screen))
@@ -240,6 +241,16 @@ async fn stop(
 ) -> Answer<impl IntoResponse> {
     let found = core.find(&caller.scope, &id).await?;
     core.stop(found, request).await.map(Json)
+}
+
+async fn restart(
+    State(core): Shared,
+    caller: Caller,
+    Id(id): Id,
+    MaybeInput(request): MaybeInput<StopRequest>,
+) -> Answer<impl IntoResponse> {
+    let found = core.find(&caller.scope, &id).await?;
+    core.restart_request(found, request).await.map(Json)
 }
 
 async fn signal(

@@ -8,9 +8,10 @@
 //! - D4 every wait, list, body and queue has a bound.
 //! - D5 a view never widens ([`scope`]).
 //! - D6 a port is lent to one process at a time ([`services::lease`]).
+//! - D7 no end has two successors, and none that is owed is lost ([`services::chain`]).
 //!
 //! `run` composes it; `service` is the core that all share; `start`, `act`, `input`, `screen` (with its `terminal`), `attach`, `wait`, `output`, `filter`, `list`, `events` and `gc` are what
-//! the routes call; `attend`, `watch`, `heartbeat`, `deliver` and `webhook` tell owners more than that; `services` has readiness and leased ports; `notes` and `loss` are what keepers tell and how they end; `registry` holds what lives, `ledger` writes the
+//! the routes call; `attend`, `watch`, `heartbeat`, `deliver` and `webhook` tell owners more than that; `services` has readiness, leased ports and restarts; `notes` and `loss` are what keepers tell and how they end; `registry` holds what lives, `ledger` writes the
 //! index, `keepers` has the nursery and the links, `recovery` takes up what an earlier daemon left.
 //! `agents` hosts agent programs, as a client of the rest.
 

@@ -18,12 +18,13 @@ use crate::find::Found;
 use crate::link::Link;
 use crate::registry::{Entry, Registered, lock};
 use crate::service::{Core, blocking};
+use crate::services::chain;
 use crate::start::unwritable;
 use crate::{render, screen};
 
 impl Core {
     /// A keeper told a fact that it has written.
-    pub(crate) async fn note_fact(&self, entry: &Arc<Entry>, fact: Fact) {
+    pub(crate) async fn note_fact(self: &Arc<Self>, entry: &Arc<Entry>, fact: Fact) {
         let (kind, at) = (fact.event(), fact.at());
         let note = if let Fact::Noted { text, .. } = &fact { Some(text.clone()) } else { None };
         entry.add(fact);
@@ -38,14 +39,17 @@ impl Core {
         }
         let mut changes = Vec::with_capacity(2);
         changes.extend(kind.map(|kind| event_of(&history, kind, at)));
-        if history.status().is_over() {
-            self.leases.free(&history);
+        let over = history.status().is_over();
+        if over {
             self.registry.retire(entry);
             self.metrics.note_end(&history);
             let bytes = render::disk_bytes(&history);
-            changes.push(Change::Put(Box::new(history), bytes));
+            changes.push(Change::Put(Box::new(history.clone()), bytes));
         }
         self.ledger.apply(changes).await;
+        if over {
+            self.follow_end(&history).await;
+        }
     }
 
     fn note_in_log(&self, history: &History, kind: Option<EventKind>) {
@@ -106,10 +110,10 @@ impl Core {
         screen::follow(self, &entry);
         self.note_waiting(&entry, waiting);
         if history.status().is_over() {
-            self.leases.free(&history);
             self.registry.retire(&entry);
             let bytes = render::disk_bytes(&history);
-            self.ledger.apply(vec![Change::Put(Box::new(history), bytes)]).await;
+            self.ledger.apply(vec![Change::Put(Box::new(history.clone()), bytes)]).await;
+            self.follow_end(&history).await;
         }
     }
 }
@@ -143,14 +147,15 @@ impl Core {
 fn event_of(history: &History, kind: EventKind, at: Moment) -> Change {
     let handover = history.handovers.iter().position(|handover| handover.at == at);
     let handover = handover.filter(|_| kind == EventKind::HandedOver);
-    let text = handover.map(|place| history.handovers[place].purpose.clone()).or_else(|| readiness_text(history, kind));
+    let text = handover.map(|place| history.handovers[place].purpose.clone()).or_else(|| service_text(history, kind));
     let n = handover.map_or(0, |place| place as u64 + 1);
     told(history, Event { text, ..render::event(history, kind, at) }, (kind, n, at))
 }
 
-/// What an event says of the readiness: the evidence, or that the end came first.
-fn readiness_text(history: &History, kind: EventKind) -> Option<String> {
+/// What an event says of a service: which life begins, the evidence of its readiness, or that the end came first.
+fn service_text(history: &History, kind: EventKind) -> Option<String> {
     match (kind, &history.readiness) {
+        (EventKind::Started, _) => chain::told_of(history),
         (EventKind::Ready | EventKind::NotReady, Some(readiness)) => Some(readiness.evidence.clone()),
         (EventKind::Finished | EventKind::Lost, None) if history.intent.spec.service.ready.is_some() => {
             Some("it ended before it was ready".to_owned())

@@ -47,6 +47,7 @@ pub(crate) async fn recover(core: &Arc<Core>) -> Result<(), String> {
         retention::remove_leftovers(&cleared.home)
     })
     .await;
+    core.read_chains();
     let links = connect(core).await;
     crash_point!("daemon.keepers_connected");
     greet(&links).await;
@@ -66,6 +67,7 @@ pub(crate) async fn recover(core: &Arc<Core>) -> Result<(), String> {
     crash_point!("daemon.directories_taken_up");
     keepers::remove_dead_cgroups(core);
     core.ledger.flush().await;
+    core.take_up_chains().await;
     Ok(())
 }
 

@@ -19,7 +19,7 @@ use pinfold_store::reader::OutputReader;
 
 use crate::clock::rfc3339;
 use crate::registry::State;
-use crate::services::shown;
+use crate::services::{chain, shown};
 
 /// A directory, its record and the remains of a block, whatever the output was.
 const DIRECTORY_BYTES: u64 = 8192;
@@ -82,6 +82,7 @@ pub(crate) fn record(state: &State, directory: &Path, look: Look) -> Record {
         limits: limits_shown(spec),
         ready: shown::ready_shown(state),
         ports: shown::ports_shown(spec),
+        life: shown::life_shown(history),
         note: note(state),
     }
 }
@@ -219,6 +220,8 @@ pub(crate) fn event(history: &History, kind: EventKind, at: Moment) -> Event {
         EventKind::Exited | EventKind::Finished | EventKind::Lost | EventKind::GaveUp => true,
     };
     let completion = history.is_completion(kind);
+    // Of a life that follows another its owner is told, and not of the end before it.
+    let again = kind == EventKind::Started && history.intent.spec.service.life.is_some();
     let asked_for = !matches!(
         kind,
         EventKind::Started | EventKind::Exited | EventKind::Closed | EventKind::Finished | EventKind::Lost
@@ -234,7 +237,8 @@ pub(crate) fn event(history: &History, kind: EventKind, at: Moment) -> Event {
         outcome: history.outcome().filter(|_| ended).map(api_outcome),
         cause: history.cause().filter(|_| ended).as_ref().map(api_cause),
         completion,
-        announce: asked_for || completion && history.intent.spec.notify.on_complete,
+        announce: asked_for
+            || (completion && !chain::is_followed(history) || again) && history.intent.spec.notify.on_complete,
         cursor: None,
         text: None,
         suppressed: None,

@@ -25,6 +25,7 @@ use crate::metrics::Metrics;
 use crate::owners::OwnerBook;
 use crate::registry::Registry;
 use crate::service::Core;
+use crate::services::chain::{self, Chains};
 use crate::services::lease::Leases;
 use crate::tokens::Tokens;
 use crate::webhook::Webhooks;
@@ -107,6 +108,7 @@ async fn serve(mut options: Options, home: Home, _lock: &HomeLock) -> Result<(),
     let ending = tokio::spawn(owners::tend(Arc::clone(&core)));
     let delivering = tokio::spawn(deliver::tend(Arc::clone(&core)));
     let keeping = tokio::spawn(agents::tend(Arc::clone(&core)));
+    let reviving = tokio::spawn(chain::tend(Arc::clone(&core)));
     let filling = {
         let core = Arc::clone(&core);
         tokio::spawn(async move { keepers::refill(&core).await })
@@ -118,7 +120,7 @@ async fn serve(mut options: Options, home: Home, _lock: &HomeLock) -> Result<(),
     crash_point!("daemon.last_served");
     let _ = std::fs::remove_file(&socket_path);
     stopping.abort();
-    let _ = tokio::join!(tending, filling, ending, delivering, keeping);
+    let _ = tokio::join!(tending, filling, ending, delivering, keeping, reviving);
     if let Some(tcp) = tcp {
         let _ = tcp.await;
     }
@@ -166,6 +168,7 @@ fn compose(options: &Options, home: Home) -> Result<Core, RunError> {
         tokens: Tokens::new(tokens),
         webhooks: Webhooks::default(),
         leases: Leases::default(),
+        chains: Chains::default(),
         tcp_address: OnceLock::new(),
         ids: Mutex::new(ids),
         queries: Mutex::new(queries),

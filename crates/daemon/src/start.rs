@@ -121,7 +121,10 @@ impl Core {
         holder.map(|holder| same_request(holder, spec)).transpose()
     }
 
-    async fn start_spec(self: Arc<Self>, mut spec: Spec) -> Result<(Found, bool, Option<Unanswered>), Refusal> {
+    pub(crate) async fn start_spec(
+        self: Arc<Self>,
+        mut spec: Spec,
+    ) -> Result<(Found, bool, Option<Unanswered>), Refusal> {
         let limit_places = self.limit_places(&spec).await?;
         let link = keepers::take(&self).await.map_err(Refusal::internal)?;
         // Others may have been admitted meanwhile; from here to the registration nobody is.
@@ -134,9 +137,11 @@ impl Core {
             None => lock(&self.ids).next().map_err(|error| unwritable(&error.to_string()))?,
         };
         // Both are given up again if the start comes to nothing.
-        let taken = self.leases.take(&mut spec.service, None)?;
+        let chain = spec.service.life.as_ref().map(|life| life.first.clone());
+        let taken = self.leases.take(&mut spec.service, chain.as_ref())?;
         let socket = self.ready_socket(&spec, &id)?;
         let keeper = link.identity.get().cloned().ok_or_else(|| Refusal::internal("a keeper without a name"))?;
+        let lives_on = spec.service.lives_on().then(|| spec.clone());
         let env = environment(&mut spec, socket.as_ref());
         let intent = Intent {
             format: RECORD_FORMAT,
@@ -152,6 +157,13 @@ impl Core {
         if let Registered::KeyTaken(holder) = self.registry.insert(&entry) {
             keepers::give_back(&self, link).await;
             return Ok((same_request(Found::Here(holder), &intent.spec)?, false, None));
+        }
+        if let Some(spec) = &lives_on
+            && let Err(refusal) = self.begin_life(spec, &id)
+        {
+            self.registry.remove(&entry);
+            keepers::give_back(&self, link).await;
+            return Err(refusal);
         }
         self.leases.keep(&entry.state.borrow().history);
         drop(taken);

@@ -399,7 +399,7 @@ impl Driver {
         say(means.link, FromKeeper::HandedOver { request, done });
     }
 
-    /// Writes down what the daemon saw of its readiness; the first verdict stands (L5).
+    /// Writes down what the daemon saw of its readiness; the first verdict stands (L8).
     pub(crate) fn note_readiness(&mut self, readiness: Readiness, means: &mut Means<'_>) {
         let fact = Fact::Readiness(readiness);
         let open = !self.is_finished() && self.history.readiness.is_none() && self.unwritten.is_empty();

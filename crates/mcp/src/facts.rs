@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use pinfold_api::types::{Cause, Outcome, OutputPage, Range, ReadyState, Record, Screen, Status, Survivor, WaitReason};
+use pinfold_api::types::{
+    Cause, LifeShown, Outcome, OutputPage, Range, ReadyState, Record, Screen, Status, Survivor, WaitReason,
+};
 use serde::Serialize;
 
 /// The most of a command that a result repeats.
@@ -193,6 +195,7 @@ impl Facts {
         });
         facts.port = record.ready.as_ref().and_then(|ready| ready.port);
         facts.leased = record.ports.clone();
+        facts.notes.extend(record.life.as_ref().and_then(render_life));
         facts.notes.extend(record.note.clone());
         facts
     }
@@ -212,6 +215,21 @@ impl Facts {
         self.cursor = next;
         self
     }
+}
+
+/// What a reader wants to know of its lives.
+fn render_life(life: &LifeShown) -> Option<String> {
+    if let Some(next) = &life.next {
+        return Some(format!("it was restarted and lives on as {next}"));
+    }
+    if let Some(at) = &life.restarting_at {
+        return Some(format!("it is restarted at {at}; process_signal stops that"));
+    }
+    if life.awaits_turn {
+        return Some("its next life begins when it is asked for".to_owned());
+    }
+    let before = life.previous.as_ref().map(|previous| format!("life {} of it, after {previous}", life.number));
+    life.gave_up.clone().or(before)
 }
 
 /// Whether the record tells an end: its command is over, whatever it left behind.

@@ -392,6 +392,7 @@ fn item(event: &Event, last_output: Option<String>) -> Item {
 
 fn name(event: &Event) -> &'static str {
     match event.kind {
+        EventKind::Started if event.announce => "restarted",
         EventKind::Started => "started",
         EventKind::Exited | EventKind::Finished => "ended",
         EventKind::Closed => "closed",

@@ -3,7 +3,7 @@
 //! [`Ready`] is what was asked for, [`Readiness`] the one verdict. A process that ends without one ended before it was
 //! ready: that is seen from its history and needs no verdict of its own.
 //!
-//! Invariant L5, *readiness is decided once*: the first verdict stands, and none comes after the end
+//! Invariant L8, *readiness is decided once*: the first verdict stands, and none comes after the end
 //! ([`crate::facts::History::add`]).
 
 use std::time::Duration;
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn l5_readiness_is_decided_once() {
+    fn l8_readiness_is_decided_once() {
         let draft = crate::spec::Draft { command: Some("serve".into()), ..Default::default() };
         let defaults = crate::spec::Defaults { cwd: "/".into(), output_limit: 1 << 20, ..Default::default() };
         let spec = draft.try_into_spec(&defaults).expect("valid");

@@ -120,6 +120,11 @@ impl Home {
         self.root.join("keepers")
     }
 
+    /// The directory of the chains of lives that are not over.
+    pub fn chains(&self) -> PathBuf {
+        self.root.join("chains")
+    }
+
     /// The directory of the sockets that processes connect to when they are ready.
     pub fn ready(&self) -> PathBuf {
         self.root.join("ready")

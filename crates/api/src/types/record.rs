@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Lifetime, PtySize, ReadyShown, Stdin};
+use super::{LifeShown, Lifetime, PtySize, ReadyShown, Stdin};
 
 /// Where a process is in its life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
@@ -107,6 +107,9 @@ pub struct Record {
     /// The loopback ports it is lent, by the variable that tells it.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub ports: BTreeMap<String, u16>,
+    /// Which life it is, where it is restarted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub life: Option<LifeShown>,
     /// Why the record is not what one would expect.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,

@@ -44,6 +44,67 @@ impl From<&str> for Port {
     }
 }
 
+/// What follows the end of a process: `never` (default), `on_failure`, `always` or `after_turn`; or one of these with its
+/// bounds.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(untagged)]
+pub enum Restart {
+    When(String),
+    Policy(RestartPolicy),
+}
+
+/// When a process that ended lives again. A stop that was asked for and the end of its owner are never followed.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct RestartPolicy {
+    /// `on_failure`: after any end but exit code 0 and a passed `time_limit`. `always`. `after_turn`: when it is asked for.
+    pub when: String,
+    /// The wait before the first restart (default 1s).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub initial: Option<Span>,
+    /// By how much each further wait is longer (1 to 10, default 2).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub factor: Option<f64>,
+    /// No wait is longer (default 1m).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max: Option<Span>,
+    /// So many restarts (default 5, at most 100) within `window`, and it is given up.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limit: Option<u32>,
+    /// Default 10m.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub window: Option<Span>,
+    /// A life that lasted so long begins the waits and the count anew (default 30s).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stable: Option<Span>,
+}
+
+/// Which life of a chain a process is, and what follows.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct LifeShown {
+    /// Its policy.
+    pub restart: String,
+    /// 1 is the first.
+    pub number: u32,
+    /// The first life, from the second on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub first: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub previous: Option<String>,
+    /// The life that followed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next: Option<String>,
+    /// When the next life begins. A stop takes it away.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub restarting_at: Option<String>,
+    /// The next life begins when it is asked for.
+    #[serde(default)]
+    pub awaits_turn: bool,
+    /// Why no other life follows, where one was expected.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gave_up: Option<String>,
+}
+
 /// How it stands with the readiness of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{OutputPage, Port, Pty, Ready, Record, Stdin, WaitReason};
+use super::{OutputPage, Port, Pty, Ready, Record, Restart, Stdin, WaitReason};
 use crate::input::{Size, Span};
 
 /// `POST /v1/processes`: what to run and how to keep it.
@@ -94,6 +94,9 @@ pub struct StartRequest {
     /// What says that it is ready: it does what it was started for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ready: Option<Ready>,
+    /// What follows its end: another life, or nothing (default).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub restart: Option<Restart>,
     /// Loopback ports that it is lent, by the variable that tells it the number: `lease` for any that is free, or a
     /// number. No other process is lent the same while it lives.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]

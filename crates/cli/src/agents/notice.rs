@@ -55,6 +55,7 @@ fn render_news(news: &News) -> String {
     };
     let how = event.outcome.as_ref().map(|outcome| format!(": {}", render_outcome(outcome, event.cause)));
     let what = match event.kind {
+        EventKind::Started if event.announce => "lives again:".to_owned(),
         EventKind::Started => "started".to_owned(),
         EventKind::Exited | EventKind::Finished => format!("ended{}", how.unwrap_or_default()),
         EventKind::Closed => "closed its output".to_owned(),

@@ -22,6 +22,7 @@ pub(crate) mod owner;
 pub(crate) mod pause;
 pub(crate) mod ps;
 mod pump;
+pub(crate) mod restart;
 pub(crate) mod run;
 pub(crate) mod send;
 mod service;
@@ -57,6 +58,7 @@ pub(crate) fn dispatch(args: Args, screen: &mut Screen) -> Result<u8, Failure> {
         }
         Command::Stop(args) => talk(global, async |session| stop::run(session, &args, screen).await),
         Command::Attach(args) => talk(global, async |session| attach::run(session, &args, screen).await),
+        Command::Restart(args) => talk(global, async |session| restart::run(session, &args, screen).await),
         Command::Send(args) => talk(global, async |session| send::run(session, &args, screen).await),
         Command::Screen(args) => talk(global, async |session| show_screen::show(session, &args, screen).await),
         Command::Resize(args) => talk(global, async |session| show_screen::resize(session, &args, screen).await),

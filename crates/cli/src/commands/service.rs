@@ -1,8 +1,9 @@
-//! What `run` asks for of a service: when it is ready, and the ports it is lent.
+//! What `run` asks for of a service: when it is ready, the ports it is lent, and what follows its end.
 
 use clap::Args;
+use clap::builder::PossibleValuesParser;
 use pinfold_api::input::Span;
-use pinfold_api::types::{Port, Ready, ReadyState, Record, StartRequest, WaitQuery};
+use pinfold_api::types::{Port, Ready, ReadyState, Record, Restart, RestartPolicy, StartRequest, WaitQuery};
 
 use super::wait::patiently;
 use crate::exit;
@@ -32,6 +33,15 @@ pub(crate) struct ServiceArgs {
     /// How long it may take to be ready [default: 60s]
     #[arg(long, value_name = "D")]
     pub(crate) ready_timeout: Option<String>,
+    /// What follows its end: another life, or nothing [default: never]
+    #[arg(long, value_name = "WHEN", value_parser = PossibleValuesParser::new(["never", "on-failure", "always", "after-turn"]))]
+    pub(crate) restart: Option<String>,
+    /// So many restarts in ten minutes without a stable life, and it is given up [default: 5]
+    #[arg(long, value_name = "N", requires = "restart")]
+    pub(crate) restart_limit: Option<u32>,
+    /// The wait before the first restart; each further one is twice as long, up to a minute [default: 1s]
+    #[arg(long, value_name = "D", requires = "restart")]
+    pub(crate) restart_delay: Option<String>,
     /// Lend it a free loopback port, told in this variable (PORT, or PORT=3000 for that one); may be repeated
     #[arg(long, value_name = "VAR[=N]")]
     pub(crate) lease: Vec<String>,
@@ -49,6 +59,14 @@ impl ServiceArgs {
             timeout: self.ready_timeout.as_deref().map(Span::from),
         };
         request.ready = (ready != Ready::default()).then_some(ready);
+        request.restart = self.restart.as_ref().map(|when| {
+            Restart::Policy(RestartPolicy {
+                when: when.replace('-', "_"),
+                limit: self.restart_limit,
+                initial: self.restart_delay.as_deref().map(Span::from),
+                ..RestartPolicy::default()
+            })
+        });
         let lease = |text: &String| match text.split_once('=') {
             Some((name, port)) => (name.to_owned(), Port::from(port)),
             None => (text.clone(), Port::from("lease")),

@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
-use pinfold_api::types::{Lifetime, LimitsShown, NotifyShown, ReadyShown, ReadyState, Record, Stdin, TreeMember};
+use pinfold_api::types::{
+    LifeShown, Lifetime, LimitsShown, NotifyShown, ReadyShown, ReadyState, Record, Stdin, TreeMember,
+};
 
 use super::list::ran;
 use super::outcome::{outcome_tone, render_details, render_outcome, render_status, status_tone};
@@ -70,6 +72,7 @@ fn facts(record: &Record, now: Timestamp) -> Vec<(&'static str, String, Tone)> {
     plain("ready", record.ready.as_ref().map(render_ready));
     let ports: Vec<_> = record.ports.iter().map(|(name, port)| format!("{name}={port}")).collect();
     plain("ports", (!ports.is_empty()).then(|| ports.join(" ")));
+    plain("life", record.life.as_ref().map(render_life));
     plain("note", record.note.clone());
     facts
 }
@@ -136,6 +139,19 @@ fn render_limits(limits: &LimitsShown) -> String {
         limits.idle_ms.map(|millis| format!("idle {}", span(millis))),
     ];
     parts.into_iter().flatten().collect::<Vec<_>>().join(", ")
+}
+
+/// `3 (on_failure), after k3v9x2, the first was a1b2c3, restarting at …`.
+fn render_life(life: &LifeShown) -> String {
+    let mut parts = vec![format!("{} ({})", life.number, life.restart)];
+    parts.extend(life.previous.as_ref().map(|previous| format!("after {previous}")));
+    let first = life.first.as_ref().filter(|first| life.previous.as_ref() != Some(*first));
+    parts.extend(first.map(|first| format!("the first was {first}")));
+    parts.extend(life.next.as_ref().map(|next| format!("followed by {next}")));
+    parts.extend(life.restarting_at.as_ref().map(|at| format!("restarting at {at}")));
+    parts.extend(life.awaits_turn.then(|| "the next one comes when asked for".to_owned()));
+    parts.extend(life.gave_up.clone());
+    parts.join(", ")
 }
 
 /// `waiting for port 3000`, `ready since …: it listens on port 3000`.

@@ -39,6 +39,7 @@ pub(crate) fn record() -> Record {
         usage: Usage { cpu_ms: 830, max_rss_bytes: 91_000_000, processes: 3 },
         limits: None,
         ready: None,
+        life: None,
         ports: Default::default(),
         note: None,
     }

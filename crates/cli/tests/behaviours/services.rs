@@ -1,8 +1,9 @@
-//! Group 4, continued: processes as services. Readiness and leased ports.
+//! Group 4, continued: processes as services. Readiness, leased ports and restarts.
 
 mod agent;
 mod leases;
 mod readiness;
+mod restarts;
 
 use pinfold_api::types::{EventKind, Ready, ReadyShown, StartRequest, WaitQuery};
 use pinfold_testkit::Pinfold;

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use pinfold_api::types::{self, Port, StartRequest};
 use pinfold_model::ready::{self, LoopbackHost, Ready, ReadyBy, ReadyPort, parse_loopback};
+use pinfold_model::restart::{Restart, When};
 use pinfold_model::service::Service;
 use pinfold_model::spec;
 use pinfold_model::units::parse_duration;
@@ -15,7 +16,8 @@ pub(crate) fn parse(request: &mut StartRequest) -> Result<Service, Refusal> {
     let ports = std::mem::take(&mut request.ports).into_iter();
     let ports: BTreeMap<_, _> = ports.map(|(name, port)| Ok((name, lease(port)?))).collect::<Result<_, Refusal>>()?;
     let ready = request.ready.take().map(parse_ready).transpose()?;
-    Ok(Service { ready, ports, ..Service::default() })
+    let restart = request.restart.take().map(parse_restart).transpose()?.flatten();
+    Ok(Service { ready, ports, restart, life: None })
 }
 
 fn lease(port: Port) -> Result<Option<u16>, Refusal> {
@@ -34,6 +36,40 @@ fn lease(port: Port) -> Result<Option<u16>, Refusal> {
 
 fn port_number(field: &str, number: u64) -> Result<u16, Refusal> {
     u16::try_from(number).map_err(|_| Refusal::invalid(format!("{field}: {number} is no TCP port: give at most 65535")))
+}
+
+/// `None` for `never`.
+fn parse_restart(asked: types::Restart) -> Result<Option<Restart>, Refusal> {
+    let types::RestartPolicy { when, initial, factor, max, limit, window, stable } = match asked {
+        types::Restart::When(when) => types::RestartPolicy { when, ..types::RestartPolicy::default() },
+        types::Restart::Policy(policy) => policy,
+    };
+    let when = match when.as_str() {
+        "never" => return Ok(None),
+        "on_failure" | "on-failure" => When::OnFailure,
+        "always" => When::Always,
+        "after_turn" | "after-turn" => When::AfterTurn,
+        other => {
+            let other: String = other.chars().take(40).collect();
+            return Err(Refusal::invalid(format!("restart `{other}`: use never, on_failure, always or after_turn")));
+        }
+    };
+    let mut restart = Restart::new(when);
+    let spans = [
+        (&mut restart.max, max),
+        (&mut restart.initial, initial),
+        (&mut restart.window, window),
+        (&mut restart.stable, stable),
+    ];
+    for (place, asked) in spans {
+        if let Some(asked) = asked {
+            *place = parse_duration(&asked.text())?;
+        }
+    }
+    restart.limit = limit.unwrap_or(restart.limit);
+    // Out of range stays out of range: the model says so.
+    restart.factor_percent = factor.map_or(restart.factor_percent, |factor| (factor * 100.0).round() as u32);
+    Ok(Some(restart))
 }
 
 fn parse_ready(asked: types::Ready) -> Result<Ready, Refusal> {

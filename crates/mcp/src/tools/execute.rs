@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use pinfold_api::input::Span;
 use pinfold_api::types::{
-    Lifetime, Pty, ReadyState, Record, StartRequest, Started, Stdin, Streams, WaitQuery, WaitReason,
+    Lifetime, Pty, ReadyState, Record, Restart, StartRequest, Started, Stdin, Streams, WaitQuery, WaitReason,
 };
 use serde::de::DeserializeOwned;
 
@@ -163,6 +163,7 @@ fn request(desk: &Desk<'_>, arguments: &Arguments, wait: Duration) -> Result<Sta
         owner_grace: (lifetime != Lifetime::Keep).then(|| grace(desk)),
         notify: object(arguments, "notify", NOTIFY)?,
         ready: object(arguments, "ready", READY)?,
+        restart: arguments.word("restart", &["never", "on_failure", "always"])?.map(Restart::When),
         ports: object(arguments, "ports", PORTS)?.unwrap_or_default(),
         streams: streams.map(|word| if word == "separate" { Streams::Separate } else { Streams::Merged }),
         stdin: arguments.flag("stdin")?.then_some(Stdin::Pipe),

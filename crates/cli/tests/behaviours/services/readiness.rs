@@ -180,7 +180,7 @@ fn readiness_on_the_command_line() {
     assert_eq!(pinfold.cli(&["wait", "--until", "ready", "web"]).code, Some(0));
     let id = pinfold.sh("exec sleep 300").id;
     let refused = pinfold.cli(&["wait", "--until", "ready", &id]);
-    assert!(refused.code == Some(2) && refused.stderr.contains("without `ready`"), "{refused:?}");
+    assert!(refused.code == Some(125) && refused.stderr.contains("without `ready`"), "{refused:?}");
 }
 
 #[test]
