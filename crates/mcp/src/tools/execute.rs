@@ -5,7 +5,9 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use pinfold_api::input::Span;
-use pinfold_api::types::{Lifetime, Notify, Pty, Record, StartRequest, Started, Stdin, Streams, WaitQuery, WaitReason};
+use pinfold_api::types::{
+    Lifetime, Notify, Pty, Record, StartRequest, Started, Stdin, Streams, WaitAnswer, WaitQuery, WaitReason,
+};
 
 use super::wait::{self, Wait};
 use super::{Answer, Desk, PATIENCE};
@@ -60,8 +62,8 @@ pub(super) async fn call(desk: &Desk<'_>, arguments: &Arguments) -> Result<Answe
     }
     let left = limit.saturating_sub(begun.elapsed());
     if !facts::is_over(&record) && !background && !left.is_zero() {
-        let wait = Wait { limit: left, query: WaitQuery { until: Some("exit".into()), ..WaitQuery::default() } };
-        let answer = desk.hold(&record.id, wait::patiently(desk, &record.id, &wait)).await?;
+        let asks = request.pty.is_some() || request.stdin.is_some();
+        let answer = desk.hold(&record.id, end(desk, &record.id, left, asks)).await?;
         (reason, record) = (Some(answer.reason), answer.record);
     }
     let mut facts = describe(desk, &record, Look { cursor: Some(0), budget, ..Look::default() }).await?;
@@ -73,6 +75,17 @@ pub(super) async fn call(desk: &Desk<'_>, arguments: &Arguments) -> Result<Answe
     facts.notes.extend(cut.filter(|_| !facts::is_over(&record)));
     facts.notes.extend(how_it_goes_on(&record));
     Ok(Answer::of(facts, &record))
+}
+
+/// Waits for the exit; where it can ask, also until it waits for an answer.
+async fn end(desk: &Desk<'_>, id: &str, limit: Duration, asks: bool) -> Result<WaitAnswer, Refusal> {
+    let until = |what: &str| Wait { limit, query: WaitQuery { until: Some(what.into()), ..WaitQuery::default() } };
+    let (exit, input) = (until("exit"), until("input"));
+    tokio::select! {
+        biased;
+        answer = wait::patiently(desk, id, &exit) => answer,
+        answer = wait::patiently(desk, id, &input), if asks => answer,
+    }
 }
 
 /// What the call would have given, had it waited for the end.
@@ -104,6 +117,11 @@ pub(super) async fn describe(desk: &Desk<'_>, record: &Record, look: Look) -> Re
 
 fn how_it_goes_on(record: &Record) -> Option<String> {
     let id = &record.id;
+    if record.waiting_for_input == Some(true) {
+        return Some(format!(
+            "it waits for input: process_input {{\"id\":\"{id}\",\"text\":\"…\",\"keys\":[\"enter\"]}} answers it"
+        ));
+    }
     if !facts::is_over(record) {
         return Some(format!(
             "it runs on; nothing wakes you by itself: its end will be told in the news of a later result; process_wait {{\"id\":\"{id}\"}} waits for \
