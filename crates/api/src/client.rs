@@ -4,6 +4,7 @@
 //! decides what an error means. Invariant A1, *no request is done twice*: a request is repeated only if its kept
 //! connection closed before a byte of the answer, and only if it was not sent or is safe to repeat.
 
+mod agents;
 mod attach;
 mod query;
 mod sse;

@@ -39,6 +39,8 @@ pub enum ErrorCode {
     StdinClosed,
     /// This idempotency key was used for another request.
     KeyReused,
+    /// The agent has a turn already, or too many wait for it.
+    AgentBusy,
     /// A limit of the configuration is reached.
     LimitReached,
     /// The caller may not speak to this daemon, or may not ask this of it.

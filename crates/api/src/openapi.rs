@@ -3,6 +3,8 @@
 //! Owns what each route takes and answers, as far as a reader of the document sees it. Descriptions of fields and
 //! types are those of `types.rs`: nothing is stated here a second time.
 
+mod agents;
+
 use schemars::generate::{SchemaGenerator, SchemaSettings};
 use schemars::{JsonSchema, Schema};
 use serde_json::{Map, Value, json};
@@ -259,7 +261,7 @@ pub fn document() -> Value {
     let mut given = generator(SchemaSettings::draft2020_12().for_serialize());
     let error = given.subschema_for::<ApiError>();
     let mut paths = Map::new();
-    for route in ROUTES {
+    for route in ROUTES.iter().chain(agents::ROUTES) {
         let operation = render_operation(route, &mut taken, &mut given);
         let methods = paths.entry(route.path).or_insert_with(|| json!({}));
         methods[route.method] = operation;
@@ -289,8 +291,15 @@ pub fn document() -> Value {
                     "name": "id",
                     "in": "path",
                     "required": true,
-                    "description": "An id, an unambiguous prefix of one, or the name of a live process.",
+                    "description": "An id, an unambiguous prefix of one, or the name of a live process or agent.",
                     "schema": { "type": "string" },
+                },
+                "number": {
+                    "name": "number",
+                    "in": "path",
+                    "required": true,
+                    "description": "The number of a turn, from 1 on.",
+                    "schema": { "type": "integer" },
                 },
                 "name": {
                     "name": "name",
@@ -330,6 +339,9 @@ fn render_operation(route: &Route, taken: &mut SchemaGenerator, given: &mut Sche
     let mut parameters = Vec::new();
     if route.path.contains("{id}") {
         parameters.push(json!({ "$ref": "#/components/parameters/id" }));
+    }
+    if route.path.contains("{number}") {
+        parameters.push(json!({ "$ref": "#/components/parameters/number" }));
     }
     if route.path.contains("{name}") {
         parameters.push(json!({ "$ref": "#/components/parameters/name" }));

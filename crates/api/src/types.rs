@@ -3,6 +3,7 @@
 //! Fields are added, never renamed. Times are RFC 3339 in UTC.
 
 mod act;
+mod agent;
 mod attach;
 mod event;
 mod input;
@@ -10,11 +11,17 @@ mod output;
 mod owner;
 mod record;
 mod screen;
+mod service;
 mod start;
+mod turn;
 mod upkeep;
 mod wait;
 
 pub use act::{SignalAnswer, SignalRequest, StopAnswer, StopRequest, Survivor};
+pub use agent::{
+    Agent, AgentFault, AgentList, AgentListQuery, AgentMode, AgentRequest, AgentStatus, AgentStopRequest,
+    AnswerRequest, Approvals, Ask, FaultCode, Transport, Verdict,
+};
 pub use attach::{AttachControl, AttachNotice, AttachQuery};
 pub use event::{AckRequest, Consumer, ConsumerList, Event, EventKind, EventPage, EventsQuery};
 pub use input::{InputAnswer, InputRequest, Stdin};
@@ -28,6 +35,11 @@ pub use record::{
     Unreadable, Usage,
 };
 pub use screen::{Position, Pty, PtySize, ResizeRequest, Screen};
+pub use service::{Port, Ready, ReadyShown, ReadyState};
 pub use start::{Lifetime, Notify, OnWaitTimeout, StartRequest, Started, Strays, Streams, Waited};
+pub use turn::{
+    AgentEvent, AgentEventKind, AgentEventPage, AgentEventsQuery, IfBusy, InterruptAnswer, InterruptRequest, Rung,
+    ToolCall, Tried, Turn, TurnList, TurnQuery, TurnRequest, TurnStatus, TurnUsage, TurnsQuery,
+};
 pub use upkeep::{GcAnswer, GcRequest, Health, ShutdownAnswer, ShutdownRequest};
 pub use wait::{WaitAnswer, WaitManyAnswer, WaitManyRequest, WaitMode, WaitQuery, WaitReason};

@@ -7,8 +7,8 @@ use std::path::PathBuf;
 use clap::{Parser, Subcommand};
 
 use crate::commands::{
-    attach, completions, config, connect, daemon, doctor, events, gc, handover, hook, logs, man, mcp, owner, pause, ps,
-    run, send, show, show_screen, signal, stop, token, tools, wait,
+    agent, attach, completions, config, connect, daemon, doctor, events, gc, handover, hook, logs, man, mcp, owner,
+    pause, ps, run, send, show, show_screen, signal, stop, token, tools, wait,
 };
 
 /// The process manager for AI agents: nothing strays, nothing is lost, nothing is invented.
@@ -56,6 +56,7 @@ pub(crate) enum Command {
     Resume(pause::ResumeArgs),
     Events(events::EventsArgs),
     Handover(handover::HandoverArgs),
+    Agent(agent::AgentArgs),
     Owner(owner::OwnerArgs),
     Token(token::TokenArgs),
     Gc(gc::GcArgs),

@@ -10,6 +10,8 @@ pub(crate) const REFUSED: u8 = 2;
 pub(crate) const WAKES: u8 = 2;
 /// `daemon status`: none runs.
 pub(crate) const NO_DAEMON: u8 = 3;
+/// `agent loop`: the limit was reached and nothing was passed.
+pub(crate) const NOT_PASSED: u8 = 3;
 /// `daemon run --background`: another daemon owns this home. Read by `connect`.
 pub(crate) const OTHER_DAEMON: u8 = 4;
 /// What was waited for did not happen in time, as `timeout` says it.

@@ -85,6 +85,7 @@ fn exit_of(code: ErrorCode) -> u8 {
         | ErrorCode::BadPattern
         | ErrorCode::BadSignal
         | ErrorCode::AlreadyOver
+        | ErrorCode::AgentBusy
         | ErrorCode::KeyReused
         | ErrorCode::NoStdin
         | ErrorCode::NoTerminal

@@ -175,7 +175,7 @@ async fn follow(core: Arc<Core>, filter: EventFilter, mut after: u64, queue: mps
 }
 
 /// A queue as the stream that a response body wants.
-struct Queue(mpsc::Receiver<SseEvent>);
+pub(crate) struct Queue(pub(crate) mpsc::Receiver<SseEvent>);
 
 impl futures_core::Stream for Queue {
     type Item = Result<SseEvent, Infallible>;

@@ -32,6 +32,7 @@ use serde::de::DeserializeOwned;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{UnixListener, UnixStream};
 
+use crate::agents;
 use crate::attach;
 use crate::clock::rfc3339;
 use crate::coder;
@@ -47,8 +48,8 @@ pub(crate) const BODY_MOST: usize = 8 << 20;
 /// A client that does not finish its headers within this time is cut off.
 const HEADER_TIME: Duration = Duration::from_secs(30);
 
-type Shared = State<Arc<Core>>;
-type Answer<T> = Result<T, Refusal>;
+pub(crate) type Shared = State<Arc<Core>>;
+pub(crate) type Answer<T> = Result<T, Refusal>;
 
 /// Every route.
 pub(crate) fn routes(core: Arc<Core>) -> Router {
@@ -81,6 +82,7 @@ pub(crate) fn routes(core: Arc<Core>) -> Router {
         .route("/healthz", get(health))
         .route("/metrics", get(show_metrics))
         .route("/openapi.json", get(openapi))
+        .merge(agents::routes())
         .nest(coder::MOUNT, coder::routes(&core))
         .fallback(no_route)
         .method_not_allowed_fallback(no_method)
@@ -442,16 +444,16 @@ async fn no_method(request: Request) -> Refusal {
 }
 
 /// A JSON body, with errors that say what is wrong with it.
-struct Input<T>(T);
+pub(crate) struct Input<T>(pub(crate) T);
 
 /// A JSON body that may be left out.
-struct MaybeInput<T>(T);
+pub(crate) struct MaybeInput<T>(pub(crate) T);
 
 /// The word for a process in the path: an id, the beginning of one, or a name.
-struct Id(String);
+pub(crate) struct Id(pub(crate) String);
 
 /// A query string, with errors that say what is wrong with it.
-struct Params<T>(T);
+pub(crate) struct Params<T>(pub(crate) T);
 
 async fn body(request: Request, core: &Core) -> Result<axum::body::Bytes, Refusal> {
     core.metrics.requests.fetch_add(1, Ordering::Relaxed);

@@ -39,6 +39,7 @@ impl Core {
         let mut changes = Vec::with_capacity(2);
         changes.extend(kind.map(|kind| event_of(&history, kind, at)));
         if history.status().is_over() {
+            self.leases.free(&history);
             self.registry.retire(entry);
             self.metrics.note_end(&history);
             let bytes = render::disk_bytes(&history);
@@ -59,6 +60,7 @@ impl Core {
     pub(crate) fn note_refused(&self, link: &Link, id: &ProcessId, error: String) {
         tracing::error!(process = %id, %error, "the store refused a start");
         if let Some(entry) = link.release() {
+            self.leases.free(&entry.state.borrow().history);
             self.registry.remove(&entry);
             entry.state.send_modify(|state| state.refused = Some(unwritable(&error)));
         }
@@ -98,10 +100,13 @@ impl Core {
         }
         tracing::info!(process = %entry.id, owner = %history.owner(), "adopted");
         self.ledger.apply(events_of(&history)).await;
+        self.leases.keep(&history);
         self.attend(&entry);
+        self.look_for_readiness(&entry, None);
         screen::follow(self, &entry);
         self.note_waiting(&entry, waiting);
         if history.status().is_over() {
+            self.leases.free(&history);
             self.registry.retire(&entry);
             let bytes = render::disk_bytes(&history);
             self.ledger.apply(vec![Change::Put(Box::new(history), bytes)]).await;
@@ -138,9 +143,20 @@ impl Core {
 fn event_of(history: &History, kind: EventKind, at: Moment) -> Change {
     let handover = history.handovers.iter().position(|handover| handover.at == at);
     let handover = handover.filter(|_| kind == EventKind::HandedOver);
-    let text = handover.map(|place| history.handovers[place].purpose.clone());
+    let text = handover.map(|place| history.handovers[place].purpose.clone()).or_else(|| readiness_text(history, kind));
     let n = handover.map_or(0, |place| place as u64 + 1);
     told(history, Event { text, ..render::event(history, kind, at) }, (kind, n, at))
+}
+
+/// What an event says of the readiness: the evidence, or that the end came first.
+fn readiness_text(history: &History, kind: EventKind) -> Option<String> {
+    match (kind, &history.readiness) {
+        (EventKind::Ready | EventKind::NotReady, Some(readiness)) => Some(readiness.evidence.clone()),
+        (EventKind::Finished | EventKind::Lost, None) if history.intent.spec.service.ready.is_some() => {
+            Some("it ended before it was ready".to_owned())
+        }
+        _ => None,
+    }
 }
 
 /// An event on its way into the log, and to whoever else its owner wants told.
@@ -171,6 +187,10 @@ pub(crate) fn events_of(history: &History) -> Vec<Change> {
     let mut add = |kind, at: Option<Moment>| events.extend(at.map(|at| event_of(history, kind, at)));
     add(EventKind::Started, history.start.as_ref().map(|start| start.at));
     history.handovers.iter().for_each(|handover| add(EventKind::HandedOver, Some(handover.at)));
+    let verdict = history.readiness.clone().map(|readiness| (Fact::Readiness(readiness.clone()).event(), readiness.at));
+    if let Some((Some(kind), at)) = verdict {
+        add(kind, Some(at));
+    }
     // Facts that coincided with the end were never told apart.
     let end = history.finish.as_ref().map(|finish| finish.at);
     let apart = history.closed_at.filter(|at| end.is_none_or(|end| *at < end));

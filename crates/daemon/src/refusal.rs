@@ -60,6 +60,7 @@ impl Refusal {
             ErrorCode::NoSuchRoute | ErrorCode::NotFound => StatusCode::NOT_FOUND,
             ErrorCode::BadCwd | ErrorCode::NoProgram | ErrorCode::FailedToStart => StatusCode::UNPROCESSABLE_ENTITY,
             ErrorCode::AlreadyOver
+            | ErrorCode::AgentBusy
             | ErrorCode::KeyReused
             | ErrorCode::NoStdin
             | ErrorCode::NoTerminal

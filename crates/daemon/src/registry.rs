@@ -36,6 +36,8 @@ pub(crate) struct State {
     pub(crate) refused: Option<Refusal>,
     /// Something unusual that a reader should know.
     pub(crate) note: Option<String>,
+    /// What stands in the way of its readiness.
+    pub(crate) ready_note: Option<String>,
 }
 
 /// One process, live or recently ended.
@@ -53,6 +55,8 @@ pub(crate) struct Entry {
     stop_asked: AtomicBool,
     /// Whether its watch and heartbeat have begun.
     attended: AtomicBool,
+    /// Whether the look for its readiness has begun.
+    looked_for: AtomicBool,
     /// What its terminal shows, where it has one; locked from blocking threads only.
     terminal: Mutex<Option<Terminal>>,
     /// Whether somebody follows its terminal.
@@ -64,7 +68,8 @@ impl Entry {
         let id = history.intent.id.clone();
         let size = history.intent.spec.pty;
         let waiting = Waiting::default();
-        let state = State { history, paused: false, output_bytes: 0, size, waiting, refused: None, note: None };
+        let (refused, note, ready_note) = (None, None, None);
+        let state = State { history, paused: false, output_bytes: 0, size, waiting, refused, note, ready_note };
         Arc::new(Self {
             id,
             state: watch::Sender::new(state),
@@ -72,6 +77,7 @@ impl Entry {
             shown: AtomicU64::new(0),
             stop_asked: AtomicBool::new(false),
             attended: AtomicBool::new(false),
+            looked_for: AtomicBool::new(false),
             terminal: Mutex::new(None),
             followed: AtomicBool::new(false),
         })
@@ -99,6 +105,11 @@ impl Entry {
     /// Whether nobody has begun to attend it before.
     pub(crate) fn attend_first(&self) -> bool {
         !self.attended.swap(true, Ordering::Relaxed)
+    }
+
+    /// Whether nobody has begun to look for its readiness before.
+    pub(crate) fn look_first(&self) -> bool {
+        !self.looked_for.swap(true, Ordering::Relaxed)
     }
 
     pub(crate) fn has_terminal(&self) -> bool {

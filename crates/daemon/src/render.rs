@@ -19,6 +19,7 @@ use pinfold_store::reader::OutputReader;
 
 use crate::clock::rfc3339;
 use crate::registry::State;
+use crate::services::shown;
 
 /// A directory, its record and the remains of a block, whatever the output was.
 const DIRECTORY_BYTES: u64 = 8192;
@@ -79,6 +80,8 @@ pub(crate) fn record(state: &State, directory: &Path, look: Look) -> Record {
         tree: members,
         notify: notify_shown(&spec.notify),
         limits: limits_shown(spec),
+        ready: shown::ready_shown(state),
+        ports: shown::ports_shown(spec),
         note: note(state),
     }
 }
@@ -209,10 +212,11 @@ pub(crate) fn disk_bytes(history: &History) -> u64 {
 pub(crate) fn event(history: &History, kind: EventKind, at: Moment) -> Event {
     let ended = match kind {
         EventKind::Started | EventKind::Matched | EventKind::WaitingForInput | EventKind::Heartbeat => false,
+        EventKind::Ready | EventKind::NotReady => false,
         EventKind::Closed | EventKind::WatchEnded | EventKind::HandedOver => {
             history.exit.as_ref().is_some_and(|exit| exit.at <= at)
         }
-        EventKind::Exited | EventKind::Finished | EventKind::Lost => true,
+        EventKind::Exited | EventKind::Finished | EventKind::Lost | EventKind::GaveUp => true,
     };
     let completion = history.is_completion(kind);
     let asked_for = !matches!(
@@ -301,5 +305,8 @@ fn api_kind(kind: EventKind) -> ApiEventKind {
         EventKind::WaitingForInput => ApiEventKind::WaitingForInput,
         EventKind::Heartbeat => ApiEventKind::Heartbeat,
         EventKind::HandedOver => ApiEventKind::HandedOver,
+        EventKind::Ready => ApiEventKind::Ready,
+        EventKind::NotReady => ApiEventKind::NotReady,
+        EventKind::GaveUp => ApiEventKind::GaveUp,
     }
 }

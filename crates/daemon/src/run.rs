@@ -15,6 +15,7 @@ use tokio::net::UnixListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
+use crate::agents::Agents;
 use crate::clock::now;
 use crate::coder::Coder;
 use crate::config::{Config, Containment, Paths};
@@ -24,9 +25,10 @@ use crate::metrics::Metrics;
 use crate::owners::OwnerBook;
 use crate::registry::Registry;
 use crate::service::Core;
+use crate::services::lease::Leases;
 use crate::tokens::Tokens;
 use crate::webhook::Webhooks;
-use crate::{deliver, gc, http, limits, log, owners, recovery, scope, tcp};
+use crate::{agents, deliver, gc, http, limits, log, owners, recovery, scope, tcp};
 
 /// Routes that the daemon serves without knowing them, for a client of its own socket.
 pub type Mount = Box<dyn FnOnce(PathBuf) -> axum::Router + Send>;
@@ -91,6 +93,7 @@ async fn serve(mut options: Options, home: Home, _lock: &HomeLock) -> Result<(),
     let core = Arc::new(compose(&options, home)?);
     tracing::info!(home = %options.paths.home.display(), version = env!("CARGO_PKG_VERSION"), "starting");
     recovery::recover(&core).await.map_err(RunError::Recovery)?;
+    agents::recover(&core).await;
     let listener = listen(&socket_path)?;
     crash_point!("daemon.listening");
     let mut router = http::routes(Arc::clone(&core));
@@ -103,6 +106,7 @@ async fn serve(mut options: Options, home: Home, _lock: &HomeLock) -> Result<(),
     let tending = tokio::spawn(gc::tend(Arc::clone(&core)));
     let ending = tokio::spawn(owners::tend(Arc::clone(&core)));
     let delivering = tokio::spawn(deliver::tend(Arc::clone(&core)));
+    let keeping = tokio::spawn(agents::tend(Arc::clone(&core)));
     let filling = {
         let core = Arc::clone(&core);
         tokio::spawn(async move { keepers::refill(&core).await })
@@ -114,7 +118,7 @@ async fn serve(mut options: Options, home: Home, _lock: &HomeLock) -> Result<(),
     crash_point!("daemon.last_served");
     let _ = std::fs::remove_file(&socket_path);
     stopping.abort();
-    let _ = tokio::join!(tending, filling, ending, delivering);
+    let _ = tokio::join!(tending, filling, ending, delivering, keeping);
     if let Some(tcp) = tcp {
         let _ = tcp.await;
     }
@@ -161,11 +165,13 @@ fn compose(options: &Options, home: Home) -> Result<Core, RunError> {
         owners,
         tokens: Tokens::new(tokens),
         webhooks: Webhooks::default(),
+        leases: Leases::default(),
         tcp_address: OnceLock::new(),
         ids: Mutex::new(ids),
         queries: Mutex::new(queries),
         metrics: Metrics::default(),
         coder: Coder::open(&home).map_err(io(format!("cannot read {}", home.coder_key().display())))?,
+        agents: Agents::default(),
         boot_id: proc::boot_id().map_err(io("cannot read the boot id"))?,
         user_home: std::env::var("HOME").ok().filter(|home| home.starts_with('/')).unwrap_or_else(|| "/".to_owned()),
         started_at: now(),

@@ -14,6 +14,7 @@ use pinfold_store::layout::Home;
 use pinfold_store::queries::Queries;
 use tokio::sync::watch;
 
+use crate::agents::Agents;
 use crate::coder::Coder;
 use crate::config::Config;
 use crate::find::Found;
@@ -24,6 +25,7 @@ use crate::owners::OwnerBook;
 use crate::refusal::Refusal;
 use crate::registry::{Registry, lock};
 use crate::render;
+use crate::services::lease::Leases;
 use crate::tokens::Tokens;
 use crate::webhook::Webhooks;
 
@@ -38,6 +40,8 @@ pub(crate) struct Core {
     pub(crate) owners: OwnerBook,
     pub(crate) tokens: Tokens,
     pub(crate) webhooks: Webhooks,
+    /// The ports that processes are lent.
+    pub(crate) leases: Leases,
     /// Where it listens for TCP, once it does.
     pub(crate) tcp_address: OnceLock<SocketAddr>,
     /// Numbers for new processes.
@@ -46,6 +50,8 @@ pub(crate) struct Core {
     pub(crate) queries: Mutex<Queries>,
     pub(crate) metrics: Metrics,
     pub(crate) coder: Coder,
+    /// Agents that are hosted.
+    pub(crate) agents: Agents,
     pub(crate) boot_id: String,
     pub(crate) user_home: String,
     pub(crate) started_at: Moment,

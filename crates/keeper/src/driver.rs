@@ -8,6 +8,7 @@ use pinfold_model::id::ProcessId;
 use pinfold_model::lifecycle::{self, Effect, End, Input, Phase, Stop};
 use pinfold_model::link::{FromKeeper, Kept, Survivor};
 use pinfold_model::outcome::{Cause, Outcome};
+use pinfold_model::ready::Readiness;
 use pinfold_model::signal::Signal;
 use pinfold_model::spec::StopManner;
 use pinfold_model::units::Moment;
@@ -275,6 +276,7 @@ impl Driver {
         if !alive && matches!(self.phase, Phase::Lingering { .. }) {
             self.pump.drain(now());
             self.after_output(means);
+            self.look_at_remains(means);
             self.feed(Input::TreeEmptied, means);
         }
     }
@@ -397,6 +399,16 @@ impl Driver {
         say(means.link, FromKeeper::HandedOver { request, done });
     }
 
+    /// Writes down what the daemon saw of its readiness; the first verdict stands (L5).
+    pub(crate) fn note_readiness(&mut self, readiness: Readiness, means: &mut Means<'_>) {
+        let fact = Fact::Readiness(readiness);
+        let open = !self.is_finished() && self.history.readiness.is_none() && self.unwritten.is_empty();
+        if open && self.record.append(&fact).is_ok() {
+            self.history.add(fact.clone());
+            say(means.link, FromKeeper::Fact { id: self.history.intent.id.clone(), fact });
+        }
+    }
+
     fn sample(&mut self) {
         let alive = tree::descendants(daemonize::own_pid()).len() as u32;
         self.usage.processes = self.usage.processes.max(alive);
@@ -490,7 +502,10 @@ impl Driver {
             | EventKind::WatchEnded
             | EventKind::WaitingForInput
             | EventKind::Heartbeat
-            | EventKind::HandedOver => None,
+            | EventKind::HandedOver
+            | EventKind::Ready
+            | EventKind::NotReady
+            | EventKind::GaveUp => None,
         }
     }
 

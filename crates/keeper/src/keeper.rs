@@ -250,6 +250,11 @@ impl<'a> Keeper<'a> {
                 true => self.with_driver(|driver, means| driver.hand_over(request, to, ancestors, purpose, means)),
                 false => self.say(&FromKeeper::HandedOver { request, done: false }),
             },
+            ToKeeper::Readiness { id, readiness } => {
+                if self.keeps(&id) {
+                    self.with_driver(|driver, means| driver.note_readiness(readiness, means));
+                }
+            }
             ToKeeper::WatchOutput { id, beyond } => {
                 if self.keeps(&id) {
                     self.with_driver(|driver, means| driver.watch_output(beyond, means));

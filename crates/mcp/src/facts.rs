@@ -1,6 +1,8 @@
 //! What a result says of a process: one struct, from which both the structured content and the text are made.
 
-use pinfold_api::types::{Cause, Outcome, OutputPage, Range, Record, Screen, Status, Survivor, WaitReason};
+use std::collections::BTreeMap;
+
+use pinfold_api::types::{Cause, Outcome, OutputPage, Range, ReadyState, Record, Screen, Status, Survivor, WaitReason};
 use serde::Serialize;
 
 /// The most of a command that a result repeats.
@@ -46,6 +48,12 @@ pub(crate) struct Facts {
     pub(crate) matched: Option<Line>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) port: Option<u16>,
+    /// How it stands with its readiness.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) ready: Option<Readiness>,
+    /// The ports it is lent.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub(crate) leased: BTreeMap<String, u16>,
     /// Where the next read continues.
     pub(crate) cursor: u64,
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -76,6 +84,15 @@ pub(crate) struct Facts {
     pub(crate) sight: Option<Sight>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) notes: Vec<String>,
+}
+
+/// Whether it is ready. What was seen may be a line of the process's own.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(crate) struct Readiness {
+    pub(crate) state: ReadyState,
+    pub(crate) by: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) line: Option<String>,
 }
 
 /// A stretch of output, with its accounts.
@@ -169,6 +186,13 @@ impl Facts {
             facts.ports.sort_unstable();
             facts.ports.dedup();
         }
+        facts.ready = record.ready.as_ref().map(|ready| Readiness {
+            state: ready.state,
+            by: clip(&printable(&ready.by), COMMAND_MOST),
+            line: ready.text.as_ref().map(|text| clip(&printable(text), COMMAND_MOST)),
+        });
+        facts.port = record.ready.as_ref().and_then(|ready| ready.port);
+        facts.leased = record.ports.clone();
         facts.notes.extend(record.note.clone());
         facts
     }

@@ -31,21 +31,30 @@ pub enum EventKind {
     Heartbeat,
     /// It belongs to another owner now; they are counted.
     HandedOver,
+    /// It does what it was started for, as its `ready` says.
+    Ready,
+    /// It was not ready in time, and goes on.
+    NotReady,
+    /// It was restarted as often as allowed, and is not any more.
+    GaveUp,
 }
 
 impl EventKind {
     /// Every kind, in the order in which they can happen.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 13] = [
         Self::Started,
         Self::Matched,
         Self::WatchEnded,
         Self::WaitingForInput,
         Self::Heartbeat,
         Self::HandedOver,
+        Self::Ready,
+        Self::NotReady,
         Self::Exited,
         Self::Closed,
         Self::Finished,
         Self::Lost,
+        Self::GaveUp,
     ];
 
     /// The name in the log and on the wire.
@@ -61,6 +70,9 @@ impl EventKind {
             Self::WaitingForInput => "waiting_for_input",
             Self::Heartbeat => "heartbeat",
             Self::HandedOver => "handed_over",
+            Self::Ready => "ready",
+            Self::NotReady => "not_ready",
+            Self::GaveUp => "gave_up",
         }
     }
 }

@@ -13,6 +13,7 @@ use crate::facts::{Fact, History, Intent};
 use crate::id::ProcessId;
 use crate::input::{Input, Taken, as_base64};
 use crate::outcome::Cause;
+use crate::ready::Readiness;
 use crate::signal::Signal;
 use crate::spec::{PtySize, StopManner};
 
@@ -82,6 +83,11 @@ pub enum ToKeeper {
         to: String,
         ancestors: Vec<String>,
         purpose: String,
+    },
+    /// Write down what came of looking for its readiness. Answered by the `Fact`; not at all if the process is over.
+    Readiness {
+        id: ProcessId,
+        readiness: Readiness,
     },
     /// Tell once, with `Output`, when there is more output than this.
     WatchOutput {

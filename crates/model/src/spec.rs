@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::limits::{BadLimit, TreeLimits};
 use crate::notify::{self, Notify};
+use crate::service::{BadService, READY_SOCKET, Service};
 use crate::signal::Signal;
 
 /// Marks that pinfold sets in every process's environment; a request cannot override them.
@@ -152,6 +153,8 @@ pub struct Spec {
     pub limits: TreeLimits,
     #[serde(default)]
     pub notify: Notify,
+    #[serde(default, skip_serializing_if = "Service::is_none")]
+    pub service: Service,
     pub output_limit: u64,
     pub idempotency_key: Option<String>,
 }
@@ -204,6 +207,7 @@ pub struct Draft {
     pub idle_limit: Option<Duration>,
     pub limits: TreeLimits,
     pub notify: Notify,
+    pub service: Service,
     pub output_limit: Option<u64>,
     pub idempotency_key: Option<String>,
 }
@@ -257,6 +261,8 @@ pub enum Refusal {
     BadLimit(#[from] BadLimit),
     #[error(transparent)]
     BadNotify(#[from] notify::BadNotify),
+    #[error(transparent)]
+    BadService(#[from] BadService),
 }
 
 /// Longest owner, name, label key or idempotency key.
@@ -305,6 +311,7 @@ impl Draft {
         let limits = self.limits.or(defaults.limits);
         limits.check()?;
         self.notify.check()?;
+        self.service.check()?;
         Ok(Spec {
             program,
             cwd,
@@ -328,6 +335,7 @@ impl Draft {
             idle_limit: self.idle_limit.or(defaults.idle_limit),
             limits,
             notify: self.notify,
+            service: self.service,
             output_limit,
             idempotency_key: self.idempotency_key,
         })
@@ -380,7 +388,7 @@ impl Draft {
             if name.is_empty() || name.contains(['=', '\0']) {
                 return Err(Refusal::BadEnvName { name: name.replace('\0', "\\0") });
             }
-            if RESERVED_ENV.contains(&name.as_str()) {
+            if RESERVED_ENV.contains(&name.as_str()) || name == READY_SOCKET {
                 return Err(Refusal::ReservedEnv { name: name.clone() });
             }
             if value.as_deref().is_some_and(|value| value.contains('\0')) {

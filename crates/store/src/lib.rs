@@ -11,9 +11,11 @@
 //! - S5 a damaged directory harms no other ([`retention`])
 //! - S6 an event that was not acked is given again ([`consumers`])
 //! - S7 deliveries of one process to one target keep the order of its events ([`outbox`])
+//! - S8 an agent's state is whole ([`agents`])
 
 #![forbid(unsafe_code)]
 
+pub mod agents;
 pub mod consumers;
 pub mod ids;
 pub mod index;

@@ -86,6 +86,7 @@ pub(crate) fn intent(number: u64, owner: &str, key: Option<&str>) -> Intent {
             idle_limit: None,
             limits: Default::default(),
             notify: Notify::default(),
+            service: Default::default(),
             name: Some(format!("name-{number}")),
             labels: [("kind".to_owned(), format!("k{}", number % 2))].into(),
             streams: Streams::Merged,

@@ -52,6 +52,12 @@ pub enum EventKind {
     Heartbeat,
     /// It belongs to another owner now.
     HandedOver,
+    /// It does what it was started for, as its `ready` says.
+    Ready,
+    /// It was not ready in time, and goes on.
+    NotReady,
+    /// It was restarted as often as allowed, and is not any more.
+    GaveUp,
 }
 
 /// A durable, numbered fact.

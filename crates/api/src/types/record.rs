@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Lifetime, PtySize, Stdin};
+use super::{Lifetime, PtySize, ReadyShown, Stdin};
 
 /// Where a process is in its life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
@@ -101,6 +101,12 @@ pub struct Record {
     /// What it may use, where that is limited.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limits: Option<LimitsShown>,
+    /// How it stands with its readiness, where that was asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ready: Option<ReadyShown>,
+    /// The loopback ports it is lent, by the variable that tells it.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub ports: BTreeMap<String, u16>,
     /// Why the record is not what one would expect.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,

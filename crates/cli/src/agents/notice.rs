@@ -64,6 +64,9 @@ fn render_news(news: &News) -> String {
         EventKind::WatchEnded => "is no longer watched; it goes on".to_owned(),
         EventKind::Heartbeat => "still runs; its new output:".to_owned(),
         EventKind::HandedOver => "was handed over to you; the purpose:".to_owned(),
+        EventKind::Ready => "is ready:".to_owned(),
+        EventKind::NotReady => "is not ready in time, and goes on:".to_owned(),
+        EventKind::GaveUp => "is not restarted any more:".to_owned(),
     };
     let mut text = format!("\n{} {what}\n  | $ {}\n", event.process, barred(&event.command));
     let lines: Vec<&str> = event.text.as_deref().unwrap_or(&news.last_output).lines().collect();

@@ -1,5 +1,6 @@
 //! One file per command: its arguments, what it asks of the daemon, what it prints.
 
+pub(crate) mod agent;
 pub(crate) mod attach;
 pub(crate) mod completions;
 pub(crate) mod config;
@@ -23,6 +24,7 @@ pub(crate) mod ps;
 mod pump;
 pub(crate) mod run;
 pub(crate) mod send;
+mod service;
 pub(crate) mod show;
 pub(crate) mod show_screen;
 pub(crate) mod signal;
@@ -63,6 +65,7 @@ pub(crate) fn dispatch(args: Args, screen: &mut Screen) -> Result<u8, Failure> {
         Command::Resume(args) => talk(global, async |session| pause::resume(session, &args, screen).await),
         Command::Events(args) => talk(global, async |session| events::run(session, &args, screen).await),
         Command::Handover(args) => talk(global, async |session| handover::run(session, &args, screen).await),
+        Command::Agent(args) => talk(global, async |session| agent::run(session, &args, global, screen).await),
         Command::Owner(args) => talk(global, async |session| owner::run(session, &args, screen).await),
         Command::Token(args) => talk(global, async |session| token::run(session, &args, screen).await),
         Command::Gc(args) => talk(global, async |session| gc::run(session, &args, screen).await),

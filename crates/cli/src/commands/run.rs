@@ -14,6 +14,7 @@ use super::attach::{self, AttachArgs};
 use super::feed;
 use super::foreground::{self, Ending, Showing};
 use super::notify::NotifyArgs;
+use super::service::{self, ServiceArgs};
 use super::show_screen::parse_size;
 use crate::args::Global;
 use crate::failure::Failure;
@@ -24,7 +25,7 @@ use crate::session::Session;
 use crate::{exit, paths};
 
 /// What pinfold sets in every process.
-const MARKS: [&str; 3] = ["PINFOLD_ID", "PINFOLD_OWNER", "PINFOLD_MARK"];
+pub(super) const MARKS: [&str; 3] = ["PINFOLD_ID", "PINFOLD_OWNER", "PINFOLD_MARK"];
 
 /// Run a command, show its output, and exit with its exit code
 ///
@@ -34,13 +35,15 @@ const MARKS: [&str; 3] = ["PINFOLD_ID", "PINFOLD_OWNER", "PINFOLD_MARK"];
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  pinfold run 'make && make test'\n  pinfold run -d --name web -- npm run dev\n  \
                         pinfold run --time-limit 5m cargo test\n  pinfold run -it python3\n  \
-                        pinfold run -d --notify-pattern ERROR --lifetime owner ./serve\n\n\
+                        pinfold run -d --notify-pattern ERROR --lifetime owner ./serve\n  \
+                        pinfold run -d --lease PORT --ready-port PORT npm run dev\n\n\
                         Exits with the command's code, 128+N for signal N, 124 when --timeout passed, 127 when there\n\
                         is no such command, 126 when it cannot be executed, 125 when pinfold itself failed.\n\
                         Ctrl-C is passed on; a second one stops the whole tree, and so does TERM or HUP. If this\n\
-                        command is killed, the process lives on: see `pinfold ps`.")]
+                        command is killed, the process lives on: see `pinfold ps`. With -d and --ready-…: 0 when it is\n\
+                        ready, 124 when it is not in time, and its own code (at least 1) when it ended before.")]
 pub(crate) struct RunArgs {
-    /// Print the id and return at once
+    /// Print the id and return at once; with --ready-… as soon as it is ready
     #[arg(short, long)]
     pub(crate) detach: bool,
     /// A name to find it by
@@ -112,6 +115,8 @@ pub(crate) struct RunArgs {
     pub(crate) timeout: Option<String>,
     #[command(flatten)]
     pub(crate) notify: NotifyArgs,
+    #[command(flatten)]
+    pub(crate) service: ServiceArgs,
     /// A script for the shell, in place of COMMAND
     #[arg(short = 'c', value_name = "SCRIPT", conflicts_with = "command")]
     pub(crate) script: Option<String>,
@@ -136,14 +141,18 @@ pub(crate) async fn run(
     {
         request.pty = Some(Pty::Sized(PtySize { rows: rows.0, cols: cols.0 }));
     }
-    let started = session.ask(async |client| client.start(&request).await).await?;
+    args.service.apply(&mut request);
+    let mut started = session.ask(async |client| client.start(&request).await).await?;
     if args.detach {
-        if screen.json {
-            screen.document(&started)?;
-        } else {
+        if !screen.json {
             screen.text(&format!("{}\n", started.record.id))?;
         }
-        return Ok(0);
+        let (record, code) = service::until_ready(session, started.record, screen).await?;
+        started.record = record;
+        if screen.json {
+            screen.document(&started)?;
+        }
+        return Ok(code);
     }
     if args.interactive {
         let args = AttachArgs::of(&started.record.id);
@@ -285,7 +294,7 @@ fn request(args: &RunArgs, environment: impl Iterator<Item = (OsString, OsString
 }
 
 /// The owner of the process that this command runs in, unless the daemon is told who asks.
-fn inherited_owner(global: &Global) -> Option<String> {
+pub(super) fn inherited_owner(global: &Global) -> Option<String> {
     let owner = std::env::var("PINFOLD_OWNER").ok().filter(|owner| !owner.is_empty());
     owner.filter(|_| global.acting_as.is_none())
 }
@@ -296,7 +305,7 @@ pub(super) fn fresh_key() -> Option<String> {
     Some(format!("run-{}", uuid.trim()))
 }
 
-fn directory(given: Option<&Path>) -> Result<String, Failure> {
+pub(super) fn directory(given: Option<&Path>) -> Result<String, Failure> {
     let path = match given {
         Some(path) => std::path::absolute(path),
         None => std::env::current_dir(),
@@ -306,14 +315,14 @@ fn directory(given: Option<&Path>) -> Result<String, Failure> {
     text.map_err(|path| Failure::refused(format!("the working directory {} is not UTF-8", path.display())))
 }
 
-fn parse_pair(text: &str) -> Result<(String, String), String> {
+pub(super) fn parse_pair(text: &str) -> Result<(String, String), String> {
     match text.split_once('=') {
         Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), value.to_owned())),
         _ => Err(format!("`{text}` is not KEY=VALUE")),
     }
 }
 
-fn strays_of(word: String) -> Strays {
+pub(super) fn strays_of(word: String) -> Strays {
     if word == "stop" { Strays::Stop } else { Strays::Keep }
 }
 

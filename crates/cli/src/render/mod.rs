@@ -1,5 +1,6 @@
 //! What people read: data in, text out, nothing printed here.
 
+pub(crate) mod agent;
 pub(crate) mod event;
 pub(crate) mod finding;
 pub(crate) mod health;

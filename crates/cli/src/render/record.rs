@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
-use pinfold_api::types::{Lifetime, LimitsShown, NotifyShown, Record, Stdin, TreeMember};
+use pinfold_api::types::{Lifetime, LimitsShown, NotifyShown, ReadyShown, ReadyState, Record, Stdin, TreeMember};
 
 use super::list::ran;
 use super::outcome::{outcome_tone, render_details, render_outcome, render_status, status_tone};
@@ -67,6 +67,9 @@ fn facts(record: &Record, now: Timestamp) -> Vec<(&'static str, String, Tone)> {
     plain("output", Some(render_output(record)));
     plain("usage", Some(render_usage(record)));
     plain("limits", record.limits.as_ref().map(render_limits));
+    plain("ready", record.ready.as_ref().map(render_ready));
+    let ports: Vec<_> = record.ports.iter().map(|(name, port)| format!("{name}={port}")).collect();
+    plain("ports", (!ports.is_empty()).then(|| ports.join(" ")));
     plain("note", record.note.clone());
     facts
 }
@@ -133,6 +136,21 @@ fn render_limits(limits: &LimitsShown) -> String {
         limits.idle_ms.map(|millis| format!("idle {}", span(millis))),
     ];
     parts.into_iter().flatten().collect::<Vec<_>>().join(", ")
+}
+
+/// `waiting for port 3000`, `ready since …: it listens on port 3000`.
+fn render_ready(ready: &ReadyShown) -> String {
+    let at = ready.at.as_deref().unwrap_or_default();
+    let state = match ready.state {
+        ReadyState::Waiting => format!("waiting for {}", ready.by),
+        ReadyState::Ready => format!("since {at}"),
+        ReadyState::TimedOut => format!("not in time, {at}"),
+        ReadyState::Exited => "never".to_owned(),
+    };
+    match &ready.text {
+        Some(text) => format!("{state}: {}", one_line(text)),
+        None => state,
+    }
 }
 
 /// Children under their parents, two spaces deeper.

@@ -1,5 +1,6 @@
 //! The acceptance list: each behaviour is a test of its name, against the real binary and a real daemon.
 
+mod agents;
 mod ampersand;
 mod background;
 mod bad_input;
@@ -18,6 +19,7 @@ mod limits;
 mod mcp;
 mod output;
 mod records;
+mod services;
 mod signals;
 mod upgrade;
 mod wire;

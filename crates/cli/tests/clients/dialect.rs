@@ -20,7 +20,16 @@ pub(crate) enum Dialect {
 /// What the scripted model does in a turn.
 #[derive(Clone, Debug)]
 pub(crate) enum Act {
-    Call { tool: String, arguments: Value },
+    /// A tool of pinfold's server.
+    Call {
+        tool: String,
+        arguments: Value,
+    },
+    /// A tool of the client's own.
+    Own {
+        tool: String,
+        arguments: Value,
+    },
     Say(String),
 }
 
@@ -117,6 +126,13 @@ fn responses(number: u32, act: &Act) -> String {
             "name": tool,
             "arguments": arguments.to_string(),
         }),
+        Act::Own { tool, arguments } => json!({
+            "type": "function_call",
+            "id": format!("fc_{number}"),
+            "call_id": call_id(number),
+            "name": tool,
+            "arguments": arguments.to_string(),
+        }),
         Act::Say(text) => json!({
             "type": "message",
             "role": "assistant",
@@ -137,6 +153,11 @@ fn messages(number: u32, act: &Act) -> String {
     let (block, delta, reason) = match act {
         Act::Call { tool, arguments } => (
             json!({ "type": "tool_use", "id": call_id(number), "name": format!("mcp__pinfold__{tool}"), "input": {} }),
+            json!({ "type": "input_json_delta", "partial_json": arguments.to_string() }),
+            "tool_use",
+        ),
+        Act::Own { tool, arguments } => (
+            json!({ "type": "tool_use", "id": call_id(number), "name": tool, "input": {} }),
             json!({ "type": "input_json_delta", "partial_json": arguments.to_string() }),
             "tool_use",
         ),
@@ -167,7 +188,7 @@ fn messages(number: u32, act: &Act) -> String {
 
 fn completions(number: u32, act: &Act) -> String {
     let (delta, reason) = match act {
-        Act::Call { tool, arguments } => {
+        Act::Call { tool, arguments } | Act::Own { tool, arguments } => {
             let function = json!({ "name": format!("pinfold_{tool}"), "arguments": arguments.to_string() });
             let call = json!({ "index": 0, "id": call_id(number), "type": "function", "function": function });
             (json!({ "role": "assistant", "tool_calls": [call] }), "tool_calls")
@@ -185,7 +206,7 @@ fn completions(number: u32, act: &Act) -> String {
 
 fn contents(act: &Act) -> String {
     let part = match act {
-        Act::Call { tool, arguments } => {
+        Act::Call { tool, arguments } | Act::Own { tool, arguments } => {
             json!({ "functionCall": { "name": format!("mcp_pinfold_{tool}"), "args": arguments } })
         }
         Act::Say(text) => json!({ "text": text }),

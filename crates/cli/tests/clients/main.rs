@@ -7,6 +7,7 @@
 mod agents;
 mod chat;
 mod dialect;
+mod hosted;
 mod http;
 mod model;
 mod seen;

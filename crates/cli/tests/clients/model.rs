@@ -15,10 +15,18 @@ use crate::seen::Seen;
 const PATIENCE: Duration = Duration::from_secs(150);
 
 /// A turn of the chat that waits for its answer.
-struct Turn {
+pub(crate) struct Turn {
     dialect: Dialect,
     request: Value,
     answer: Sender<String>,
+}
+
+impl Turn {
+    /// What the client tells of the chat so far.
+    pub(crate) fn history(&self) -> String {
+        let told = ["input", "messages", "contents"].into_iter().find_map(|key| self.request.get(key));
+        told.map(Value::to_string).unwrap_or_default()
+    }
 }
 
 /// The scripted model of one chat.
@@ -65,6 +73,24 @@ impl Model {
         if let Some(turn) = self.take() {
             let _ = turn.answer.send(turn.dialect.answer(self.calls + 1, &Act::Say("done".to_owned())));
         }
+    }
+
+    /// Waits until the client asks, and leaves it waiting.
+    pub(crate) fn wait(&mut self) -> Option<Turn> {
+        self.take()
+    }
+
+    /// Answers a client that waits.
+    pub(crate) fn answer(&mut self, turn: Turn, act: &Act) {
+        self.calls += 1;
+        let _ = turn.answer.send(turn.dialect.answer(self.calls, act));
+    }
+
+    /// Does this when the client asks.
+    pub(crate) fn act(&mut self, act: &Act) -> Option<()> {
+        let turn = self.take()?;
+        self.answer(turn, act);
+        Some(())
     }
 
     fn take(&mut self) -> Option<Turn> {

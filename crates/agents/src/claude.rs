@@ -1,0 +1,226 @@
+//! Claude Code: a stream of JSON messages both ways, by stdio or by a WebSocket that it connects to.
+//!
+//! A `control_request` `initialize` is answered when it is ready; a `user` message begins a turn, a `result` ends it,
+//! `control_request` `interrupt` ends it early, and permissions are asked for by `can_use_tool`. Its session id is
+//! told with the first turn. A second `user` message during a turn would be queued into it, so turns must be led one
+//! after the other.
+
+use pinfold_api::types::{Ask, ToolCall, TurnUsage, Verdict};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use crate::adapter::{Adapter, Ended, Heard, Settings};
+use crate::bounds::{DETAIL_MOST, cut};
+
+/// The conversation with one Claude Code.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Claude {
+    requests: u64,
+    /// The request that is answered when it is ready.
+    opening: Option<String>,
+    session: Option<String>,
+    version: Option<String>,
+    in_turn: bool,
+    interrupted: bool,
+}
+
+impl Claude {
+    pub fn new(settings: Settings) -> Self {
+        Self { requests: 0, opening: None, session: settings.resume, version: None, in_turn: false, interrupted: false }
+    }
+
+    pub fn arguments(settings: &Settings) -> Vec<String> {
+        let own = "-p --input-format stream-json --output-format stream-json --verbose --include-partial-messages \
+                   --permission-prompt-tool stdio";
+        let mut arguments: Vec<String> = own.split_whitespace().map(str::to_owned).collect();
+        let options = [("--model", &settings.model), ("--resume", &settings.resume), ("--sdk-url", &settings.url)];
+        for (option, value) in options {
+            if let Some(value) = value {
+                arguments.extend([option.to_owned(), value.clone()]);
+            }
+        }
+        arguments.extend(settings.args.iter().cloned());
+        arguments
+    }
+
+    fn control(&mut self, request: Value) -> (String, Value) {
+        self.requests += 1;
+        let id = format!("pinfold-{}", self.requests);
+        let message = json!({ "type": "control_request", "request_id": id, "request": request });
+        (id, message)
+    }
+
+    fn answered(&mut self, response: &Value) -> Vec<Heard> {
+        let is_opening =
+            response["request_id"].as_str().is_some() && response["request_id"].as_str() == self.opening.as_deref();
+        let error = response["error"].as_str().unwrap_or("an error");
+        match (is_opening, response["subtype"] == "success") {
+            (true, true) => {
+                self.opening = None;
+                vec![Heard::Ready { version: self.version.clone() }]
+            }
+            (true, false) => vec![Heard::Unfit(format!("it refused to be initialized: {}", cut(error, 300)))],
+            (false, true) => vec![],
+            (false, false) => vec![Heard::Notice(format!("it refused a request: {}", cut(error, 300)))],
+        }
+    }
+
+    fn requested(&self, id: &Value, request: &Value) -> Heard {
+        if request["subtype"] != "can_use_tool" {
+            let error = format!("pinfold does not do {}", request["subtype"].as_str().unwrap_or("this"));
+            let response = json!({ "subtype": "error", "request_id": id, "error": error });
+            return Heard::Reply(json!({ "type": "control_response", "response": response }));
+        }
+        let tool = request["tool_name"].as_str().unwrap_or("a tool");
+        let shown = [&request["input"]["command"], &request["input"]["file_path"], &request["description"]];
+        let shown =
+            shown.into_iter().find_map(Value::as_str).map_or_else(|| request["input"].to_string(), str::to_owned);
+        Heard::Asked(Ask {
+            id: id.as_str().unwrap_or_default().to_owned(),
+            turn: None,
+            kind: "tool".to_owned(),
+            what: cut(&format!("{tool}: {shown}"), DETAIL_MOST),
+            detail: request.clone(),
+        })
+    }
+
+    fn initialized(&mut self, message: &Value) -> Vec<Heard> {
+        let mut news = Vec::new();
+        let told = |key: &str, known: &Option<String>| {
+            message[key].as_str().filter(|text| Some(*text) != known.as_deref()).map(str::to_owned)
+        };
+        if let Some(version) = told("claude_code_version", &self.version) {
+            self.version = Some(version.clone());
+            news.push(Heard::Version(version));
+        }
+        if let Some(session) = told("session_id", &self.session) {
+            self.session = Some(session.clone());
+            news.push(Heard::Session(session));
+        }
+        news
+    }
+
+    fn result(&mut self, message: &Value) -> Vec<Heard> {
+        if !std::mem::take(&mut self.in_turn) {
+            let text = message["result"].as_str().unwrap_or_default();
+            return vec![Heard::Notice(cut(&format!("it spoke between turns: {text}"), DETAIL_MOST))];
+        }
+        let usage = Some(tokens(&message["usage"]));
+        let interrupted = std::mem::take(&mut self.interrupted);
+        let failed = message["is_error"] == true || message["subtype"] != "success";
+        let ended = match (failed, interrupted) {
+            (false, _) => Ended::Completed { text: message["result"].as_str().map(str::to_owned), usage },
+            (true, true) => Ended::Interrupted { usage },
+            (true, false) => Ended::Failed { cause: cut(&cause(message), DETAIL_MOST), usage },
+        };
+        vec![Heard::Ended(ended)]
+    }
+}
+
+impl Adapter for Claude {
+    fn open(&mut self) -> Vec<Value> {
+        let (id, message) = self.control(json!({ "subtype": "initialize" }));
+        self.opening = Some(id);
+        vec![message]
+    }
+
+    fn hear(&mut self, message: &Value) -> Vec<Heard> {
+        // What a sub-agent says is the business of the one that called it.
+        let is_main = message["parent_tool_use_id"].is_null();
+        match message["type"].as_str() {
+            Some("control_response") => self.answered(&message["response"]),
+            Some("control_request") => vec![self.requested(&message["request_id"], &message["request"])],
+            Some("control_cancel_request") => {
+                vec![Heard::Unasked(message["request_id"].as_str().unwrap_or_default().to_owned())]
+            }
+            Some("system") if message["subtype"] == "init" => self.initialized(message),
+            Some("stream_event") if is_main => delta(&message["event"]),
+            Some("assistant") if is_main => content(message, said),
+            Some("user") if is_main => content(message, came_back),
+            Some("result") => self.result(message),
+            Some(_) => vec![],
+            None => vec![Heard::Unfit("it sent a message without a type".to_owned())],
+        }
+    }
+
+    fn prompt(&mut self, text: &str) -> Vec<Value> {
+        (self.in_turn, self.interrupted) = (true, false);
+        let message = json!({ "role": "user", "content": text });
+        let session = self.session.clone().unwrap_or_default();
+        vec![json!({ "type": "user", "message": message, "parent_tool_use_id": null, "session_id": session })]
+    }
+
+    fn interrupt(&mut self) -> Vec<Value> {
+        self.interrupted = true;
+        vec![self.control(json!({ "subtype": "interrupt" })).1]
+    }
+
+    fn answer(&mut self, ask: &Ask, verdict: Verdict, message: Option<&str>) -> Vec<Value> {
+        let decision = match verdict {
+            Verdict::Allow => json!({ "behavior": "allow", "updatedInput": ask.detail["input"] }),
+            Verdict::Deny => json!({ "behavior": "deny", "message": message.unwrap_or("denied by pinfold's policy") }),
+        };
+        let response = json!({ "subtype": "success", "request_id": ask.id, "response": decision });
+        vec![json!({ "type": "control_response", "response": response })]
+    }
+
+    fn save(&self) -> Value {
+        serde_json::to_value(self).unwrap_or_default()
+    }
+}
+
+fn delta(event: &Value) -> Vec<Heard> {
+    let text = (event["delta"]["type"] == "text_delta").then(|| event["delta"]["text"].as_str()).flatten();
+    text.map(|text| Heard::Delta(text.to_owned())).into_iter().collect()
+}
+
+fn content(message: &Value, meaning: fn(&Value) -> Option<Heard>) -> Vec<Heard> {
+    message["message"]["content"].as_array().into_iter().flatten().filter_map(meaning).collect()
+}
+
+/// A block of its own message.
+fn said(block: &Value) -> Option<Heard> {
+    match block["type"].as_str()? {
+        "text" => Some(Heard::Message(block["text"].as_str()?.to_owned())),
+        "tool_use" => Some(Heard::Tool(ToolCall {
+            id: block["id"].as_str()?.to_owned(),
+            name: cut(block["name"].as_str()?, 200),
+            input: cut(&block["input"].to_string(), DETAIL_MOST),
+            ..ToolCall::default()
+        })),
+        _ => None,
+    }
+}
+
+/// A block of what its tools gave back.
+fn came_back(block: &Value) -> Option<Heard> {
+    if block["type"] != "tool_result" {
+        return None;
+    }
+    let output = match &block["content"] {
+        Value::String(text) => text.clone(),
+        Value::Array(parts) => parts.iter().filter_map(|part| part["text"].as_str()).collect::<Vec<_>>().join("\n"),
+        other => other.to_string(),
+    };
+    Some(Heard::Tool(ToolCall {
+        id: block["tool_use_id"].as_str()?.to_owned(),
+        output: Some(cut(&output, DETAIL_MOST)),
+        failed: Some(block["is_error"] == true),
+        ..ToolCall::default()
+    }))
+}
+
+fn tokens(usage: &Value) -> TurnUsage {
+    let count = |key: &str| usage[key].as_u64().unwrap_or(0);
+    TurnUsage {
+        input_tokens: count("input_tokens"),
+        cached_input_tokens: count("cache_read_input_tokens"),
+        output_tokens: count("output_tokens"),
+    }
+}
+
+fn cause(result: &Value) -> String {
+    let errors = result["errors"].as_array().into_iter().flatten().filter_map(Value::as_str);
+    let said = result["result"].as_str().into_iter().chain(errors).collect::<Vec<_>>().join("; ");
+    if said.is_empty() { result["subtype"].as_str().unwrap_or("it does not say why").to_owned() } else { said }
+}

@@ -1,0 +1,412 @@
+//! codex, by `codex app-server`: JSON-RPC without its version field, one message a line.
+//!
+//! `initialize` → `initialized` → `thread/start` or `thread/resume` → ready; then per turn `turn/start` → items and
+//! deltas → `turn/completed`. A second `turn/start` would be taken into the running turn, so turns must be led one
+//! after the other. Threads of others (sub-agents) are not ours: their turns are not heard.
+
+use pinfold_api::types::{Ask, ToolCall, TurnUsage, Verdict};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
+
+use crate::adapter::{Adapter, Ended, Heard, Settings};
+use crate::bounds::{DETAIL_MOST, cut};
+
+/// The conversation with one app-server.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Codex {
+    settings: Settings,
+    /// The id of the last request.
+    requests: u64,
+    step: Step,
+    thread: Option<String>,
+    turn: TurnStep,
+    /// Whether the running turn is to end, and whether codex has been told in vain.
+    interrupt: Interrupt,
+    /// The last error that ends a turn.
+    error: Option<String>,
+    /// Tokens of the thread, when the turn began and now.
+    before: Option<TurnUsage>,
+    now: Option<TurnUsage>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+enum Step {
+    New,
+    /// Waiting for the answer to the request of this id.
+    Initialize(u64),
+    Thread(u64),
+    Ready,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+enum TurnStep {
+    None,
+    /// Waiting for the answer to the request of this id.
+    Asked(u64),
+    Running(String),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+enum Interrupt {
+    No,
+    Wanted,
+    /// Asked by the request of this id.
+    Asked(u64),
+}
+
+impl Codex {
+    pub fn new(settings: Settings) -> Self {
+        Self {
+            settings,
+            requests: 0,
+            step: Step::New,
+            thread: None,
+            turn: TurnStep::None,
+            interrupt: Interrupt::No,
+            error: None,
+            before: None,
+            now: None,
+        }
+    }
+
+    pub fn arguments(settings: &Settings) -> Vec<String> {
+        let own = ["app-server".to_owned()];
+        own.into_iter().chain(settings.args.iter().cloned()).collect()
+    }
+
+    fn request(&mut self, method: &str, params: Value) -> (u64, Value) {
+        self.requests += 1;
+        (self.requests, json!({ "id": self.requests, "method": method, "params": params }))
+    }
+
+    fn open_thread(&mut self) -> Value {
+        let mut params = self.settings.extra.clone();
+        params.entry("cwd").or_insert_with(|| self.settings.cwd.clone().into());
+        if let Some(model) = &self.settings.model {
+            params.insert("model".into(), model.clone().into());
+        }
+        let method = match &self.settings.resume {
+            Some(thread) => {
+                params.insert("threadId".into(), thread.clone().into());
+                "thread/resume"
+            }
+            None => "thread/start",
+        };
+        let (id, request) = self.request(method, Value::Object(params));
+        self.step = Step::Thread(id);
+        request
+    }
+
+    fn ask_interrupt(&mut self) -> Option<Value> {
+        let TurnStep::Running(turn) = self.turn.clone() else {
+            self.interrupt = Interrupt::Wanted;
+            return None;
+        };
+        let (id, request) = self.request("turn/interrupt", json!({ "threadId": self.thread, "turnId": turn }));
+        self.interrupt = Interrupt::Asked(id);
+        Some(request)
+    }
+
+    fn answered(&mut self, id: u64, message: &Value) -> Vec<Heard> {
+        let error = message.get("error").map(|error| error["message"].as_str().unwrap_or("an error").to_owned());
+        match (&self.step, &self.turn, self.interrupt) {
+            (Step::Initialize(wanted), ..) if *wanted == id => self.initialized(message, error),
+            (Step::Thread(wanted), ..) if *wanted == id => self.thread_opened(message, error),
+            (_, TurnStep::Asked(wanted), _) if *wanted == id => self.turn_begun(message, error),
+            // Too early, most likely: codex is told again when it says that the turn has begun.
+            (.., Interrupt::Asked(wanted)) if wanted == id && error.is_some() => {
+                self.interrupt = Interrupt::Wanted;
+                vec![]
+            }
+            _ => vec![],
+        }
+    }
+
+    fn initialized(&mut self, message: &Value, error: Option<String>) -> Vec<Heard> {
+        if let Some(error) = error {
+            return vec![Heard::Unfit(format!("it refused to be initialized: {}", cut(&error, 300)))];
+        }
+        let Some(agent) = message["result"]["userAgent"].as_str() else {
+            return vec![Heard::Unfit("its answer to `initialize` names no userAgent".to_owned())];
+        };
+        let version = agent.split_once('/').and_then(|(_, rest)| rest.split(' ').next()).map(str::to_owned);
+        self.settings.client_version = version.unwrap_or_default();
+        vec![Heard::Reply(json!({ "method": "initialized" })), Heard::Reply(self.open_thread())]
+    }
+
+    fn thread_opened(&mut self, message: &Value, error: Option<String>) -> Vec<Heard> {
+        let thread = message["result"]["thread"]["id"].as_str();
+        match (error, thread) {
+            (Some(error), _) => vec![Heard::Unfit(format!("it opened no thread: {}", cut(&error, 300)))],
+            (None, None) => vec![Heard::Unfit("its answer to `thread/start` names no thread".to_owned())],
+            (None, Some(thread)) => {
+                self.thread = Some(thread.to_owned());
+                self.step = Step::Ready;
+                let version = Some(self.settings.client_version.clone()).filter(|version| !version.is_empty());
+                vec![Heard::Session(thread.to_owned()), Heard::Ready { version }]
+            }
+        }
+    }
+
+    fn turn_begun(&mut self, message: &Value, error: Option<String>) -> Vec<Heard> {
+        let turn = message["result"]["turn"]["id"].as_str();
+        match (error, turn) {
+            (None, Some(turn)) => {
+                self.turn = TurnStep::Running(turn.to_owned());
+                let interrupt = if self.interrupt == Interrupt::Wanted { self.ask_interrupt() } else { None };
+                interrupt.map(Heard::Reply).into_iter().collect()
+            }
+            (error, _) => {
+                let cause = error.unwrap_or_else(|| "its answer to `turn/start` names no turn".to_owned());
+                self.end_turn(Ended::Failed { cause: cut(&cause, DETAIL_MOST), usage: None })
+            }
+        }
+    }
+
+    fn end_turn(&mut self, ended: Ended) -> Vec<Heard> {
+        self.turn = TurnStep::None;
+        self.interrupt = Interrupt::No;
+        self.error = None;
+        vec![Heard::Ended(ended)]
+    }
+
+    /// Whether something belongs to our thread, and to our turn if it names one.
+    fn is_ours(&self, params: &Value) -> bool {
+        let thread = params["threadId"].as_str();
+        let turn = params["turnId"].as_str().or_else(|| params["turn"]["id"].as_str());
+        let ours = match (&self.turn, turn) {
+            (TurnStep::Running(ours), Some(turn)) => ours == turn,
+            (_, None) => true,
+            // codex may tell of a turn before it answers the request for it.
+            (TurnStep::Asked(_), Some(_)) => true,
+            (TurnStep::None, Some(_)) => false,
+        };
+        ours && (thread.is_none() || thread == self.thread.as_deref())
+    }
+
+    fn notified(&mut self, method: &str, params: &Value) -> Vec<Heard> {
+        match method {
+            "warning" | "configWarning" | "deprecationNotice" => notice(params),
+            "serverRequest/resolved" => vec![Heard::Unasked(ask_id(&params["requestId"]))],
+            _ if !self.is_ours(params) => vec![],
+            "turn/started" => self.started(params),
+            "item/agentMessage/delta" => text_of(&params["delta"]).map(Heard::Delta).into_iter().collect(),
+            "item/started" => tool(&params["item"], None).map(Heard::Tool).into_iter().collect(),
+            "item/completed" => completed(&params["item"]),
+            "thread/tokenUsage/updated" => self.used(&params["tokenUsage"]),
+            "error" => self.erred(params),
+            "turn/completed" => self.turn_completed(&params["turn"]),
+            _ => vec![],
+        }
+    }
+
+    fn started(&mut self, params: &Value) -> Vec<Heard> {
+        if let (TurnStep::Asked(_), Some(turn)) = (&self.turn, params["turn"]["id"].as_str()) {
+            self.turn = TurnStep::Running(turn.to_owned());
+        }
+        let interrupt = if self.interrupt == Interrupt::Wanted { self.ask_interrupt() } else { None };
+        interrupt.map(Heard::Reply).into_iter().collect()
+    }
+
+    fn used(&mut self, usage: &Value) -> Vec<Heard> {
+        let (total, last) = (tokens(&usage["total"]), tokens(&usage["last"]));
+        // Of a thread that is gone on with, the first account tells what was there before.
+        if self.before.is_none() {
+            self.before = Some(less(total, last));
+        }
+        self.now = Some(total);
+        vec![]
+    }
+
+    fn erred(&mut self, params: &Value) -> Vec<Heard> {
+        let Some(error) = text_of(&params["error"]["message"]) else { return vec![] };
+        if params["willRetry"] == true {
+            return vec![Heard::Notice(cut(&error, DETAIL_MOST))];
+        }
+        self.error = Some(cut(&error, DETAIL_MOST));
+        vec![]
+    }
+
+    fn turn_completed(&mut self, turn: &Value) -> Vec<Heard> {
+        let usage = self.now.map(|now| less(now, self.before.unwrap_or_default()));
+        self.before = self.now.or(self.before);
+        let ended = match turn["status"].as_str() {
+            Some("completed") => Ended::Completed { text: last_message(turn), usage },
+            Some("interrupted") => Ended::Interrupted { usage },
+            _ => {
+                let said = text_of(&turn["error"]["message"]).map(|error| cut(&error, DETAIL_MOST));
+                let cause = said.or_else(|| self.error.take()).unwrap_or_else(|| "codex does not say why".to_owned());
+                Ended::Failed { cause, usage }
+            }
+        };
+        self.end_turn(ended)
+    }
+}
+
+impl Adapter for Codex {
+    fn open(&mut self) -> Vec<Value> {
+        let client = json!({ "name": "pinfold", "title": "pinfold", "version": self.settings.client_version });
+        let (id, request) = self.request("initialize", json!({ "clientInfo": client }));
+        self.step = Step::Initialize(id);
+        vec![request]
+    }
+
+    fn hear(&mut self, message: &Value) -> Vec<Heard> {
+        match (message["method"].as_str(), message.get("id")) {
+            (Some(method), Some(id)) => vec![asked(method, id, &message["params"])],
+            (Some(method), None) => self.notified(method, &message["params"]),
+            (None, Some(id)) => id.as_u64().map(|id| self.answered(id, message)).unwrap_or_default(),
+            (None, None) => vec![Heard::Unfit("it sent a message with neither method nor id".to_owned())],
+        }
+    }
+
+    fn prompt(&mut self, text: &str) -> Vec<Value> {
+        let input = json!([{ "type": "text", "text": text }]);
+        let (id, request) = self.request("turn/start", json!({ "threadId": self.thread, "input": input }));
+        self.turn = TurnStep::Asked(id);
+        self.interrupt = Interrupt::No;
+        vec![request]
+    }
+
+    fn interrupt(&mut self) -> Vec<Value> {
+        self.ask_interrupt().into_iter().collect()
+    }
+
+    fn answer(&mut self, ask: &Ask, verdict: Verdict, _message: Option<&str>) -> Vec<Value> {
+        let native = &ask.detail["id"];
+        let params = &ask.detail["params"];
+        let result = match (ask.detail["method"].as_str().unwrap_or_default(), verdict) {
+            ("execCommandApproval" | "applyPatchApproval", Verdict::Allow) => json!({ "decision": "approved" }),
+            ("execCommandApproval" | "applyPatchApproval", Verdict::Deny) => json!({ "decision": "denied" }),
+            ("item/permissions/requestApproval", Verdict::Allow) => json!({ "permissions": params["permissions"] }),
+            ("item/permissions/requestApproval", Verdict::Deny) => json!({ "permissions": {} }),
+            (_, Verdict::Allow) => json!({ "decision": "accept" }),
+            (_, Verdict::Deny) => json!({ "decision": "decline" }),
+        };
+        vec![json!({ "id": native, "result": result })]
+    }
+
+    fn save(&self) -> Value {
+        serde_json::to_value(self).unwrap_or_default()
+    }
+}
+
+/// A request of codex's: a permission it wants, or something that nobody here can do.
+fn asked(method: &str, id: &Value, params: &Value) -> Heard {
+    let kind = match method {
+        "item/commandExecution/requestApproval" | "execCommandApproval" => "command",
+        "item/fileChange/requestApproval" | "applyPatchApproval" => "file_change",
+        "item/permissions/requestApproval" => "permissions",
+        // Nobody is there to be questioned.
+        "item/tool/requestUserInput" => return Heard::Reply(json!({ "id": id, "result": { "answers": {} } })),
+        "mcpServer/elicitation/request" => {
+            return Heard::Reply(json!({ "id": id, "result": { "action": "decline", "content": null } }));
+        }
+        _ => {
+            let error = json!({ "code": -32601, "message": format!("pinfold does not do {method}") });
+            return Heard::Reply(json!({ "id": id, "error": error }));
+        }
+    };
+    let what = [&params["command"], &params["reason"], &params["itemId"]];
+    let what = what.into_iter().find_map(words).unwrap_or_else(|| method.to_owned());
+    let detail = json!({ "id": id, "method": method, "params": params });
+    Heard::Asked(Ask { id: ask_id(id), turn: None, kind: kind.to_owned(), what: cut(&what, DETAIL_MOST), detail })
+}
+
+fn ask_id(id: &Value) -> String {
+    format!("ask-{}", words(id).unwrap_or_default())
+}
+
+/// A text, a number, or a list of texts as a line.
+fn words(value: &Value) -> Option<String> {
+    match value {
+        Value::String(text) => Some(text.clone()),
+        Value::Number(number) => Some(number.to_string()),
+        Value::Array(parts) => Some(parts.iter().filter_map(Value::as_str).collect::<Vec<_>>().join(" ")),
+        _ => None,
+    }
+}
+
+fn text_of(value: &Value) -> Option<String> {
+    value.as_str().map(str::to_owned)
+}
+
+fn notice(params: &Value) -> Vec<Heard> {
+    let text = text_of(&params["message"]).or_else(|| text_of(&params["summary"]));
+    text.map(|text| Heard::Notice(cut(&text, DETAIL_MOST))).into_iter().collect()
+}
+
+fn completed(item: &Value) -> Vec<Heard> {
+    match item["type"].as_str() {
+        Some("agentMessage") => text_of(&item["text"]).map(Heard::Message).into_iter().collect(),
+        _ => tool(item, Some(item)).map(Heard::Tool).into_iter().collect(),
+    }
+}
+
+/// An item that is something codex did; `done` once it is.
+fn tool(item: &Value, done: Option<&Value>) -> Option<ToolCall> {
+    let (name, input) = match item["type"].as_str()? {
+        "commandExecution" => ("command".to_owned(), words(&item["command"])),
+        "fileChange" => ("file_change".to_owned(), Some(paths(&item["changes"]))),
+        "mcpToolCall" => {
+            (format!("{}.{}", plain(&item["server"]), plain(&item["tool"])), Some(plain(&item["arguments"])))
+        }
+        "dynamicToolCall" => (plain(&item["tool"]), Some(plain(&item["arguments"]))),
+        "webSearch" => ("web_search".to_owned(), words(&item["query"])),
+        _ => return None,
+    };
+    let failed =
+        done.map(|item| matches!(item["status"].as_str(), Some("failed" | "declined")) || item["success"] == false);
+    let output = done.and_then(|item| {
+        let out = [&item["aggregatedOutput"], &item["result"], &item["error"], &item["contentItems"]];
+        out.into_iter().find(|value| !value.is_null()).map(plain)
+    });
+    Some(ToolCall {
+        id: plain(&item["id"]),
+        name: cut(&name, 200),
+        input: cut(&input.unwrap_or_default(), DETAIL_MOST),
+        output: output.map(|output| cut(&output, DETAIL_MOST)),
+        exit_code: item["exitCode"].as_i64(),
+        failed,
+    })
+}
+
+fn paths(changes: &Value) -> String {
+    let paths = changes.as_array().into_iter().flatten().filter_map(|change| change["path"].as_str());
+    paths.collect::<Vec<_>>().join(" ")
+}
+
+fn plain(value: &Value) -> String {
+    words(value).unwrap_or_else(|| if value.is_null() { String::new() } else { value.to_string() })
+}
+
+fn tokens(usage: &Value) -> TurnUsage {
+    let count = |key: &str| usage[key].as_u64().unwrap_or(0);
+    TurnUsage {
+        input_tokens: count("inputTokens"),
+        cached_input_tokens: count("cachedInputTokens"),
+        output_tokens: count("outputTokens"),
+    }
+}
+
+fn less(one: TurnUsage, other: TurnUsage) -> TurnUsage {
+    TurnUsage {
+        input_tokens: one.input_tokens.saturating_sub(other.input_tokens),
+        cached_input_tokens: one.cached_input_tokens.saturating_sub(other.cached_input_tokens),
+        output_tokens: one.output_tokens.saturating_sub(other.output_tokens),
+    }
+}
+
+/// The last message that the end of a turn shows; some versions show none.
+fn last_message(turn: &Value) -> Option<String> {
+    let items: &[Value] = turn["items"].as_array().map_or(&[], Vec::as_slice);
+    items.iter().rev().find(|item| item["type"] == "agentMessage").and_then(|item| text_of(&item["text"]))
+}
+
+/// What a user may not set: it is the adapter's own.
+pub const RESERVED: [&str; 1] = ["threadId"];
+
+/// Whether a map of settings holds what is the adapter's own.
+pub fn reserved_in(settings: &Map<String, Value>) -> Option<&'static str> {
+    RESERVED.into_iter().find(|name| settings.contains_key(*name))
+}

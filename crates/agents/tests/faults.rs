@@ -1,0 +1,125 @@
+//! What agents do that they should not.
+
+use pinfold_agents::bounds::{GARBAGE_MOST, NOTICES_MOST};
+use pinfold_agents::{Conversation, Effect, Kind, Phase, Settings};
+use pinfold_api::types::{Approvals, FaultCode, Turn, TurnStatus};
+
+fn opened(kind: Kind, approvals: Approvals) -> Conversation {
+    let mut conversation = Conversation::new(kind, Settings::default(), approvals, 0);
+    conversation.open();
+    conversation
+}
+
+/// A codex that is ready.
+fn ready(approvals: Approvals) -> Conversation {
+    let mut conversation = opened(Kind::Codex, approvals);
+    conversation.line(br#"{"id":1,"result":{"userAgent":"pinfold/9.9.9 (x)"}}"#);
+    conversation.line(br#"{"id":2,"result":{"thread":{"id":"t"}}}"#);
+    assert!(conversation.is_free());
+    conversation
+}
+
+fn fault(effects: &[Effect]) -> Option<FaultCode> {
+    effects.iter().find_map(|effect| match effect {
+        Effect::Fault(fault) => Some(fault.code),
+        _ => None,
+    })
+}
+
+fn lines(effects: &[Effect]) -> Vec<String> {
+    let lines = effects.iter().filter_map(|effect| match effect {
+        Effect::Send { line, .. } => Some(line.clone()),
+        _ => None,
+    });
+    lines.collect()
+}
+
+#[test]
+fn a_few_lines_of_garbage_are_borne_and_many_are_not() {
+    let mut conversation = ready(Approvals::Deny);
+    for _ in 0..GARBAGE_MOST {
+        assert_eq!(fault(&conversation.line(b"npm WARN deprecated")), None);
+    }
+    assert!(conversation.notices().len() <= NOTICES_MOST);
+    assert!(conversation.is_free(), "a warning on stdout is no end");
+    assert_eq!(fault(&conversation.line(b"\xff\xfe binary")), Some(FaultCode::Garbage));
+    assert_eq!(conversation.phase(), Phase::Failed);
+    assert_eq!(conversation.line(br#"{"id":3}"#), [], "nothing follows");
+}
+
+#[test]
+fn another_protocol_is_told_apart() {
+    let mut codex = opened(Kind::Codex, Approvals::Deny);
+    assert_eq!(
+        fault(&codex.line(br#"{"id":1,"result":{"protocolVersion":"2025-11-25"}}"#)),
+        Some(FaultCode::ProtocolMismatch)
+    );
+    let mut codex = opened(Kind::Codex, Approvals::Deny);
+    let refused = codex.line(br#"{"id":1,"error":{"code":-32601,"message":"unknown method"}}"#);
+    assert_eq!(fault(&refused), Some(FaultCode::ProtocolMismatch));
+    let mut claude = opened(Kind::Claude, Approvals::Deny);
+    assert_eq!(fault(&claude.line(br#"{"jsonrpc":"2.0"}"#)), Some(FaultCode::ProtocolMismatch));
+}
+
+#[test]
+fn a_thread_that_cannot_be_gone_on_with_is_said() {
+    let settings = Settings { resume: Some("gone".into()), ..Settings::default() };
+    let mut conversation = Conversation::new(Kind::Codex, settings, Approvals::Deny, 0);
+    conversation.open();
+    let opening = conversation.line(br#"{"id":1,"result":{"userAgent":"pinfold/1 (x)"}}"#);
+    assert!(lines(&opening)[1].contains("thread/resume"), "{opening:?}");
+    let refused = conversation.line(br#"{"id":2,"error":{"code":-32600,"message":"no rollout found"}}"#);
+    assert_eq!(fault(&refused), Some(FaultCode::ProtocolMismatch));
+}
+
+#[test]
+fn what_nobody_can_do_is_refused_and_questions_are_answered_with_nothing() {
+    let mut conversation = ready(Approvals::Allow);
+    let effects = conversation.line(br#"{"id":7,"method":"attestation/generate","params":{}}"#);
+    assert!(lines(&effects)[0].contains("-32601"), "{effects:?}");
+    let effects = conversation.line(br#"{"id":8,"method":"item/tool/requestUserInput","params":{}}"#);
+    assert!(lines(&effects)[0].contains(r#""answers":{}"#), "{effects:?}");
+}
+
+#[test]
+fn foreign_turns_are_not_heard() {
+    let mut conversation = ready(Approvals::Deny);
+    conversation.begin(Turn { number: 1, prompt: "x".into(), ..Turn::default() });
+    conversation.line(br#"{"id":3,"result":{"turn":{"id":"mine"}}}"#);
+    let foreign =
+        br#"{"method":"turn/completed","params":{"threadId":"t","turn":{"id":"other","status":"completed"}}}"#;
+    assert_eq!(conversation.line(foreign), []);
+    let child =
+        br#"{"method":"turn/completed","params":{"threadId":"child","turn":{"id":"mine","status":"completed"}}}"#;
+    assert_eq!(conversation.line(child), []);
+    let ours = br#"{"method":"turn/completed","params":{"threadId":"t","turn":{"id":"mine","status":"failed","error":{"message":"no"}}}}"#;
+    let effects = conversation.line(ours);
+    let Some(Effect::Ended(turn)) = effects.iter().find(|effect| matches!(effect, Effect::Ended(_))) else {
+        panic!("{effects:?}");
+    };
+    assert_eq!((turn.status, turn.cause.as_deref()), (TurnStatus::Failed, Some("no")));
+}
+
+#[test]
+fn an_interrupt_before_the_turn_has_an_id_is_sent_when_it_has_one() {
+    let mut conversation = ready(Approvals::Deny);
+    conversation.begin(Turn { number: 1, prompt: "x".into(), ..Turn::default() });
+    assert_eq!(lines(&conversation.interrupt()), [""; 0]);
+    let begun = conversation.line(br#"{"id":3,"result":{"turn":{"id":"mine"}}}"#);
+    assert!(lines(&begun)[0].contains("turn/interrupt"), "{begun:?}");
+    // Too early for codex: it is told again when the turn has begun.
+    assert_eq!(conversation.line(br#"{"id":4,"error":{"code":-32600,"message":"no active turn"}}"#), []);
+    let started = conversation.line(br#"{"method":"turn/started","params":{"threadId":"t","turn":{"id":"mine"}}}"#);
+    assert!(lines(&started)[0].contains("turn/interrupt"), "{started:?}");
+}
+
+#[test]
+fn a_turn_whose_program_is_gone_keeps_what_was_said() {
+    let mut conversation = ready(Approvals::Deny);
+    conversation.begin(Turn { number: 1, prompt: "x".into(), ..Turn::default() });
+    conversation.line(br#"{"id":3,"result":{"turn":{"id":"mine"}}}"#);
+    conversation
+        .line(br#"{"method":"item/agentMessage/delta","params":{"threadId":"t","turnId":"mine","delta":"half"}}"#);
+    assert_eq!(conversation.abandon().and_then(|turn| turn.text).as_deref(), Some("half"));
+    assert_eq!(conversation.abandon(), None);
+}

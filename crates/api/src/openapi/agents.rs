@@ -1,0 +1,72 @@
+//! The routes of hosted agents, as a reader of the document sees them.
+
+use super::{Content, Route, answer, get, inline, post, reference};
+use crate::types::*;
+
+pub(super) const ROUTES: &[Route] = &[
+    Route {
+        body: Some(reference::<AgentRequest>),
+        answers: &[
+            answer("201", "Hosted.", Content::Json(reference::<Agent>)),
+            answer(
+                "200",
+                "The idempotency key found the agent that exists already.",
+                Content::Json(reference::<Agent>),
+            ),
+        ],
+        ..post("/v1/agents", "host_agent", "Host an agent: run its program and speak its protocol")
+    },
+    Route {
+        query: Some(inline::<AgentListQuery>),
+        answers: &[answer("200", "Agents, newest first.", Content::Json(reference::<AgentList>))],
+        ..get("/v1/agents", "agents", "List hosted agents")
+    },
+    Route {
+        answers: &[answer("200", "The agent.", Content::Json(reference::<Agent>))],
+        ..get("/v1/agents/{id}", "agent", "Show one agent")
+    },
+    Route {
+        body: Some(reference::<TurnRequest>),
+        answers: &[answer("200", "The turn as it stands.", Content::Json(reference::<Turn>))],
+        ..post("/v1/agents/{id}/turns", "give_turn", "Give an agent a turn; turns run one after the other")
+    },
+    Route {
+        query: Some(inline::<TurnsQuery>),
+        answers: &[answer("200", "Turns, oldest first.", Content::Json(reference::<TurnList>))],
+        ..get("/v1/agents/{id}/turns", "turns", "List an agent's turns")
+    },
+    Route {
+        query: Some(inline::<TurnQuery>),
+        answers: &[answer("200", "The turn as it stands.", Content::Json(reference::<Turn>))],
+        ..get("/v1/agents/{id}/turns/{number}", "turn", "Show one turn, or wait for its end")
+    },
+    Route {
+        body: Some(reference::<InterruptRequest>),
+        answers: &[answer(
+            "200",
+            "Which rung ended the turn: the protocol, INT, TERM or KILL.",
+            Content::Json(reference::<InterruptAnswer>),
+        )],
+        ..post("/v1/agents/{id}/interrupt", "interrupt_agent", "Interrupt the running turn, by a ladder")
+    },
+    Route {
+        body: Some(reference::<AnswerRequest>),
+        answers: &[answer("200", "The agent as it stands.", Content::Json(reference::<Agent>))],
+        ..post("/v1/agents/{id}/answer", "answer_agent", "Answer what an agent asks permission for")
+    },
+    Route {
+        body: Some(reference::<AgentStopRequest>),
+        answers: &[answer("200", "The agent, stopped.", Content::Json(reference::<Agent>))],
+        ..post("/v1/agents/{id}/stop", "stop_agent", "Stop an agent and its whole tree")
+    },
+    Route {
+        query: Some(inline::<AgentEventsQuery>),
+        answers: &[answer(
+            "200",
+            "What is heard of the agent. With `Accept: text/event-stream` as it happens: `id` is the number, `event` the \
+             kind or `gap`, `data` the event.",
+            Content::JsonOr(reference::<AgentEventPage>, "text/event-stream"),
+        )],
+        ..get("/v1/agents/{id}/events", "agent_events", "Read or follow what is heard of an agent")
+    },
+];

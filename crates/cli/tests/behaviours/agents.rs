@@ -1,0 +1,140 @@
+//! Hosted agents, with a program that speaks a real agent's protocol and misbehaves as it is told. The real agents are in
+//! `tests/clients`.
+
+mod faults;
+mod ladder;
+mod rounds;
+mod survival;
+mod turns;
+
+use std::path::{Path, PathBuf};
+
+use pinfold_api::client::ClientError;
+use pinfold_api::error::{ApiError, ErrorCode};
+use pinfold_api::types::{
+    Agent, AgentEvent, AgentEventsQuery, AgentRequest, AgentStopRequest, InterruptAnswer, InterruptRequest, Turn,
+    TurnQuery, TurnRequest, TurnStatus,
+};
+use pinfold_testkit::{Pinfold, until_some};
+
+use crate::PINFOLD;
+
+/// A daemon, and a directory in which a fake agent works.
+struct Host {
+    pinfold: Pinfold,
+    work: PathBuf,
+}
+
+impl Host {
+    fn start() -> Self {
+        let pinfold = Pinfold::start(PINFOLD);
+        let work = pinfold.home().join("work");
+        std::fs::create_dir_all(&work).expect("a directory");
+        let program = work.join("fake-agent");
+        std::fs::write(&program, include_str!("agents/fake.sh")).expect("the fake is written");
+        use std::os::unix::fs::PermissionsExt;
+        std::fs::set_permissions(&program, PermissionsExt::from_mode(0o755)).expect("it can be executed");
+        Self { pinfold, work }
+    }
+
+    fn program(&self) -> String {
+        self.work.join("fake-agent").to_string_lossy().into_owned()
+    }
+
+    fn request(&self) -> AgentRequest {
+        AgentRequest {
+            kind: "codex".into(),
+            program: Some(self.program()),
+            cwd: Some(self.work.to_string_lossy().into_owned()),
+            wait: Some("20s".into()),
+            ..AgentRequest::default()
+        }
+    }
+
+    /// An agent that behaves.
+    fn agent(&self) -> Agent {
+        self.host(&self.request())
+    }
+
+    fn host(&self, request: &AgentRequest) -> Agent {
+        self.try_host(request).expect("it is hosted")
+    }
+
+    fn try_host(&self, request: &AgentRequest) -> Result<Agent, ApiError> {
+        self.pinfold.block(self.pinfold.client().host_agent(request)).map_err(api_error)
+    }
+
+    fn show(&self, id: &str) -> Agent {
+        self.pinfold.block(self.pinfold.client().agent(id)).expect("it is known")
+    }
+
+    fn try_turn(&self, id: &str, request: &TurnRequest) -> Result<Turn, ApiError> {
+        self.pinfold.block(self.pinfold.client().give_turn(id, request)).map_err(api_error)
+    }
+
+    /// Gives a turn and does not wait.
+    fn begin(&self, id: &str, text: &str) -> Turn {
+        self.try_turn(id, &TurnRequest { text: text.into(), ..TurnRequest::default() }).expect("a turn")
+    }
+
+    /// Gives a turn and waits for its end.
+    fn turn(&self, id: &str, text: &str) -> Turn {
+        let turn = self.begin(id, text);
+        self.finish(id, turn.number)
+    }
+
+    fn finish(&self, id: &str, number: u64) -> Turn {
+        let query = TurnQuery { wait: Some("60s".into()) };
+        let turn = self.pinfold.block(self.pinfold.client().turn(id, number, &query)).expect("a turn");
+        assert!(turn.status.is_over(), "{turn:?}");
+        turn
+    }
+
+    fn peek(&self, id: &str, number: u64) -> Turn {
+        self.pinfold.block(self.pinfold.client().turn(id, number, &TurnQuery::default())).expect("a turn")
+    }
+
+    fn interrupt(&self, id: &str, request: &InterruptRequest) -> InterruptAnswer {
+        self.pinfold.block(self.pinfold.client().interrupt_agent(id, request)).expect("an interrupt")
+    }
+
+    fn stop(&self, id: &str) -> Agent {
+        self.pinfold.block(self.pinfold.client().stop_agent(id, &AgentStopRequest::default())).expect("a stop")
+    }
+
+    fn events(&self, id: &str) -> Vec<AgentEvent> {
+        let query = AgentEventsQuery { limit: Some(1000), ..AgentEventsQuery::default() };
+        self.pinfold.block(self.pinfold.client().agent_events(id, &query)).expect("events").events
+    }
+
+    /// What the fake was asked, over all its lives.
+    fn asked(&self) -> Vec<String> {
+        let text = std::fs::read_to_string(self.work.join("asked")).unwrap_or_default();
+        text.lines().map(str::to_owned).collect()
+    }
+
+    fn touch(&self, name: &str) {
+        std::fs::write(self.work.join(name), "").expect("a file");
+    }
+
+    fn until_asked(&self, count: usize) {
+        until_some("the fake is asked", || (self.asked().len() >= count).then_some(()));
+    }
+}
+
+fn api_error(error: ClientError) -> ApiError {
+    match error {
+        ClientError::Api { error, .. } => error,
+        other => ApiError { code: ErrorCode::Internal, message: other.to_string(), id: None },
+    }
+}
+
+fn exists(path: &Path) -> bool {
+    path.exists()
+}
+
+/// The turn completed, and said this.
+#[track_caller]
+fn assert_said(turn: &Turn, text: &str) {
+    assert_eq!((turn.status, turn.text.as_deref()), (TurnStatus::Completed, Some(text)), "{turn:?}");
+}

@@ -1,0 +1,214 @@
+//! The real agents, hosted by pinfold, with a model that the test plays.
+
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use pinfold_api::types::{
+    Agent as Hosted, AgentMode, AgentRequest, AgentStatus, Approvals, InterruptRequest, Rung, Turn, TurnQuery,
+    TurnRequest, TurnStatus,
+};
+use pinfold_testkit::{Pidfd, Pinfold, until};
+use serde_json::json;
+
+use crate::PINFOLD;
+use crate::agents::{Agent, Way};
+use crate::dialect::Act;
+use crate::model::Model;
+
+/// One hosted agent and its model.
+struct Stage {
+    pinfold: Pinfold,
+    model: Model,
+    agent: Hosted,
+    scratch: PathBuf,
+}
+
+impl Drop for Stage {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.scratch);
+    }
+}
+
+/// Hosts a real agent, or says that it is skipped.
+fn stage(kind: Agent, change: impl FnOnce(&mut AgentRequest)) -> Option<Stage> {
+    static NUMBER: AtomicU32 = AtomicU32::new(0);
+    let program = kind.installed()?;
+    let pinfold = Pinfold::start(PINFOLD);
+    let name = format!("pinfold-hosted-{}-{}", std::process::id(), NUMBER.fetch_add(1, Ordering::Relaxed));
+    let scratch = std::env::temp_dir().join(name);
+    let model = Model::listen();
+    let command = program.command(&scratch, model.address, &Way::Stdio { home: pinfold.home().to_owned() });
+    let text = |value: &std::ffi::OsStr| value.to_string_lossy().into_owned();
+    let mut request = AgentRequest {
+        kind: if kind == Agent::Codex { "codex" } else { "claude" }.to_owned(),
+        program: Some(text(command.get_program())),
+        cwd: command.get_current_dir().map(|dir| dir.to_string_lossy().into_owned()),
+        env: command.get_envs().map(|(name, value)| (text(name), value.map(text))).collect(),
+        inherit_env: Some(false),
+        approvals: Some(Approvals::Allow),
+        ready_timeout: Some("150s".into()),
+        wait: Some("160s".into()),
+        ..AgentRequest::default()
+    };
+    if kind == Agent::Codex {
+        // No sandbox: what it runs is the test's own, and not every machine lets it make one.
+        request.settings.insert("sandbox".into(), json!("danger-full-access"));
+        request.settings.insert("approvalPolicy".into(), json!("untrusted"));
+    }
+    change(&mut request);
+    let agent = pinfold.block(pinfold.client().host_agent(&request)).expect("it is hosted");
+    assert!(agent.fault.is_none(), "{agent:?}");
+    Some(Stage { pinfold, model, agent, scratch })
+}
+
+impl Stage {
+    fn begin(&self, text: &str) -> u64 {
+        let request = TurnRequest { text: text.into(), ..TurnRequest::default() };
+        self.pinfold.block(self.pinfold.client().give_turn(&self.agent.id, &request)).expect("a turn").number
+    }
+
+    fn finish(&self, number: u64) -> Turn {
+        let query = TurnQuery { wait: Some("120s".into()) };
+        let turn = self.pinfold.block(self.pinfold.client().turn(&self.agent.id, number, &query)).expect("a turn");
+        assert!(turn.status.is_over(), "{turn:?}");
+        turn
+    }
+
+    fn show(&self) -> Hosted {
+        self.pinfold.block(self.pinfold.client().agent(&self.agent.id)).expect("it is known")
+    }
+}
+
+/// Two turns, a tool with permission, an interrupt, and a turn after it.
+fn led(kind: Agent, tool: &str, argument: &str) -> Option<()> {
+    let mut stage = stage(kind, |_| {})?;
+    let first = stage.begin("first");
+    stage.model.act(&Act::Say("hello there".into())).expect("it asks its model");
+    let first = stage.finish(first);
+    assert_eq!((first.status, first.text.as_deref()), (TurnStatus::Completed, Some("hello there")), "{first:?}");
+    assert!(first.usage.is_some_and(|usage| usage.output_tokens > 0), "{first:?}");
+    let second = stage.begin("second");
+    let call = Act::Own { tool: tool.to_owned(), arguments: json!({ argument: "touch made; exit 3" }) };
+    stage.model.act(&call).expect("it asks its model");
+    stage.model.act(&Act::Say("ran it".into())).expect("it tells its model");
+    let second = stage.finish(second);
+    assert_eq!((second.status, second.text.as_deref()), (TurnStatus::Completed, Some("ran it")), "{second:?}");
+    assert!(second.tools.iter().any(|tool| tool.failed == Some(true)), "{second:?}");
+    assert!(stage.scratch.join("work/made").exists(), "it was not allowed to");
+    assert_eq!(first.process, second.process);
+    let third = stage.begin("third");
+    let open = stage.model.wait().expect("it asks its model");
+    let interrupt = InterruptRequest { protocol_wait: Some("60s".into()), ..InterruptRequest::default() };
+    let answer = stage.pinfold.block(stage.pinfold.client().interrupt_agent(&stage.agent.id, &interrupt));
+    assert_eq!(answer.expect("an interrupt").rung, Some(Rung::Protocol));
+    assert_eq!(stage.finish(third).status, TurnStatus::Interrupted);
+    drop(open);
+    let fourth = stage.begin("fourth");
+    stage.model.act(&Act::Say("still here".into())).expect("it asks its model");
+    assert_eq!(stage.finish(fourth).text.as_deref(), Some("still here"));
+    let process = stage.agent.process.clone().expect("a process");
+    let stopped = stage.pinfold.block(stage.pinfold.client().stop_agent(&stage.agent.id, &Default::default()));
+    assert_eq!(stopped.expect("a stop").status, AgentStatus::Stopped);
+    assert!(stage.pinfold.show(&process).tree.is_empty());
+    Some(())
+}
+
+#[test]
+fn hosted_codex_is_led_through_turns_tools_and_interrupts() {
+    led(Agent::Codex, "exec_command", "cmd");
+}
+
+#[test]
+fn hosted_claude_is_led_through_turns_tools_and_interrupts() {
+    led(Agent::Claude, "Bash", "command");
+}
+
+/// The daemon is killed in the middle of a turn, and then the agent: the turn goes on, and then is begun again.
+fn survives(kind: Agent) -> Option<()> {
+    let mut stage = stage(kind, |_| {})?;
+    let first = stage.begin("first");
+    let open = stage.model.wait().expect("it asks its model");
+    stage.pinfold.crash_and_restart();
+    stage.model.answer(open, &Act::Say("over the crash".into()));
+    let first = stage.finish(first);
+    assert_eq!((first.text.as_deref(), first.attempts), (Some("over the crash"), 1), "{first:?}");
+    // Its environment is on no disk: it comes again with the turn.
+    let second = stage.begin("second");
+    let open = stage.model.wait().expect("it asks its model");
+    let process = stage.show().process.expect("a process");
+    let leader = stage.pinfold.show(&process).pid.expect("a leader");
+    Pidfd::open(leader).expect("it lives").kill();
+    drop(open);
+    let second = stage.finish(second);
+    assert_eq!(second.status, TurnStatus::Failed, "{second:?}");
+    assert!(second.cause.as_deref().is_some_and(|cause| cause.contains("`env`")), "{second:?}");
+    Some(())
+}
+
+#[test]
+fn hosted_codex_survives_the_daemon() {
+    survives(Agent::Codex);
+}
+
+#[test]
+fn hosted_claude_survives_the_daemon() {
+    survives(Agent::Claude);
+}
+
+/// The agent is killed in the middle of a turn: it goes on in its session.
+fn retried(kind: Agent) -> Option<()> {
+    let mut stage = stage(kind, |_| {})?;
+    let first = stage.begin("first");
+    stage.model.act(&Act::Say("noted".into())).expect("it asks its model");
+    stage.finish(first);
+    let session = stage.show().session.expect("a session");
+    let second = stage.begin("second");
+    let open = stage.model.wait().expect("it asks its model");
+    let leader = stage.pinfold.show(&stage.show().process.expect("a process")).pid.expect("a leader");
+    Pidfd::open(leader).expect("it lives").kill();
+    drop(open);
+    let again = stage.model.wait().expect("the new one asks its model");
+    assert!(again.history().contains("noted"), "it does not go on in its session");
+    stage.model.answer(again, &Act::Say("again".into()));
+    let second = stage.finish(second);
+    assert_eq!((second.text.as_deref(), second.attempts), (Some("again"), 2), "{second:?}");
+    let agent = stage.show();
+    assert_eq!((agent.session.as_deref(), agent.lives.len()), (Some(session.as_str()), 2), "{agent:?}");
+    Some(())
+}
+
+#[test]
+fn hosted_codex_that_dies_is_begun_again_in_its_session() {
+    retried(Agent::Codex);
+}
+
+#[test]
+fn hosted_claude_that_dies_is_begun_again_in_its_session() {
+    retried(Agent::Claude);
+}
+
+/// A process and a thread for each turn.
+fn fresh(kind: Agent) -> Option<()> {
+    let mut stage = stage(kind, |request| request.mode = Some(AgentMode::Fresh))?;
+    let mut processes = Vec::new();
+    for text in ["one", "two"] {
+        let number = stage.begin(text);
+        let open = stage.model.wait().expect("it asks its model");
+        assert!(!open.history().contains("answer to"), "a thread of its own");
+        stage.model.answer(open, &Act::Say(format!("answer to {text}")));
+        processes.push(stage.finish(number).process.expect("a process"));
+        until("it leaves", || stage.show().status == AgentStatus::Resting);
+    }
+    assert_ne!(processes[0], processes[1]);
+    Some(())
+}
+
+#[test]
+fn hosted_codex_can_be_fresh_for_each_turn() {
+    fresh(Agent::Codex);
+}
+
+#[test]
+fn hosted_claude_can_be_fresh_for_each_turn() {
+    fresh(Agent::Claude);
+}

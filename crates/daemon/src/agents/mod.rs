@@ -1,0 +1,29 @@
+//! Hosted agents: agent programs that run as kept processes, and are spoken to in their own protocol.
+//!
+//! A client of the rest of the daemon: an agent is a process with a stdin of its own whose stdout is read by cursor, so
+//! that it lives on without a daemon. `spec` is what was asked for, `state` what survives, `seat` what others see of an
+//! agent; `driver` leads one agent, with `life` for the process it runs as and `turns` for what it does; `ladder`
+//! interrupts, `service` is what the routes call, `routes` are they, `events` is what is heard meanwhile.
+//!
+//! Invariants that live here, each with a test of its name:
+//! - D6 a turn that was finished is not run again: what it came to is on disk before anybody is told, and a turn's key
+//!   finds it for as long as the agent is kept.
+//! - D7 turns of one agent are serialised: the next begins when the one before is over.
+//!
+//! Bounds: [`service::AGENTS_MOST`] agents that are not over, [`spec::QUEUE_MOST`] turns that wait for each,
+//! [`spec::PROMPT_MOST`] bytes of a prompt, [`events::KEPT`] events in memory.
+
+mod driver;
+mod events;
+mod ladder;
+mod life;
+mod routes;
+mod seat;
+mod service;
+mod spec;
+mod state;
+mod turns;
+
+pub(crate) use routes::routes;
+pub(crate) use seat::Agents;
+pub(crate) use service::{recover, tend};

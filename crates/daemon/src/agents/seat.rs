@@ -1,0 +1,86 @@
+//! What others see of an agent, and how they reach the one that drives it.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use pinfold_api::types::{Agent, AnswerRequest, Rung, Turn};
+use pinfold_model::id::ProcessId;
+use pinfold_store::agents::AgentDir;
+use tokio::sync::{mpsc, oneshot, watch};
+
+use super::events::Ring;
+use super::spec::{AgentSpec, Env};
+use crate::refusal::Refusal;
+use crate::registry::lock;
+
+/// Requests to a driver that may wait.
+pub(crate) const COMMANDS: usize = 64;
+
+/// One agent, for everybody but its driver.
+#[derive(Debug)]
+pub(crate) struct Seat {
+    pub(crate) id: ProcessId,
+    pub(crate) spec: AgentSpec,
+    pub(crate) dir: AgentDir,
+    /// Written by the driver alone.
+    pub(crate) view: watch::Sender<View>,
+    pub(crate) commands: mpsc::Sender<Command>,
+    pub(crate) events: Ring,
+    /// The values of its environment; gone after a crash of the daemon.
+    pub(crate) env: Mutex<Option<Env>>,
+    /// The rung that an interrupt stands on, for the driver to say which one worked.
+    pub(crate) rung: Mutex<Option<Rung>>,
+}
+
+/// An agent as it stands.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct View {
+    pub(crate) agent: Agent,
+    /// The turn that runs, as far as it came.
+    pub(crate) running: Option<Turn>,
+    /// Turns up to this number are over.
+    pub(crate) over_through: u64,
+}
+
+/// What a driver is asked.
+#[derive(Debug)]
+pub(crate) enum Command {
+    Turn(Box<Turn>, bool, oneshot::Sender<Result<u64, Refusal>>),
+    /// Answered with the number of the turn that runs.
+    Interrupt(String, oneshot::Sender<Option<u64>>),
+    Answer(AnswerRequest, oneshot::Sender<Result<(), Refusal>>),
+    /// With the grace, if not the agent's own.
+    Stop(String, Option<Duration>, oneshot::Sender<()>),
+    /// Nothing of a former life is left.
+    Emptied(ProcessId),
+}
+
+/// All agents.
+#[derive(Debug, Default)]
+pub(crate) struct Agents {
+    seats: Mutex<HashMap<ProcessId, Arc<Seat>>>,
+}
+
+impl Agents {
+    pub(crate) fn insert(&self, seat: &Arc<Seat>) {
+        lock(&self.seats).insert(seat.id.clone(), Arc::clone(seat));
+    }
+
+    pub(crate) fn remove(&self, id: &ProcessId) {
+        lock(&self.seats).remove(id);
+    }
+
+    /// All of them, newest first.
+    pub(crate) fn all(&self) -> Vec<Arc<Seat>> {
+        let mut all: Vec<_> = lock(&self.seats).values().cloned().collect();
+        all.sort_by(|one, other| (other.spec.at, &other.id).cmp(&(one.spec.at, &one.id)));
+        all
+    }
+}
+
+impl Seat {
+    pub(crate) fn is_over(&self) -> bool {
+        self.view.borrow().agent.ended_at.is_some()
+    }
+}
