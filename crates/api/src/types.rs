@@ -32,8 +32,8 @@ pub use record::{
 };
 pub use start::{Lifetime, Notify, OnWaitTimeout, StartRequest, Started, Strays, Streams, Waited};
 pub use turn::{
-    AgentEvent, AgentEventKind, AgentEventPage, AgentEventsQuery, IfBusy, InterruptAnswer, InterruptRequest, Rung,
-    ToolCall, Tried, Turn, TurnList, TurnQuery, TurnRequest, TurnStatus, TurnUsage, TurnsQuery,
+    AgentAttachQuery, AgentEvent, AgentEventKind, AgentEventPage, AgentEventsQuery, IfBusy, InterruptAnswer,
+    InterruptRequest, Rung, ToolCall, Tried, Turn, TurnList, TurnQuery, TurnRequest, TurnStatus, TurnUsage, TurnsQuery,
 };
 pub use upkeep::{GcAnswer, GcRequest, Health, ShutdownAnswer, ShutdownRequest};
 pub use wait::{WaitAnswer, WaitManyAnswer, WaitManyRequest, WaitMode, WaitQuery, WaitReason};

@@ -136,7 +136,8 @@ where
     });
     let mut builder = http1::Builder::new();
     builder.timer(TokioTimer::new()).header_read_timeout(HEADER_TIME);
-    let connection = builder.serve_connection(TokioIo::new(stream), service);
+    // Attached observers go on where the request for it ended.
+    let connection = builder.serve_connection(TokioIo::new(stream), service).with_upgrades();
     let mut connection = std::pin::pin!(connection);
     let mut shutdown = core.shutdown.subscribe();
     // A client that breaks off is its own business.

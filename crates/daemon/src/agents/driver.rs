@@ -10,7 +10,8 @@ use std::time::Duration;
 use pinfold_agents::{Conversation, Effect, Frame, Phase};
 use pinfold_api::error::ErrorCode;
 use pinfold_api::types::{
-    Agent, AgentEvent, AgentEventKind, AgentFault, AgentMode, AgentStatus, AnswerRequest, FaultCode, Rung, TurnStatus,
+    Agent, AgentEvent, AgentEventKind, AgentFault, AgentMode, AgentStatus, AnswerRequest, FaultCode, Rung, Transport,
+    TurnStatus,
 };
 use pinfold_model::id::ProcessId;
 use tokio::sync::{mpsc, watch};
@@ -97,7 +98,7 @@ impl Driver {
         let place = self.life.as_ref().map(Life::place);
         let news = async {
             match &place {
-                Some((entry, at)) => Life::news(entry, *at).await,
+                Some((entry, at, growing)) => Life::news(entry, *at, growing.clone()).await,
                 None => std::future::pending().await,
             }
         };
@@ -115,7 +116,7 @@ impl Driver {
     pub(crate) async fn take_up(&mut self) -> Result<(), String> {
         let Some(process) = self.state.process.clone() else { return Ok(()) };
         let life = match life::find(&self.core, process.as_str()).await {
-            Ok(found) => Life::new(found.entry, self.state.cursor),
+            Ok(found) => Life::taken_up(found.entry, self.state.cursor, &self.seat),
             // Its record was removed, or cannot be read.
             Err(refusal) => return Err(format!("its process {process} is not there: {}", refusal.0.message)),
         };
@@ -128,6 +129,17 @@ impl Driver {
                 self.turn_by = self.seat.spec.turn_limit.map(|limit| Instant::now() + limit);
             }
             self.conversation = Some(conversation);
+        }
+        let mut life = life;
+        let in_turn = self.conversation.as_ref().is_some_and(|known| known.turn().is_some());
+        if self.seat.spec.transport == Transport::Websocket && in_turn && !life.has_exited() {
+            // It does not send again what it sent while no daemon ran: the turn is begun again as after any other end.
+            life.deaf = true;
+            let by = "pinfold, since what it sent meanwhile is lost".to_owned();
+            self.end_process(Arc::clone(&life.entry), by, None);
+        } else if self.seat.spec.transport == Transport::Websocket && !life.has_exited() {
+            let wire = self.open_wire().await.map_err(|error| format!("its port cannot be taken again: {error}"))?;
+            life.listen_to(wire, self.seat.dir.stream(self.state.life));
         }
         self.life = Some(life);
         Ok(())
@@ -245,7 +257,16 @@ impl Driver {
         if life.has_exited() || life.deaf {
             return self.state.outbox.clear();
         }
-        for message in std::mem::take(&mut self.state.outbox) {
+        let messages = std::mem::take(&mut self.state.outbox);
+        if let Some(wire) = &life.wire {
+            let sent = messages.into_iter().try_for_each(|message| wire.send(message.line));
+            if let Err(error) = sent {
+                tracing::warn!(agent = %self.seat.id, error, "an agent cannot be told something");
+            }
+            // No keeper tells what was sent before: it must not be sent again.
+            return self.save().await;
+        }
+        for message in messages {
             if let Err(refusal) = life::send(&self.core, &life.entry, &message).await {
                 tracing::warn!(agent = %self.seat.id, error = %refusal.0, "an agent cannot be told something");
                 life.deaf = true;
