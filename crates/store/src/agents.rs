@@ -165,7 +165,7 @@ mod tests {
         assert_eq!(dir.read_turn::<Value>(7).expect("read"), Some(json!("seven")));
         assert_eq!(dir.read_turn::<Value>(8).expect("read"), None);
         assert_eq!(dir.read_agent::<Value>().expect("read"), json!({ "kind": "codex" }));
-        assert_eq!(list_agents(&home).expect("listed"), [id.clone()]);
+        assert_eq!(list_agents(&home).expect("listed"), std::slice::from_ref(&id));
         assert_eq!(mode_of(&home.agents().join(id.as_str()).join(STATE)), 0o600);
         assert!(AgentDir::create(&home, &id, Durability::Programs, &json!({})).is_err(), "it is there already");
         dir.remove().expect("removed");

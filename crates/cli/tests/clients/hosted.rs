@@ -273,3 +273,43 @@ fn refused_websocket() -> Option<()> {
 fn hosted_claude_that_refuses_the_websocket_is_told_in_its_own_words() {
     refused_websocket();
 }
+
+/// codex works, Claude Code judges, until it passes.
+fn looped() -> Option<()> {
+    let (codex, claude) = (Agent::Codex.installed()?, Agent::Claude.installed()?);
+    let pinfold = Pinfold::start(PINFOLD);
+    let scratch = std::env::temp_dir().join(format!("pinfold-looped-{}", std::process::id()));
+    let (mut worker, mut reviewer) = (Model::listen(), Model::listen());
+    let way = Way::Stdio { home: pinfold.home().to_owned() };
+    let works = codex.command(&scratch, worker.address, &way);
+    let judges = claude.command(&scratch, reviewer.address, &way);
+    let (work, dir) = (scratch.join("work"), scratch.join("loop"));
+    let program = |command: &std::process::Command| command.get_program().to_string_lossy().into_owned();
+    let mut command = pinfold.command(&["agent", "loop", "--task", "write the thing", "--limit", "3"]);
+    command.args(["--worker-program", &program(&works), "--reviewer-program", &program(&judges)]);
+    command.arg("--cwd").arg(&work).arg("--dir").arg(&dir).args(["--ready-timeout", "150s"]);
+    for (name, value) in works.get_envs().chain(judges.get_envs()) {
+        command.env(name, value.expect("a value"));
+    }
+    command.env("PINFOLD_HOME", pinfold.home());
+    let output = std::process::Stdio::piped;
+    let running = command.stdout(output()).stderr(output()).spawn().expect("a loop");
+    for (report, verdict) in [("first try", "- no test\nVERDICT: FAIL"), ("second try", "good\nVERDICT: PASS")] {
+        worker.act(&Act::Say(report.into())).expect("the worker asks its model");
+        let open = reviewer.wait().expect("the reviewer asks its model");
+        assert!(open.history().contains(report), "the reviewer is not told of the report");
+        reviewer.answer(open, &Act::Say(verdict.into()));
+    }
+    let done = running.wait_with_output().expect("it ends");
+    let said = String::from_utf8_lossy(&done.stdout).into_owned() + &String::from_utf8_lossy(&done.stderr);
+    assert!(done.status.success() && said.contains("passed after 2 of 3"), "{said}");
+    let transcript = std::fs::read_to_string(dir.join("transcript.md")).expect("a transcript");
+    assert!(transcript.contains("second try") && transcript.contains("- no test"), "{transcript}");
+    let _ = std::fs::remove_dir_all(&scratch);
+    Some(())
+}
+
+#[test]
+fn hosted_codex_works_and_claude_judges_in_a_loop() {
+    looped();
+}

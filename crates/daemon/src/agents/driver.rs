@@ -10,15 +10,13 @@ use std::time::Duration;
 use pinfold_agents::{Conversation, Effect, Frame, Phase};
 use pinfold_api::error::ErrorCode;
 use pinfold_api::types::{
-    Agent, AgentEvent, AgentEventKind, AgentFault, AgentMode, AgentStatus, AnswerRequest, FaultCode, Rung, Transport,
-    TurnStatus,
+    AgentEvent, AgentEventKind, AgentFault, AgentMode, AnswerRequest, FaultCode, Rung, Transport, TurnStatus,
 };
-use pinfold_model::id::ProcessId;
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
 use super::life::{self, Life};
-use super::seat::{Command, Seat, View};
+use super::seat::{Command, Seat};
 use super::state::AgentState;
 use crate::clock::{now, rfc3339};
 use crate::refusal::Refusal;
@@ -400,66 +398,6 @@ impl Driver {
         if let Ok(Err(error)) = saved {
             // Our trouble is not the agent's: it goes on, and a crash now would lose this.
             tracing::error!(agent = %self.seat.id, %error, "the state of an agent cannot be written");
-        }
-    }
-
-    /// Shows how the agent stands.
-    pub(super) fn publish(&self) {
-        let running = self.conversation.as_ref().and_then(Conversation::turn).or(self.state.pending.as_ref()).cloned();
-        let view = View { agent: self.agent(), running, over_through: self.state.over_through };
-        self.seat.view.send_replace(view);
-    }
-
-    fn agent(&self) -> Agent {
-        let (spec, state) = (&self.seat.spec, &self.state);
-        let conversation = self.conversation.as_ref();
-        let turn = conversation.and_then(Conversation::turn).or(state.pending.as_ref()).map(|turn| turn.number);
-        let cwd = self
-            .life
-            .as_ref()
-            .map(|life| life.entry.state.borrow().history.intent.spec.cwd.to_string_lossy().into_owned());
-        Agent {
-            id: spec.id.to_string(),
-            name: spec.name.clone(),
-            kind: spec.kind.name().to_owned(),
-            status: self.status(),
-            fault: state.fault.clone(),
-            owner: spec.owner.clone(),
-            cwd: cwd.or_else(|| spec.cwd.clone()).unwrap_or_else(|| self.core.user_home.clone()),
-            model: spec.model.clone(),
-            mode: spec.mode,
-            approvals: spec.approvals,
-            transport: spec.transport,
-            session: state.session.clone().or_else(|| spec.resume.clone()),
-            version: state.version.clone(),
-            process: state.lives.back().map(ProcessId::to_string),
-            lives: state.lives.iter().map(ProcessId::to_string).collect(),
-            turn,
-            queued: state.queue.len() as u64,
-            turns: state.turns,
-            asks: conversation.map(|known| known.asks().to_vec()).unwrap_or_default(),
-            notices: conversation.map(|known| known.notices().to_vec()).unwrap_or_default(),
-            created_at: rfc3339(spec.at),
-            ended_at: state.ended.map(rfc3339),
-        }
-    }
-
-    fn status(&self) -> AgentStatus {
-        if self.state.fault.is_some() {
-            return AgentStatus::Failed;
-        }
-        if self.state.is_over() {
-            return AgentStatus::Stopped;
-        }
-        match (&self.conversation, &self.life) {
-            (Some(conversation), Some(_)) if conversation.phase() == Phase::Open => match conversation.turn() {
-                Some(_) if !conversation.asks().is_empty() => AgentStatus::Asking,
-                Some(_) => AgentStatus::Busy,
-                None => AgentStatus::Idle,
-            },
-            (_, Some(_)) => AgentStatus::Starting,
-            (_, None) if self.state.pending.is_some() || !self.state.queue.is_empty() => AgentStatus::Starting,
-            (_, None) => AgentStatus::Resting,
         }
     }
 
