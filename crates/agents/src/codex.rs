@@ -403,10 +403,7 @@ fn last_message(turn: &Value) -> Option<String> {
     items.iter().rev().find(|item| item["type"] == "agentMessage").and_then(|item| text_of(&item["text"]))
 }
 
-/// What a user may not set: it is the adapter's own.
-pub const RESERVED: [&str; 1] = ["threadId"];
-
-/// Whether a map of settings holds what is the adapter's own.
+/// A field of the request that opens a thread that is the adapter's own, if the user's settings hold one.
 pub fn reserved_in(settings: &Map<String, Value>) -> Option<&'static str> {
-    RESERVED.into_iter().find(|name| settings.contains_key(*name))
+    ["threadId"].into_iter().find(|name| settings.contains_key(*name))
 }

@@ -39,7 +39,7 @@ impl Kind {
 
     /// Whether it can connect to a WebSocket of ours.
     pub fn takes_websocket(self) -> bool {
-        false
+        self == Kind::Claude
     }
 
     /// The arguments that make the program speak its protocol.

@@ -38,8 +38,8 @@ pub use screen::{Position, Pty, PtySize, ResizeRequest, Screen};
 pub use service::{LifeShown, Port, Ready, ReadyShown, ReadyState, Restart, RestartPolicy};
 pub use start::{Lifetime, Notify, OnWaitTimeout, StartRequest, Started, Strays, Streams, Waited};
 pub use turn::{
-    AgentEvent, AgentEventKind, AgentEventPage, AgentEventsQuery, IfBusy, InterruptAnswer, InterruptRequest, Rung,
-    ToolCall, Tried, Turn, TurnList, TurnQuery, TurnRequest, TurnStatus, TurnUsage, TurnsQuery,
+    AgentAttachQuery, AgentEvent, AgentEventKind, AgentEventPage, AgentEventsQuery, IfBusy, InterruptAnswer,
+    InterruptRequest, Rung, ToolCall, Tried, Turn, TurnList, TurnQuery, TurnRequest, TurnStatus, TurnUsage, TurnsQuery,
 };
 pub use upkeep::{GcAnswer, GcRequest, Health, ShutdownAnswer, ShutdownRequest};
 pub use wait::{WaitAnswer, WaitManyAnswer, WaitManyRequest, WaitMode, WaitQuery, WaitReason};

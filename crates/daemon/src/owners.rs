@@ -275,6 +275,7 @@ impl Core {
         let view = self.owners.view_of(owner);
         let mut entries = self.registry.live();
         entries.retain(|entry| view.iter().any(|owner| owner == entry.state.borrow().history.owner()));
+        self.end_resting_agents(&view).await;
         let heir = self.owners.parent(owner);
         let ends = |history: &History| {
             view.iter().any(|owner| owner == history.owner()) && history.intent.spec.lifetime != Lifetime::Keep

@@ -34,6 +34,8 @@ pub const SUITE: Program =
 pub const AGENTS: &[Program] = &[
     Program { name: "codex", package: "@openai/codex", version: "0.166.0" },
     Program { name: "claude", package: "@anthropic-ai/claude-code", version: "2.1.325" },
+    // The last line of it that connects to a WebSocket of ours; newer ones know only their vendor's.
+    Program { name: "claude-sdk", package: "@anthropic-ai/claude-code", version: "2.1.77" },
     Program { name: "gemini", package: "@google/gemini-cli", version: "0.61.0" },
     Program { name: "opencode", package: "opencode-ai", version: "1.18.33" },
 ];

@@ -69,4 +69,13 @@ pub(super) const ROUTES: &[Route] = &[
         )],
         ..get("/v1/agents/{id}/events", "agent_events", "Read or follow what is heard of an agent")
     },
+    Route {
+        query: Some(inline::<AgentAttachQuery>),
+        answers: &[answer(
+            "101",
+            "A WebSocket. Every text frame is a message of the agent's own, verbatim; what pinfold says has the key `pinfold`.",
+            Content::Text,
+        )],
+        ..get("/v1/agents/{id}/attach", "attach_agent", "Observe an agent's own messages")
+    },
 ];

@@ -206,6 +206,15 @@ pub struct AgentEventsQuery {
     pub wait: Option<String>,
 }
 
+/// `GET /v1/agents/{id}/attach`: a WebSocket of the agent's own messages, verbatim, one a frame.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct AgentAttachQuery {
+    /// From this byte of what the latest process said. Default: from its beginning.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cursor: Option<u64>,
+}
+
 /// Something heard of an agent. The latest are kept in memory; what a turn came to is kept with the turn, and what the
 /// agent printed with its process.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]

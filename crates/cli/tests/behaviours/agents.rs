@@ -3,6 +3,7 @@
 
 mod faults;
 mod ladder;
+mod observers;
 mod rounds;
 mod survival;
 mod turns;

@@ -49,16 +49,21 @@ impl Agent {
 
     /// The program, or a line that says that it is skipped.
     pub(crate) fn installed(self) -> Option<Program> {
+        self.installed_as(self.name())
+    }
+
+    /// The program as it is in a directory of this name: there may be more than one version.
+    pub(crate) fn installed_as(self, directory: &str) -> Option<Program> {
         let place = std::env::var_os("PINFOLD_TEST_CLIENTS").map(PathBuf::from).or_else(|| {
             let own = std::env::current_exe().ok()?;
             Some(own.ancestors().nth(3)?.join("clients"))
         })?;
         let bin = |name: &str| place.join(name).join("node_modules/.bin");
-        let (path, node) = (bin(self.name()).join(self.name()), bin("node"));
+        let (path, node) = (bin(directory).join(self.name()), bin("node"));
         if path.exists() && node.join("node").exists() {
             return Some(Program { agent: self, path, node });
         }
-        let name = self.name();
+        let name = directory;
         let place = place.display();
         // Past the capture of the test's output.
         let _ = writeln!(std::io::stderr(), "skipped: {name} is not in {place}: `cargo xtask clients` installs it");

@@ -4,14 +4,14 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use pinfold_api::types::{
-    Agent as Hosted, AgentMode, AgentRequest, AgentStatus, Approvals, InterruptRequest, Rung, Turn, TurnQuery,
-    TurnRequest, TurnStatus,
+    Agent as Hosted, AgentMode, AgentRequest, AgentStatus, Approvals, FaultCode, InterruptRequest, Rung, Transport,
+    Turn, TurnQuery, TurnRequest, TurnStatus,
 };
 use pinfold_testkit::{Pidfd, Pinfold, until};
 use serde_json::json;
 
 use crate::PINFOLD;
-use crate::agents::{Agent, Way};
+use crate::agents::{Agent, Program, Way};
 use crate::dialect::Act;
 use crate::model::Model;
 
@@ -31,8 +31,13 @@ impl Drop for Stage {
 
 /// Hosts a real agent, or says that it is skipped.
 fn stage(kind: Agent, change: impl FnOnce(&mut AgentRequest)) -> Option<Stage> {
+    let stage = stage_of(kind, &kind.installed()?, change);
+    assert!(stage.agent.fault.is_none(), "{:?}", stage.agent);
+    Some(stage)
+}
+
+fn stage_of(kind: Agent, program: &Program, change: impl FnOnce(&mut AgentRequest)) -> Stage {
     static NUMBER: AtomicU32 = AtomicU32::new(0);
-    let program = kind.installed()?;
     let pinfold = Pinfold::start(PINFOLD);
     let name = format!("pinfold-hosted-{}-{}", std::process::id(), NUMBER.fetch_add(1, Ordering::Relaxed));
     let scratch = std::env::temp_dir().join(name);
@@ -57,8 +62,7 @@ fn stage(kind: Agent, change: impl FnOnce(&mut AgentRequest)) -> Option<Stage> {
     }
     change(&mut request);
     let agent = pinfold.block(pinfold.client().host_agent(&request)).expect("it is hosted");
-    assert!(agent.fault.is_none(), "{agent:?}");
-    Some(Stage { pinfold, model, agent, scratch })
+    Stage { pinfold, model, agent, scratch }
 }
 
 impl Stage {
@@ -211,4 +215,101 @@ fn hosted_codex_can_be_fresh_for_each_turn() {
 #[test]
 fn hosted_claude_can_be_fresh_for_each_turn() {
     fresh(Agent::Claude);
+}
+
+/// Claude Code connects to pinfold instead of being spoken to by stdio.
+fn by_websocket() -> Option<()> {
+    let program = Agent::Claude.installed_as("claude-sdk")?;
+    let mut stage = stage_of(Agent::Claude, &program, |request| request.transport = Some(Transport::Websocket));
+    assert!(stage.agent.fault.is_none(), "{:?}", stage.agent);
+    let first = stage.begin("first");
+    stage.model.act(&Act::Say("by the wire".into())).expect("it asks its model");
+    let first = stage.finish(first);
+    assert_eq!((first.status, first.text.as_deref()), (TurnStatus::Completed, Some("by the wire")), "{first:?}");
+    // It connects again to the next daemon.
+    stage.pinfold.crash_and_restart();
+    let second = stage.begin("second");
+    stage.model.act(&Act::Say("over the crash".into())).expect("it asks its model");
+    let second = stage.finish(second);
+    assert_eq!((second.text.as_deref(), second.attempts), (Some("over the crash"), 1), "{second:?}");
+    assert_eq!(first.process, second.process);
+    let third = stage.begin("third");
+    let open = stage.model.wait().expect("it asks its model");
+    assert_eq!(open.history().matches("second").count(), 1, "it was told something twice");
+    let interrupt = InterruptRequest { protocol_wait: Some("60s".into()), ..InterruptRequest::default() };
+    let answer = stage.pinfold.block(stage.pinfold.client().interrupt_agent(&stage.agent.id, &interrupt));
+    assert_eq!(answer.expect("an interrupt").rung, Some(Rung::Protocol));
+    assert_eq!(stage.finish(third).status, TurnStatus::Interrupted);
+    drop(open);
+    // What it sends while no daemon runs is lost: a turn that runs then is begun again, here in vain for want of `env`.
+    let fourth = stage.begin("fourth");
+    let open = stage.model.wait().expect("it asks its model");
+    stage.pinfold.crash_and_restart();
+    drop(open);
+    let fourth = stage.finish(fourth);
+    assert!(
+        fourth.retried.is_some() && fourth.cause.as_deref().is_some_and(|cause| cause.contains("`env`")),
+        "{fourth:?}"
+    );
+    Some(())
+}
+
+#[test]
+fn hosted_claude_connects_to_a_websocket_of_pinfolds() {
+    by_websocket();
+}
+
+/// Newer ones connect to nobody but their vendor: that is told in its own words.
+fn refused_websocket() -> Option<()> {
+    let program = Agent::Claude.installed()?;
+    let stage = stage_of(Agent::Claude, &program, |request| request.transport = Some(Transport::Websocket));
+    let fault = stage.agent.fault.clone().expect("a fault");
+    assert_eq!(fault.code, FaultCode::ExitedBeforeReady);
+    assert!(fault.message.contains("--sdk-url"), "{}", fault.message);
+    Some(())
+}
+
+#[test]
+fn hosted_claude_that_refuses_the_websocket_is_told_in_its_own_words() {
+    refused_websocket();
+}
+
+/// codex works, Claude Code judges, until it passes.
+fn looped() -> Option<()> {
+    let (codex, claude) = (Agent::Codex.installed()?, Agent::Claude.installed()?);
+    let pinfold = Pinfold::start(PINFOLD);
+    let scratch = std::env::temp_dir().join(format!("pinfold-looped-{}", std::process::id()));
+    let (mut worker, mut reviewer) = (Model::listen(), Model::listen());
+    let way = Way::Stdio { home: pinfold.home().to_owned() };
+    let works = codex.command(&scratch, worker.address, &way);
+    let judges = claude.command(&scratch, reviewer.address, &way);
+    let (work, dir) = (scratch.join("work"), scratch.join("loop"));
+    let program = |command: &std::process::Command| command.get_program().to_string_lossy().into_owned();
+    let mut command = pinfold.command(&["agent", "loop", "--task", "write the thing", "--limit", "3"]);
+    command.args(["--worker-program", &program(&works), "--reviewer-program", &program(&judges)]);
+    command.arg("--cwd").arg(&work).arg("--dir").arg(&dir).args(["--ready-timeout", "150s"]);
+    for (name, value) in works.get_envs().chain(judges.get_envs()) {
+        command.env(name, value.expect("a value"));
+    }
+    command.env("PINFOLD_HOME", pinfold.home());
+    let output = std::process::Stdio::piped;
+    let running = command.stdout(output()).stderr(output()).spawn().expect("a loop");
+    for (report, verdict) in [("first try", "- no test\nVERDICT: FAIL"), ("second try", "good\nVERDICT: PASS")] {
+        worker.act(&Act::Say(report.into())).expect("the worker asks its model");
+        let open = reviewer.wait().expect("the reviewer asks its model");
+        assert!(open.history().contains(report), "the reviewer is not told of the report");
+        reviewer.answer(open, &Act::Say(verdict.into()));
+    }
+    let done = running.wait_with_output().expect("it ends");
+    let said = String::from_utf8_lossy(&done.stdout).into_owned() + &String::from_utf8_lossy(&done.stderr);
+    assert!(done.status.success() && said.contains("passed after 2 of 3"), "{said}");
+    let transcript = std::fs::read_to_string(dir.join("transcript.md")).expect("a transcript");
+    assert!(transcript.contains("second try") && transcript.contains("- no test"), "{transcript}");
+    let _ = std::fs::remove_dir_all(&scratch);
+    Some(())
+}
+
+#[test]
+fn hosted_codex_works_and_claude_judges_in_a_loop() {
+    looped();
 }

@@ -10,14 +10,13 @@ use std::time::Duration;
 use pinfold_agents::{Conversation, Effect, Frame, Phase};
 use pinfold_api::error::ErrorCode;
 use pinfold_api::types::{
-    Agent, AgentEvent, AgentEventKind, AgentFault, AgentMode, AgentStatus, AnswerRequest, FaultCode, Rung, TurnStatus,
+    AgentEvent, AgentEventKind, AgentFault, AgentMode, AnswerRequest, FaultCode, Rung, Transport, TurnStatus,
 };
-use pinfold_model::id::ProcessId;
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
 use super::life::{self, Life};
-use super::seat::{Command, Seat, View};
+use super::seat::{Command, Seat};
 use super::state::AgentState;
 use crate::clock::{now, rfc3339};
 use crate::refusal::Refusal;
@@ -97,7 +96,7 @@ impl Driver {
         let place = self.life.as_ref().map(Life::place);
         let news = async {
             match &place {
-                Some((entry, at)) => Life::news(entry, *at).await,
+                Some((entry, at, growing)) => Life::news(entry, *at, growing.clone()).await,
                 None => std::future::pending().await,
             }
         };
@@ -115,7 +114,7 @@ impl Driver {
     pub(crate) async fn take_up(&mut self) -> Result<(), String> {
         let Some(process) = self.state.process.clone() else { return Ok(()) };
         let life = match life::find(&self.core, process.as_str()).await {
-            Ok(found) => Life::new(found.entry, self.state.cursor),
+            Ok(found) => Life::taken_up(found.entry, self.state.cursor, &self.seat),
             // Its record was removed, or cannot be read.
             Err(refusal) => return Err(format!("its process {process} is not there: {}", refusal.0.message)),
         };
@@ -128,6 +127,17 @@ impl Driver {
                 self.turn_by = self.seat.spec.turn_limit.map(|limit| Instant::now() + limit);
             }
             self.conversation = Some(conversation);
+        }
+        let mut life = life;
+        let in_turn = self.conversation.as_ref().is_some_and(|known| known.turn().is_some());
+        if self.seat.spec.transport == Transport::Websocket && in_turn && !life.has_exited() {
+            // It does not send again what it sent while no daemon ran: the turn is begun again as after any other end.
+            life.deaf = true;
+            let by = "pinfold, since what it sent meanwhile is lost".to_owned();
+            self.end_process(Arc::clone(&life.entry), by, None);
+        } else if self.seat.spec.transport == Transport::Websocket && !life.has_exited() {
+            let wire = self.open_wire().await.map_err(|error| format!("its port cannot be taken again: {error}"))?;
+            life.listen_to(wire, self.seat.dir.stream(self.state.life));
         }
         self.life = Some(life);
         Ok(())
@@ -245,7 +255,16 @@ impl Driver {
         if life.has_exited() || life.deaf {
             return self.state.outbox.clear();
         }
-        for message in std::mem::take(&mut self.state.outbox) {
+        let messages = std::mem::take(&mut self.state.outbox);
+        if let Some(wire) = &life.wire {
+            let sent = messages.into_iter().try_for_each(|message| wire.send(message.line));
+            if let Err(error) = sent {
+                tracing::warn!(agent = %self.seat.id, error, "an agent cannot be told something");
+            }
+            // No keeper tells what was sent before: it must not be sent again.
+            return self.save().await;
+        }
+        for message in messages {
             if let Err(refusal) = life::send(&self.core, &life.entry, &message).await {
                 tracing::warn!(agent = %self.seat.id, error = %refusal.0, "an agent cannot be told something");
                 life.deaf = true;
@@ -379,66 +398,6 @@ impl Driver {
         if let Ok(Err(error)) = saved {
             // Our trouble is not the agent's: it goes on, and a crash now would lose this.
             tracing::error!(agent = %self.seat.id, %error, "the state of an agent cannot be written");
-        }
-    }
-
-    /// Shows how the agent stands.
-    pub(super) fn publish(&self) {
-        let running = self.conversation.as_ref().and_then(Conversation::turn).or(self.state.pending.as_ref()).cloned();
-        let view = View { agent: self.agent(), running, over_through: self.state.over_through };
-        self.seat.view.send_replace(view);
-    }
-
-    fn agent(&self) -> Agent {
-        let (spec, state) = (&self.seat.spec, &self.state);
-        let conversation = self.conversation.as_ref();
-        let turn = conversation.and_then(Conversation::turn).or(state.pending.as_ref()).map(|turn| turn.number);
-        let cwd = self
-            .life
-            .as_ref()
-            .map(|life| life.entry.state.borrow().history.intent.spec.cwd.to_string_lossy().into_owned());
-        Agent {
-            id: spec.id.to_string(),
-            name: spec.name.clone(),
-            kind: spec.kind.name().to_owned(),
-            status: self.status(),
-            fault: state.fault.clone(),
-            owner: spec.owner.clone(),
-            cwd: cwd.or_else(|| spec.cwd.clone()).unwrap_or_else(|| self.core.user_home.clone()),
-            model: spec.model.clone(),
-            mode: spec.mode,
-            approvals: spec.approvals,
-            transport: spec.transport,
-            session: state.session.clone().or_else(|| spec.resume.clone()),
-            version: state.version.clone(),
-            process: state.lives.back().map(ProcessId::to_string),
-            lives: state.lives.iter().map(ProcessId::to_string).collect(),
-            turn,
-            queued: state.queue.len() as u64,
-            turns: state.turns,
-            asks: conversation.map(|known| known.asks().to_vec()).unwrap_or_default(),
-            notices: conversation.map(|known| known.notices().to_vec()).unwrap_or_default(),
-            created_at: rfc3339(spec.at),
-            ended_at: state.ended.map(rfc3339),
-        }
-    }
-
-    fn status(&self) -> AgentStatus {
-        if self.state.fault.is_some() {
-            return AgentStatus::Failed;
-        }
-        if self.state.is_over() {
-            return AgentStatus::Stopped;
-        }
-        match (&self.conversation, &self.life) {
-            (Some(conversation), Some(_)) if conversation.phase() == Phase::Open => match conversation.turn() {
-                Some(_) if !conversation.asks().is_empty() => AgentStatus::Asking,
-                Some(_) => AgentStatus::Busy,
-                None => AgentStatus::Idle,
-            },
-            (_, Some(_)) => AgentStatus::Starting,
-            (_, None) if self.state.pending.is_some() || !self.state.queue.is_empty() => AgentStatus::Starting,
-            (_, None) => AgentStatus::Resting,
         }
     }
 

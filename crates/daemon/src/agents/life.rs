@@ -1,29 +1,36 @@
 //! The process an agent runs as: started, listened to, and taken leave of.
 
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use pinfold_agents::{Frame, Frames};
 use pinfold_api::error::ErrorCode;
+use pinfold_api::types::Transport;
 use pinfold_model::input::Input;
 use pinfold_model::outcome::{Cause, Outcome};
 use pinfold_store::marks::{Run, Stream};
 use pinfold_store::reader::OutputReader;
 
 use super::seat::Seat;
-use super::spec::Env;
+use super::spec::{Env, LIFE};
 use super::state::Message;
+use super::wire::{TOKEN_VARIABLE, Wire};
 use crate::find::Found;
 use crate::refusal::Refusal;
 use crate::registry::{Entry, lock};
 use crate::scope::Scope;
 use crate::service::{Core, blocking};
 use crate::wait::{has_exited, until_output};
+use tokio::sync::watch;
 
 /// Bytes that are listened to at a time.
 const EAR: usize = 1 << 20;
 /// How long one look for output is.
 const LOOK: Duration = Duration::from_secs(3600);
+/// How often an observer looks at what came by a WebSocket.
+const GLANCE: Duration = Duration::from_millis(100);
 /// How long a message may take to be taken by the keeper.
 const TAKE: Duration = Duration::from_secs(60);
 /// The end of stderr that a reader is shown, in bytes.
@@ -35,12 +42,23 @@ pub(crate) struct Life {
     pub(crate) entry: Arc<Entry>,
     frames: Frames,
     at: u64,
+    /// What it sends by a WebSocket is kept here, and not in its stdout.
+    stream: Option<PathBuf>,
+    /// The WebSocket that it connects to.
+    pub(crate) wire: Option<Wire>,
     /// The session it was to go on with, if that was our idea.
     pub(crate) resumed: bool,
     /// Whether its stdin was ended.
     pub(crate) dismissed: bool,
     /// Whether it is ended because it does not listen.
     pub(crate) deaf: bool,
+}
+
+/// Where an agent connects to, and what it must show there, while that is known.
+#[derive(Debug)]
+pub(crate) struct Door {
+    pub(crate) port: u16,
+    pub(crate) token: Option<String>,
 }
 
 /// What was heard.
@@ -56,7 +74,16 @@ pub(crate) struct Heard {
 impl Life {
     /// Listens from this cursor on.
     pub(crate) fn new(entry: Arc<Entry>, cursor: u64) -> Self {
-        Self { entry, frames: Frames::default(), at: cursor, resumed: false, dismissed: false, deaf: false }
+        Self {
+            entry,
+            frames: Frames::default(),
+            at: cursor,
+            stream: None,
+            wire: None,
+            resumed: false,
+            dismissed: false,
+            deaf: false,
+        }
     }
 
     pub(crate) fn has_exited(&self) -> bool {
@@ -64,10 +91,14 @@ impl Life {
     }
 
     /// Returns when there is something to listen to, or its leader has exited. May be dropped at any time.
-    pub(crate) async fn news(entry: &Entry, at: u64) {
+    pub(crate) async fn news(entry: &Entry, at: u64, growing: Option<watch::Receiver<u64>>) {
         let mut state = entry.state.subscribe();
         let exited = state.wait_for(has_exited);
         let output = async {
+            if let Some(mut growing) = growing {
+                let _ = growing.wait_for(|length| *length > at).await;
+                return;
+            }
             // Without more output to come there is its exit to wait for.
             if !until_output(entry, at, LOOK).await {
                 std::future::pending::<()>().await;
@@ -80,12 +111,42 @@ impl Life {
     }
 
     /// What `news` is to be asked with.
-    pub(crate) fn place(&self) -> (Arc<Entry>, u64) {
-        (Arc::clone(&self.entry), self.at)
+    pub(crate) fn place(&self) -> (Arc<Entry>, u64, Option<watch::Receiver<u64>>) {
+        (Arc::clone(&self.entry), self.at, self.wire.as_ref().map(Wire::growing))
+    }
+
+    /// A life that somebody else began: from this cursor on, wherever it says what it says.
+    pub(crate) fn taken_up(entry: Arc<Entry>, cursor: u64, seat: &Seat) -> Self {
+        let mut life = Self::new(entry, cursor);
+        if seat.spec.transport == Transport::Websocket {
+            let number = life.entry.state.borrow().history.labels().get(LIFE).and_then(|number| number.parse().ok());
+            life.stream = Some(seat.dir.stream(number.unwrap_or(1)));
+        }
+        life
+    }
+
+    /// Listens to a WebSocket instead of its stdout.
+    pub(crate) fn listen_to(&mut self, wire: Wire, stream: PathBuf) {
+        (self.wire, self.stream) = (Some(wire), Some(stream));
+    }
+
+    /// As `news`, for an observer.
+    pub(crate) async fn next(&self) {
+        match self.stream {
+            Some(_) => tokio::time::sleep(GLANCE).await,
+            None => Self::news(&self.entry, self.at, None).await,
+        }
     }
 
     /// Listens to what is there.
     pub(crate) async fn listen(&mut self, core: &Core) -> Result<Heard, Refusal> {
+        if let Some(stream) = self.stream.clone() {
+            let at = self.at;
+            let bytes = blocking(move || read_stream(&stream, at)).await?.map_err(Refusal::internal)?;
+            self.at += bytes.len() as u64;
+            let frames = self.frames.feed(&bytes, |place| at + place as u64);
+            return Ok(Heard { frames, gap: false, silent: bytes.len() < EAR });
+        }
         let (at, directory) = (self.at, core.home.process(&self.entry.id));
         let end = self.entry.state.borrow().history.finish.as_ref().map(|finish| finish.output_bytes);
         let read = move || OutputReader::open(&directory).with_known_end(end).read_runs(at, EAR);
@@ -169,16 +230,43 @@ fn cursor_after(runs: &[Run], place: usize, begin: u64) -> u64 {
     runs.last().map_or(begin, |run| run.range.end)
 }
 
+/// What an agent sent by its WebSocket, from this byte on.
+fn read_stream(path: &Path, at: u64) -> std::io::Result<Vec<u8>> {
+    let file = match std::fs::File::open(path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(vec![]),
+        Err(error) => return Err(error),
+    };
+    let mut bytes = vec![0; EAR];
+    let mut filled = 0;
+    while filled < EAR {
+        match file.read_at(&mut bytes[filled..], at + filled as u64)? {
+            0 => break,
+            count => filled += count,
+        }
+    }
+    bytes.truncate(filled);
+    Ok(bytes)
+}
+
 /// Starts the process of a life, or finds it if an earlier daemon did.
-pub(crate) async fn start(core: &Arc<Core>, seat: &Seat, life: u64, resume: Option<String>) -> Result<Life, Refusal> {
+pub(crate) async fn start(
+    core: &Arc<Core>,
+    seat: &Seat,
+    life: u64,
+    (resume, door): (Option<String>, Option<Door>),
+) -> Result<Life, Refusal> {
     let spec = &seat.spec;
     let cwd = spec.cwd.as_deref().unwrap_or("~");
     let cwd = match cwd.strip_prefix('~') {
         Some(rest) => format!("{}{rest}", core.user_home),
         None => cwd.to_owned(),
     };
-    let settings = spec.settings_of(resume, &cwd, None);
-    let env = env_of(core, seat, life)?;
+    let settings = spec.settings_of(resume, &cwd, door.as_ref().map(|door| Wire::url(door.port)));
+    let mut env = env_of(core, seat, life)?;
+    if let Some(token) = door.and_then(|door| door.token) {
+        env.insert(TOKEN_VARIABLE.to_owned(), Some(token));
+    }
     let request = spec.start_request(life, &settings, env);
     let caller = core.caller(Scope::Operator, Some(spec.owner.clone()), None).await?;
     let started = core.start(&caller, request).await?;

@@ -2,8 +2,9 @@
 //!
 //! A client of the rest of the daemon: an agent is a process with a stdin of its own whose stdout is read by cursor, so
 //! that it lives on without a daemon. `spec` is what was asked for, `state` what survives, `seat` what others see of an
-//! agent; `driver` leads one agent, with `life` for the process it runs as and `turns` for what it does; `ladder`
-//! interrupts, `service` is what the routes call, `routes` are they, `events` is what is heard meanwhile.
+//! agent; `driver` leads one agent, with `life` for the process it runs as, `standing` for what it shows and `turns` for what it does; `ladder`
+//! interrupts, `service` is what the routes call, `routes` are they, `events` is what is heard meanwhile, `wire` the WebSocket of an
+//! agent that connects to us, `observe` those of observers.
 //!
 //! Invariants that live here, each with a test of its name:
 //! - D8 a turn that was finished is not run again: what it came to is on disk before anybody is told, and a turn's key
@@ -17,12 +18,15 @@ mod driver;
 mod events;
 mod ladder;
 mod life;
+mod observe;
 mod routes;
 mod seat;
 mod service;
 mod spec;
+mod standing;
 mod state;
 mod turns;
+mod wire;
 
 pub(crate) use routes::routes;
 pub(crate) use seat::Agents;

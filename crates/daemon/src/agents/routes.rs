@@ -40,6 +40,7 @@ pub(crate) fn routes() -> Router<Arc<Core>> {
         .route("/v1/agents/{id}/answer", post(answer))
         .route("/v1/agents/{id}/stop", post(stop))
         .route("/v1/agents/{id}/events", get(events))
+        .route("/v1/agents/{id}/attach", get(super::observe::attach))
 }
 
 async fn host(State(core): Shared, caller: Caller, Input(request): Input<AgentRequest>) -> Answer<Response> {

@@ -6,8 +6,8 @@ use std::time::Duration;
 use pinfold_api::error::ErrorCode;
 use pinfold_api::types::{
     Agent, AgentEventPage, AgentEventsQuery, AgentFault, AgentList, AgentListQuery, AgentMode, AgentRequest,
-    AgentStatus, AgentStopRequest, AnswerRequest, FaultCode, IfBusy, InterruptAnswer, InterruptRequest, Turn, TurnList,
-    TurnRequest, TurnsQuery,
+    AgentStatus, AgentStopRequest, AnswerRequest, FaultCode, IfBusy, InterruptAnswer, InterruptRequest, Lifetime, Turn,
+    TurnList, TurnRequest, TurnsQuery,
 };
 use pinfold_model::id::{ProcessId, is_prefix};
 use pinfold_model::spec::GRACE_MOST;
@@ -217,6 +217,18 @@ impl Core {
             let _ = tokio::time::timeout_at(deadline, over).await;
         }
         Ok(agent)
+    }
+
+    /// Ends the agents of these owners whose lifetime that is and that have no process to end with.
+    pub(crate) async fn end_resting_agents(&self, owners: &[String]) {
+        for seat in self.agents.all() {
+            let ends = matches!(seat.spec.lifetime, Some(Lifetime::Owner | Lifetime::Parent));
+            let rests = seat.view.borrow().agent.status == AgentStatus::Resting;
+            if ends && rests && owners.contains(&seat.spec.owner) {
+                let (answer, _) = oneshot::channel();
+                let _ = ask(&seat, Command::Stop("the end of its owner".to_owned(), None, answer)).await;
+            }
+        }
     }
 
     pub(crate) async fn turns(&self, seat: &Seat, query: &TurnsQuery) -> Result<TurnList, Refusal> {

@@ -28,6 +28,8 @@ const READY_MOST: Duration = Duration::from_secs(3600);
 const WORDS_MOST: usize = 128 * 1024;
 /// The label that says which agent a process is.
 pub(crate) const LABEL: &str = "pinfold.agent";
+/// The label that says which of its lives.
+pub(crate) const LIFE: &str = "pinfold.life";
 
 /// An agent as it was asked for.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -147,7 +149,7 @@ impl AgentSpec {
             lifetime: self.lifetime,
             owner_grace: self.owner_grace.clone(),
             intent: Some(format!("{} agent {}", self.kind.name(), self.id)),
-            labels: BTreeMap::from([(LABEL.to_owned(), self.id.to_string())]),
+            labels: BTreeMap::from([(LABEL.to_owned(), self.id.to_string()), (LIFE.to_owned(), life.to_string())]),
             streams: Some(Streams::Separate),
             stdin: Some(Stdin::Pipe),
             strays: self.strays,

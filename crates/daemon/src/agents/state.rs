@@ -55,6 +55,9 @@ pub(crate) struct AgentState {
     /// The loopback port that its agent connects to.
     #[serde(default)]
     pub(crate) port: Option<u16>,
+    /// The hash of the token that it must show there.
+    #[serde(default)]
+    pub(crate) token_hash: String,
 }
 
 /// A message under the number that makes it one.

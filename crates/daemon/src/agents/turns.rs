@@ -5,15 +5,17 @@ use std::time::Duration;
 
 use pinfold_agents::Conversation;
 use pinfold_api::error::ErrorCode;
-use pinfold_api::types::{AgentEventKind, FaultCode, Rung, Turn, TurnStatus};
+use pinfold_api::types::{AgentEventKind, FaultCode, Rung, Transport, Turn, TurnStatus};
 use pinfold_model::outcome::Cause;
 use pinfold_model::spec::{GRACE_MOST, StopManner};
+use pinfold_store::tokens::random_token;
 use tokio::time::Instant;
 
 use super::driver::Driver;
 use super::ladder::{self, Waits};
-use super::life::{self, Life};
+use super::life::{self, Door, Life};
 use super::state::read_turn;
+use super::wire::{self, Wire};
 use crate::clock::{now, rfc3339};
 use crate::refusal::Refusal;
 use crate::registry::{Entry, lock};
@@ -70,12 +72,17 @@ impl Driver {
         let own = self.state.session.clone().filter(|_| !self.is_fresh());
         let resumed = own.is_some() && own != self.seat.spec.resume;
         let resume = own.or_else(|| self.seat.spec.resume.clone());
-        let started = life::start(&self.core, &self.seat, self.state.life, resume.clone()).await;
+        let (door, wire) = self.open_door().await?;
+        let port = door.as_ref().map(|door| door.port);
+        let started = life::start(&self.core, &self.seat, self.state.life, (resume.clone(), door)).await;
         self.state.starting = false;
         let mut found = started?;
         found.resumed = resumed;
+        if let Some(wire) = wire {
+            found.listen_to(wire, self.seat.dir.stream(self.state.life));
+        }
         let cwd = found.entry.state.borrow().history.intent.spec.cwd.to_string_lossy().into_owned();
-        let settings = self.seat.spec.settings_of(resume, &cwd, None);
+        let settings = self.seat.spec.settings_of(resume, &cwd, port.map(Wire::url));
         let seq = self.state.seq;
         self.state.begin_life(found.entry.id.clone());
         let process = found.entry.id.to_string();
@@ -87,6 +94,33 @@ impl Driver {
         self.show(AgentEventKind::Started, |event| event.process = Some(process));
         self.carry_out(effects, 0).await;
         Ok(())
+    }
+
+    /// For an agent that connects to us: a port, and a token that only it knows. Both are settled before it is started, and
+    /// stay what they are if an earlier daemon started it already.
+    async fn open_door(&mut self) -> Result<(Option<Door>, Option<Wire>), Refusal> {
+        if self.seat.spec.transport != Transport::Websocket {
+            return Ok((None, None));
+        }
+        let key = format!("agent-{}-{}", self.seat.id, self.state.life);
+        let started = self.core.registry.by_key(&self.seat.spec.owner, &key).is_some();
+        let token = match started {
+            true => None,
+            false => Some(random_token().map_err(Refusal::internal)?),
+        };
+        if let Some(token) = &token {
+            self.state.port = None;
+            self.state.token_hash = wire::hash(token);
+        }
+        let wire = self.open_wire().await.map_err(Refusal::internal)?;
+        self.state.port = Some(wire.port());
+        self.save().await;
+        Ok((Some(Door { port: wire.port(), token }), Some(wire)))
+    }
+
+    /// Listens where this life's agent connects to.
+    pub(super) async fn open_wire(&self) -> std::io::Result<Wire> {
+        Wire::listen(self.state.port, self.state.token_hash.clone(), self.seat.dir.stream(self.state.life)).await
     }
 
     /// No process can be started: the turn that wanted it fails; the agent may be given another.

@@ -68,7 +68,7 @@ pub(crate) struct Manner {
     #[arg(long, value_parser = PossibleValuesParser::new(["persistent", "fresh"]).map(mode_of))]
     pub(crate) mode: Option<AgentMode>,
     /// How it is spoken to [default: stdio]
-    #[arg(long, hide = true, value_parser = PossibleValuesParser::new(["stdio", "websocket"]).map(transport_of))]
+    #[arg(long, value_parser = PossibleValuesParser::new(["stdio", "websocket"]).map(transport_of))]
     pub(crate) transport: Option<Transport>,
     /// The working directory [default: this one]
     #[arg(long, value_name = "DIR")]

@@ -117,6 +117,11 @@ fn owner_end_policy_an_agent_ends_with_its_owner() {
     assert_eq!(turn.status, TurnStatus::Interrupted, "{turn:?}");
     until("it is stopped", || host.show(&agent.id).status == AgentStatus::Stopped);
     assert_eq!(host.asked().len(), 1, "a requested end is not begun again");
+    // One that has no process just now ends too.
+    let mode = Some(AgentMode::Fresh);
+    let agent = host.host(&AgentRequest { owner: Some("chat".into()), lifetime, mode, ..host.request() });
+    host.pinfold.block(host.pinfold.client().end_owner("chat", &Default::default())).expect("ended");
+    until("it is stopped", || host.show(&agent.id).status == AgentStatus::Stopped);
 }
 
 #[test]
