@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 
 use pinfold_api::input::Span;
 use pinfold_api::types::{
-    Lifetime, Pty, ReadyState, Record, Restart, StartRequest, Started, Stdin, Streams, WaitAnswer, WaitQuery, WaitReason,
+    Lifetime, Pty, ReadyState, Record, Restart, StartRequest, Started, Stdin, Streams, WaitAnswer, WaitQuery,
+    WaitReason,
 };
 use serde::de::DeserializeOwned;
 
