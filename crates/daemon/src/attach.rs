@@ -70,6 +70,7 @@ pub(crate) async fn begin(
         size: state.size,
         writer: write.then(|| Typist { session, next: query.next.unwrap_or(0), waiting: None }),
         told_exit: false,
+        has_read: false,
     };
     let upgrade = upgrade.max_message_size(FRAME_MOST).max_frame_size(FRAME_MOST);
     Ok(upgrade.on_upgrade(move |socket| observer.run(socket, drawing.map(|(drawing, _)| drawing))))
@@ -84,6 +85,8 @@ struct Observer {
     size: Option<PtySize>,
     writer: Option<Typist>,
     told_exit: bool,
+    /// Whether the output was read at all.
+    has_read: bool,
 }
 
 /// One who may type.
@@ -151,6 +154,11 @@ impl Observer {
         }
         // Whether more may come is asked before the read: what is called closed is complete.
         let (exited, closed) = (has_exited(&state), has_closed(&state));
+        // Nothing was told of since the last read: the keeper is asked, and the disk is not.
+        if self.has_read && !exited && !closed && state.output_bytes <= self.cursor {
+            return Ok(true);
+        }
+        self.has_read = true;
         let (cursor, directory, reading) = (self.cursor, self.core.home.process(self.found.id()), state.clone());
         let piece = blocking(move || render::reader(&reading, &directory).read(cursor, PIECE)).await;
         let Ok(Ok(piece)) = piece else {
