@@ -5,6 +5,7 @@
 //! connection closed before a byte of the answer, and only if it was not sent or is safe to repeat.
 
 mod agents;
+mod attach;
 mod query;
 mod sse;
 #[cfg(test)]
@@ -25,6 +26,7 @@ use serde_json::Value;
 
 use crate::error::{ApiError, ErrorCode};
 use crate::types::*;
+pub use attach::{AttachReader, AttachWriter, Received};
 use transport::{Answer, Ask, Connection, Transport};
 
 /// The header that says which owner a request acts as.
@@ -173,6 +175,11 @@ impl Client {
         self.ask(Ask { repeatable: true, ..post("/v1/wait", request)? }).await
     }
 
+    /// Asks for the next life of a process, the current one ended first.
+    pub async fn restart(&self, id: &str, request: &StopRequest) -> Result<Record, ClientError> {
+        self.ask(post(&of_process(id, "/restart"), request)?).await
+    }
+
     /// `POST /v1/processes/{id}/stop`.
     pub async fn stop(&self, id: &str, request: &StopRequest) -> Result<StopAnswer, ClientError> {
         self.ask(post(&of_process(id, "/stop"), request)?).await
@@ -187,6 +194,16 @@ impl Client {
     pub async fn input(&self, id: &str, request: &InputRequest) -> Result<InputAnswer, ClientError> {
         let ask = Ask { repeatable: request.input_id.is_some(), ..post(&of_process(id, "/input"), request)? };
         self.ask(ask).await
+    }
+
+    /// `GET /v1/processes/{id}/screen`.
+    pub async fn screen(&self, id: &str) -> Result<Screen, ClientError> {
+        self.ask(get(&of_process(id, "/screen"), &())?).await
+    }
+
+    /// `POST /v1/processes/{id}/resize`.
+    pub async fn resize(&self, id: &str, request: &ResizeRequest) -> Result<Screen, ClientError> {
+        self.ask(Ask { repeatable: true, ..post(&of_process(id, "/resize"), request)? }).await
     }
 
     /// `POST /v1/processes/{id}/pause`.

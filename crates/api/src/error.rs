@@ -33,6 +33,8 @@ pub enum ErrorCode {
     AlreadyOver,
     /// The process has no stdin that could be written to.
     NoStdin,
+    /// The process has no terminal.
+    NoTerminal,
     /// Its stdin was ended, or nobody in its tree reads it any more.
     StdinClosed,
     /// This idempotency key was used for another request.

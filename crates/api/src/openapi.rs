@@ -41,6 +41,8 @@ enum Content {
     Json(SchemaOf),
     /// JSON, or the same as bytes or stream of this media type.
     JsonOr(SchemaOf, &'static str),
+    /// Text frames of a WebSocket, to the client and from it.
+    Frames(SchemaOf, SchemaOf),
     Text,
     AnyJson,
 }
@@ -96,6 +98,16 @@ const ROUTES: &[Route] = &[
     Route {
         body: Some(reference::<StopRequest>),
         body_optional: true,
+        answers: &[answer("200", "The next life.", Content::Json(reference::<Record>))],
+        ..post(
+            "/v1/processes/{id}/restart",
+            "restart",
+            "Ask for the next life of a process, the current one ended first",
+        )
+    },
+    Route {
+        body: Some(reference::<StopRequest>),
+        body_optional: true,
         answers: &[answer(
             "200",
             "The tree is empty, or its survivors are named.",
@@ -116,6 +128,25 @@ const ROUTES: &[Route] = &[
             Content::Json(reference::<InputAnswer>),
         )],
         ..post("/v1/processes/{id}/input", "input", "Send input to a process")
+    },
+    Route {
+        answers: &[answer("200", "What its terminal shows.", Content::Json(reference::<Screen>))],
+        ..get("/v1/processes/{id}/screen", "screen", "Show the screen of a process with a terminal")
+    },
+    Route {
+        body: Some(reference::<ResizeRequest>),
+        answers: &[answer("200", "The screen in its new size.", Content::Json(reference::<Screen>))],
+        ..post("/v1/processes/{id}/resize", "resize", "Give a terminal another size")
+    },
+    Route {
+        query: Some(inline::<AttachQuery>),
+        answers: &[answer(
+            "101",
+            "A WebSocket. Binary frames are output one way and input the other; text frames are JSON: `AttachNotice` from \
+             the daemon, `AttachControl` to it.",
+            Content::Frames(reference::<AttachNotice>, reference::<AttachControl>),
+        )],
+        ..get("/v1/processes/{id}/attach", "attach", "Attach to a process: output and input by WebSocket")
     },
     Route {
         answers: &[answer("200", "What was paused.", Content::Json(reference::<SignalAnswer>))],
@@ -357,6 +388,9 @@ fn render_content(content: &Content, given: &mut SchemaGenerator) -> Value {
     match content {
         Content::Json(schema) => json!({ "application/json": { "schema": schema(given) } }),
         Content::JsonOr(schema, other) => json!({ "application/json": { "schema": schema(given) }, *other: {} }),
+        Content::Frames(told, said) => {
+            json!({ "application/json": { "schema": { "anyOf": [told(given), said(given)] } } })
+        }
         Content::Text => json!({ "text/plain": { "schema": { "type": "string" } } }),
         Content::AnyJson => json!({ "application/json": { "schema": { "type": "object" } } }),
     }

@@ -4,11 +4,14 @@
 
 mod act;
 mod agent;
+mod attach;
 mod event;
 mod input;
 mod output;
 mod owner;
 mod record;
+mod screen;
+mod service;
 mod start;
 mod turn;
 mod upkeep;
@@ -19,6 +22,7 @@ pub use agent::{
     Agent, AgentFault, AgentList, AgentListQuery, AgentMode, AgentRequest, AgentStatus, AgentStopRequest,
     AnswerRequest, Approvals, Ask, FaultCode, Transport, Verdict,
 };
+pub use attach::{AttachControl, AttachNotice, AttachQuery};
 pub use event::{AckRequest, Consumer, ConsumerList, Event, EventKind, EventPage, EventsQuery};
 pub use input::{InputAnswer, InputRequest, Stdin};
 pub use output::{Match, OutputPage, OutputQuery, Range};
@@ -30,6 +34,8 @@ pub use record::{
     Cause, LimitsShown, ListQuery, NotifyShown, Outcome, OutputSummary, ProcessList, Record, Status, TreeMember,
     Unreadable, Usage,
 };
+pub use screen::{Position, Pty, PtySize, ResizeRequest, Screen};
+pub use service::{LifeShown, Port, Ready, ReadyShown, ReadyState, Restart, RestartPolicy};
 pub use start::{Lifetime, Notify, OnWaitTimeout, StartRequest, Started, Strays, Streams, Waited};
 pub use turn::{
     AgentAttachQuery, AgentEvent, AgentEventKind, AgentEventPage, AgentEventsQuery, IfBusy, InterruptAnswer,

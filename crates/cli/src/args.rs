@@ -7,8 +7,8 @@ use std::path::PathBuf;
 use clap::{Parser, Subcommand};
 
 use crate::commands::{
-    agent, completions, config, connect, daemon, doctor, events, gc, handover, hook, logs, man, mcp, owner, pause, ps,
-    run, send, show, signal, stop, token, tools, wait,
+    agent, attach, completions, config, connect, daemon, doctor, events, gc, handover, hook, logs, man, mcp, owner,
+    pause, ps, restart, run, send, show, show_screen, signal, stop, token, tools, wait,
 };
 
 /// The process manager for AI agents: nothing strays, nothing is lost, nothing is invented.
@@ -47,7 +47,11 @@ pub(crate) enum Command {
     Logs(logs::LogsArgs),
     Wait(wait::WaitArgs),
     Stop(stop::StopArgs),
+    Attach(attach::AttachArgs),
+    Restart(restart::RestartArgs),
     Send(send::SendArgs),
+    Screen(show_screen::ScreenArgs),
+    Resize(show_screen::ResizeArgs),
     Signal(signal::SignalArgs),
     Pause(pause::PauseArgs),
     Resume(pause::ResumeArgs),

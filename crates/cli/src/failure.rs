@@ -88,6 +88,7 @@ fn exit_of(code: ErrorCode) -> u8 {
         | ErrorCode::AgentBusy
         | ErrorCode::KeyReused
         | ErrorCode::NoStdin
+        | ErrorCode::NoTerminal
         | ErrorCode::StdinClosed
         | ErrorCode::LimitReached
         | ErrorCode::Forbidden

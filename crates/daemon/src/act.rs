@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use pinfold_api::error::ErrorCode;
-use pinfold_api::types::{SignalAnswer, SignalRequest, StopAnswer, StopRequest, Survivor};
+use pinfold_api::types::{Record, SignalAnswer, SignalRequest, StopAnswer, StopRequest, Survivor};
 use pinfold_model::facts::Status;
 use pinfold_model::id::ProcessId;
 use pinfold_model::link::{self, FromKeeper, ToKeeper};
@@ -33,9 +33,9 @@ impl Core {
             manner.grace = parse_duration(&grace.text())?.min(GRACE_MOST);
         }
         let by = request.by.unwrap_or_else(|| "a client".to_owned());
-        let Found::Here(entry) = &found else { return self.already_over(&found).await };
+        let Found::Here(entry) = &found else { return self.already_over(&found, &by).await };
         if entry.status().is_over() {
-            return self.already_over(&found).await;
+            return self.already_over(&found, &by).await;
         }
         let core = Arc::clone(self);
         let target = Arc::clone(entry);
@@ -47,8 +47,29 @@ impl Core {
         Ok(StopAnswer { record: self.record(&found).await?, already_over: false, survivors })
     }
 
-    async fn already_over(self: &Arc<Self>, found: &Found) -> Result<StopAnswer, Refusal> {
-        Ok(StopAnswer { record: self.record(found).await?, already_over: true, survivors: vec![] })
+    /// It is over; if it was to live again, that is what is stopped.
+    async fn already_over(self: &Arc<Self>, found: &Found, by: &str) -> Result<StopAnswer, Refusal> {
+        let cancelled = self.cancel_restart(found.id(), by).await;
+        Ok(StopAnswer { record: self.record(found).await?, already_over: !cancelled, survivors: vec![] })
+    }
+
+    /// Asks for the next life of a process, the current one ended first.
+    pub(crate) async fn restart_request(
+        self: &Arc<Self>,
+        found: Found,
+        request: StopRequest,
+    ) -> Result<Record, Refusal> {
+        let mut manner = found.snapshot().history.intent.spec.stop;
+        if let Some(signal) = &request.signal {
+            manner.signal = Signal::parse(signal)?;
+        }
+        if let Some(grace) = &request.grace {
+            manner.grace = parse_duration(&grace.text())?.min(GRACE_MOST);
+        }
+        let by = request.by.unwrap_or_else(|| "a client".to_owned());
+        let core = Arc::clone(self);
+        // Goes on even if its caller goes away: what was asked to end is followed by what was asked for.
+        tokio::spawn(async move { core.restart(found, by, manner).await }).await.map_err(Refusal::internal)?
     }
 
     /// Stops one live process and waits until its tree is empty, or its survivors are certain.
@@ -152,6 +173,7 @@ impl Core {
 
     /// Stops every live process, all at once. Returns how many, and who survived.
     pub(crate) async fn stop_all(self: &Arc<Self>, by: &str) -> (u64, Vec<Survivor>) {
+        self.cancel_restarts(by, |_| true).await;
         let mut stops = tokio::task::JoinSet::new();
         for entry in self.registry.live() {
             let (core, cause) = (Arc::clone(self), Cause::StopRequested { by: by.to_owned() });

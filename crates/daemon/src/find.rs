@@ -58,6 +58,21 @@ impl Core {
             }
             (None, _) => {}
         }
+        let mut waiting = self.chains.named(wanted);
+        waiting.retain(|history| self.sees(scope, history));
+        match (waiting.pop(), waiting.len()) {
+            (Some(history), 0) => {
+                return Ok(match self.registry.get(&history.intent.id) {
+                    Some(entry) => Found::Here(entry),
+                    None => Found::Ended(Box::new(history)),
+                });
+            }
+            (Some(_), others) => {
+                let message = format!("{} processes named `{wanted}` are to live again: use an id", others + 1);
+                return Err(Refusal::new(ErrorCode::AmbiguousId, message));
+            }
+            (None, _) => {}
+        }
         let found = if is_prefix(wanted) { self.find_by_prefix(scope, wanted).await? } else { None };
         found.ok_or_else(|| self.missing(scope, wanted))
     }

@@ -34,7 +34,8 @@ impl Core {
         let at = now();
         let rows = self.query(|queries| queries.ended()).await?;
         let bytes_of: HashMap<ProcessId, u64> = rows.iter().map(|row| (row.id.clone(), row.bytes)).collect();
-        let ended = rows.into_iter();
+        // What is to live again is still needed.
+        let ended = rows.into_iter().filter(|row| !self.chains.needs(&row.id));
         let ended = ended.map(|row| Ended { id: row.id, owner: row.owner, age: at.since(row.at), bytes: row.bytes });
         let mut live: HashMap<String, u64> = HashMap::new();
         for entry in self.registry.live() {
@@ -51,6 +52,9 @@ impl Core {
     }
 
     async fn remove(self: &Arc<Self>, chosen: Vec<ProcessId>) -> Result<(), Refusal> {
+        for id in &chosen {
+            self.cancel_restart(id, "retention").await;
+        }
         let core = Arc::clone(self);
         let gone: Vec<ProcessId> = blocking(move || {
             let remove = |id: &ProcessId| match remove_process(&core.home, id) {

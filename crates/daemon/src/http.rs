@@ -8,6 +8,8 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use axum::body::{Body, to_bytes};
+use axum::extract::ws::WebSocketUpgrade;
+use axum::extract::ws::rejection::WebSocketUpgradeRejection;
 use axum::extract::{FromRequest, FromRequestParts, Path, Request, State};
 use axum::http::request::Parts;
 use axum::http::{HeaderName, HeaderValue, StatusCode, Uri, header};
@@ -21,9 +23,9 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use pinfold_api::error::ErrorCode;
 use pinfold_api::types::{
-    AckRequest, EndRequest, EventsQuery, GcRequest, HandoverRequest, Health, InputRequest, ListQuery, OutputQuery,
-    ShutdownAnswer, ShutdownRequest, SignalRequest, StartRequest, StopRequest, TokenRequest, WaitManyRequest,
-    WaitQuery,
+    AckRequest, AttachQuery, EndRequest, EventsQuery, GcRequest, HandoverRequest, Health, InputRequest, ListQuery,
+    OutputQuery, ResizeRequest, ShutdownAnswer, ShutdownRequest, SignalRequest, StartRequest, StopRequest,
+    TokenRequest, WaitManyRequest, WaitQuery,
 };
 use pinfold_os::socket;
 use serde::de::DeserializeOwned;
@@ -31,6 +33,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{UnixListener, UnixStream};
 
 use crate::agents;
+use crate::attach;
 use crate::clock::rfc3339;
 use crate::coder;
 use crate::metrics;
@@ -56,8 +59,12 @@ pub(crate) fn routes(core: Arc<Core>) -> Router {
         .route("/v1/processes/{id}/output", get(output))
         .route("/v1/processes/{id}/wait", get(wait))
         .route("/v1/processes/{id}/stop", post(stop))
+        .route("/v1/processes/{id}/restart", post(restart))
         .route("/v1/processes/{id}/signal", post(signal))
         .route("/v1/processes/{id}/input", post(input))
+        .route("/v1/processes/{id}/screen", get(screen))
+        .route("/v1/processes/{id}/resize", post(resize))
+        .route("/v1/processes/{id}/attach", get(attach_to))
         .route("/v1/processes/{id}/pause", post(pause))
         .route("/v1/processes/{id}/resume", post(resume))
         .route("/v1/wait", post(wait_many))
@@ -236,6 +243,16 @@ async fn stop(
     core.stop(found, request).await.map(Json)
 }
 
+async fn restart(
+    State(core): Shared,
+    caller: Caller,
+    Id(id): Id,
+    MaybeInput(request): MaybeInput<StopRequest>,
+) -> Answer<impl IntoResponse> {
+    let found = core.find(&caller.scope, &id).await?;
+    core.restart_request(found, request).await.map(Json)
+}
+
 async fn signal(
     State(core): Shared,
     caller: Caller,
@@ -254,6 +271,32 @@ async fn input(
 ) -> Answer<impl IntoResponse> {
     let found = core.find(&caller.scope, &id).await?;
     core.input(&found, request).await.map(Json)
+}
+
+async fn screen(State(core): Shared, caller: Caller, Id(id): Id) -> Answer<impl IntoResponse> {
+    let found = core.find(&caller.scope, &id).await?;
+    core.screen(&found).await.map(Json)
+}
+
+async fn resize(
+    State(core): Shared,
+    caller: Caller,
+    Id(id): Id,
+    Input(request): Input<ResizeRequest>,
+) -> Answer<impl IntoResponse> {
+    let found = core.find(&caller.scope, &id).await?;
+    core.resize(&found, request).await.map(Json)
+}
+
+async fn attach_to(
+    State(core): Shared,
+    caller: Caller,
+    Id(id): Id,
+    Params(query): Params<AttachQuery>,
+    upgrade: Result<WebSocketUpgrade, WebSocketUpgradeRejection>,
+) -> Answer<Response> {
+    let found = core.find(&caller.scope, &id).await?;
+    attach::begin(core, caller, found, query, upgrade).await
 }
 
 async fn pause(State(core): Shared, caller: Caller, Id(id): Id) -> Answer<impl IntoResponse> {

@@ -14,7 +14,6 @@ use pinfold_model::id::ProcessId;
 use pinfold_model::input::{Input, KEY_MOST, QUEUE_MOST, Standing, Taken};
 use pinfold_model::keys::{self, Keyboard};
 use pinfold_model::link::{FromKeeper, ToKeeper};
-use pinfold_model::spec::{Spec, Stdin};
 use pinfold_model::units::parse_duration;
 use pinfold_store::ids::random_mark;
 
@@ -36,10 +35,14 @@ impl Core {
     pub(crate) async fn input(self: &Arc<Self>, found: &Found, request: InputRequest) -> Result<InputAnswer, Refusal> {
         let wait = request.wait.as_ref().map(|wait| parse_duration(&wait.text())).transpose()?.unwrap_or_default();
         let spec = found.snapshot().history.intent.spec;
-        if spec.stdin == Stdin::Null {
+        if !spec.takes_input() {
             return Err(no_stdin(found.id()));
         }
-        let input = parse(request, &spec)?;
+        let keyboard = match (spec.pty, request.keys.is_empty()) {
+            (Some(_), false) => self.keyboard(found).await?,
+            _ => Keyboard { terminal: spec.pty.is_some(), ..Keyboard::default() },
+        };
+        let input = parse(request, keyboard)?;
         let Found::Here(entry) = found else { return Err(over(found.id())) };
         let cursor = self.output_end(entry).await?;
         let taken = self.offer(entry, &input, wait.min(WAIT_MOST)).await?;
@@ -99,13 +102,12 @@ impl Core {
 }
 
 /// What is to be written, in its order.
-fn parse(request: InputRequest, _spec: &Spec) -> Result<Input, Refusal> {
+fn parse(request: InputRequest, keyboard: Keyboard) -> Result<Input, Refusal> {
     let mut bytes = request.text.unwrap_or_default().into_bytes();
     if let Some(encoded) = &request.base64 {
         let decoded = STANDARD.decode(encoded.trim());
         bytes.extend(decoded.map_err(|error| Refusal::invalid(format!("`base64` is not base64: {error}")))?);
     }
-    let keyboard = Keyboard::default();
     for key in &request.keys {
         bytes.extend(keys::encode(key, keyboard).map_err(|bad| Refusal::invalid(bad.to_string()))?);
     }
@@ -126,10 +128,10 @@ fn parse(request: InputRequest, _spec: &Spec) -> Result<Input, Refusal> {
     Ok(Input { key, bytes, eof: request.eof })
 }
 
-fn no_stdin(id: &ProcessId) -> Refusal {
+pub(crate) fn no_stdin(id: &ProcessId) -> Refusal {
     let message = format!(
         "process {id} has no stdin to write to: it was started with /dev/null. Start it again with `stdin: pipe` \
-         (`pinfold run --stdin`), or give it its input in the command (`printf 'yes\\n' | ./setup`)"
+         or `pty` (`pinfold run --stdin` or `--pty`), or give it its input in the command (`printf 'yes\\n' | ./setup`)"
     );
     Refusal::new(ErrorCode::NoStdin, message).about(id)
 }

@@ -22,6 +22,7 @@ use pinfold_os::{crash_point, proc, socket};
 use crate::limits::maker;
 use crate::link::{ANSWER, Incoming, Link, NoAnswer};
 use crate::registry::lock;
+use crate::screen;
 use crate::service::Core;
 
 /// Idle keepers beyond this are sent home.
@@ -224,7 +225,10 @@ pub(crate) async fn serve(core: Arc<Core>, link: Arc<Link>, mut incoming: Incomi
                 link.said_hello(keeper);
             }
             FromKeeper::Fact { id, fact } => match link.entry().filter(|entry| entry.id == id) {
-                Some(entry) => core.note_fact(&entry, fact).await,
+                Some(entry) => {
+                    core.note_fact(&entry, fact).await;
+                    screen::follow(&core, &entry);
+                }
                 None => tracing::warn!(%id, "a fact of a process that is not this keeper's"),
             },
             FromKeeper::Refused { id, error } => core.note_refused(&link, &id, error),
@@ -233,10 +237,16 @@ pub(crate) async fn serve(core: Arc<Core>, link: Arc<Link>, mut incoming: Incomi
                     entry.state.send_modify(|state| state.output_bytes = state.output_bytes.max(bytes));
                 }
             }
+            FromKeeper::Waiting { id, waiting } => {
+                if let Some(entry) = link.entry().filter(|entry| entry.id == id) {
+                    core.note_waiting(&entry, waiting);
+                }
+            }
             FromKeeper::Stopped { request, .. }
             | FromKeeper::Signaled { request, .. }
             | FromKeeper::HandedOver { request, .. }
-            | FromKeeper::Input { request, .. } => {
+            | FromKeeper::Input { request, .. }
+            | FromKeeper::Resized { request, .. } => {
                 link.answer(request, message);
             }
             FromKeeper::Idle => {

@@ -7,14 +7,17 @@
 //!   shown when the index has committed them.
 //! - D4 every wait, list, body and queue has a bound.
 //! - D5 a view never widens ([`scope`]).
+//! - D6 a port is lent to one process at a time ([`services::lease`]).
+//! - D7 no end has two successors, and none that is owed is lost ([`services::chain`]).
 //!
-//! `run` composes it; `service` is the core that all share; `start`, `act`, `input`, `wait`, `output`, `filter`, `list`, `events` and `gc` are what
-//! the routes call; `attend`, `watch`, `heartbeat`, `deliver` and `webhook` tell owners more than that; `notes` and `loss` are what keepers tell and how they end; `registry` holds what lives, `ledger` writes the
+//! `run` composes it; `service` is the core that all share; `start`, `act`, `input`, `screen` (with its `terminal`), `attach`, `wait`, `output`, `filter`, `list`, `events` and `gc` are what
+//! the routes call; `attend`, `watch`, `heartbeat`, `deliver` and `webhook` tell owners more than that; `services` has readiness, leased ports and restarts; `notes` and `loss` are what keepers tell and how they end; `registry` holds what lives, `ledger` writes the
 //! index, `keepers` has the nursery and the links, `recovery` takes up what an earlier daemon left.
 //! `agents` hosts agent programs, as a client of the rest.
 
 mod act;
 mod agents;
+mod attach;
 mod attend;
 mod clock;
 mod coder;
@@ -48,9 +51,12 @@ mod registry;
 mod render;
 mod run;
 mod scope;
+mod screen;
 mod service;
+mod services;
 mod start;
 mod tcp;
+mod terminal;
 mod tokens;
 mod wait;
 mod watch;

@@ -108,7 +108,8 @@ impl Core {
 
     fn show(&self, state: &State) -> pinfold_api::types::Record {
         let look = if state.history.status().is_over() { Look::Away } else { Look::Closely };
-        render::record(state, &self.home.process(&state.history.intent.id), look)
+        let record = render::record(state, &self.home.process(&state.history.intent.id), look);
+        self.with_due(record, &state.history)
     }
 }
 

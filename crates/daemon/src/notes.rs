@@ -7,21 +7,24 @@ use pinfold_api::types::Event;
 use pinfold_model::event::EventKind;
 use pinfold_model::facts::{Fact, History};
 use pinfold_model::id::ProcessId;
-use pinfold_model::link::Kept;
+use pinfold_model::link::{Kept, Waiting};
 use pinfold_model::units::Moment;
 use pinfold_os::crash_point;
 use pinfold_store::index::{Change, NewEvent};
 use pinfold_store::outbox::Target;
 
+use crate::clock::now;
+use crate::find::Found;
 use crate::link::Link;
-use crate::registry::{Entry, Registered};
-use crate::render;
-use crate::service::Core;
+use crate::registry::{Entry, Registered, lock};
+use crate::service::{Core, blocking};
+use crate::services::chain;
 use crate::start::unwritable;
+use crate::{render, screen};
 
 impl Core {
     /// A keeper told a fact that it has written.
-    pub(crate) async fn note_fact(&self, entry: &Arc<Entry>, fact: Fact) {
+    pub(crate) async fn note_fact(self: &Arc<Self>, entry: &Arc<Entry>, fact: Fact) {
         let (kind, at) = (fact.event(), fact.at());
         let note = if let Fact::Noted { text, .. } = &fact { Some(text.clone()) } else { None };
         entry.add(fact);
@@ -36,13 +39,17 @@ impl Core {
         }
         let mut changes = Vec::with_capacity(2);
         changes.extend(kind.map(|kind| event_of(&history, kind, at)));
-        if history.status().is_over() {
+        let over = history.status().is_over();
+        if over {
             self.registry.retire(entry);
             self.metrics.note_end(&history);
             let bytes = render::disk_bytes(&history);
-            changes.push(Change::Put(Box::new(history), bytes));
+            changes.push(Change::Put(Box::new(history.clone()), bytes));
         }
         self.ledger.apply(changes).await;
+        if over {
+            self.follow_end(&history).await;
+        }
     }
 
     fn note_in_log(&self, history: &History, kind: Option<EventKind>) {
@@ -57,6 +64,7 @@ impl Core {
     pub(crate) fn note_refused(&self, link: &Link, id: &ProcessId, error: String) {
         tracing::error!(process = %id, %error, "the store refused a start");
         if let Some(entry) = link.release() {
+            self.leases.free(&entry.state.borrow().history);
             self.registry.remove(&entry);
             entry.state.send_modify(|state| state.refused = Some(unwritable(&error)));
         }
@@ -64,7 +72,7 @@ impl Core {
 
     /// A keeper that lived through the death of an earlier daemon.
     pub(crate) async fn adopt(self: &Arc<Self>, link: &Arc<Link>, kept: Kept) {
-        let history = kept.history;
+        let Kept { history, terminal, waiting, .. } = kept.clone();
         let entry = match self.registry.get(&history.intent.id) {
             Some(entry) => entry,
             None => {
@@ -83,15 +91,55 @@ impl Core {
             state.paused = kept.paused;
             state.output_bytes = kept.output_bytes;
             state.note = None;
+            state.waiting = kept.waiting;
         });
+        if let Some(told) = terminal {
+            let here = Arc::clone(&entry);
+            let taken_up = blocking(move || {
+                here.note_size(told.size);
+                here.terminal().inspect(|terminal| lock(terminal).note_answered(told.answered));
+            });
+            // Trouble here costs a screen, which is told to whoever asks for it.
+            let _ = taken_up.await;
+        }
         tracing::info!(process = %entry.id, owner = %history.owner(), "adopted");
         self.ledger.apply(events_of(&history)).await;
+        self.leases.keep(&history);
         self.attend(&entry);
+        self.look_for_readiness(&entry, None);
+        screen::follow(self, &entry);
+        self.note_waiting(&entry, waiting);
         if history.status().is_over() {
             self.registry.retire(&entry);
             let bytes = render::disk_bytes(&history);
-            self.ledger.apply(vec![Change::Put(Box::new(history), bytes)]).await;
+            self.ledger.apply(vec![Change::Put(Box::new(history.clone()), bytes)]).await;
+            self.follow_end(&history).await;
         }
+    }
+}
+
+impl Core {
+    /// Whether it waits for input has changed. Of one with a terminal its owner is told, once for each wait: whoever opened
+    /// a pipe knows what is read from it.
+    pub(crate) fn note_waiting(self: &Arc<Self>, entry: &Arc<Entry>, waiting: Waiting) {
+        entry.state.send_modify(|state| state.waiting = waiting);
+        if waiting.now == Some(true) && entry.terminal().is_some() {
+            let (core, entry) = (Arc::clone(self), Arc::clone(entry));
+            // The screen may take a while to make; the keeper's other messages do not wait for it.
+            tokio::spawn(async move { core.tell_waiting(&entry, waiting.count).await });
+        }
+    }
+
+    async fn tell_waiting(self: &Arc<Self>, entry: &Arc<Entry>, count: u64) {
+        let (history, at) = (entry.snapshot().history, now());
+        let screen = self.screen(&Found::Here(Arc::clone(entry))).await;
+        let text = screen.as_ref().ok().and_then(|screen| {
+            let row = usize::from(screen.cursor.row).saturating_sub(1);
+            screen.lines.get(row).or(screen.lines.last()).cloned()
+        });
+        let cursor = screen.as_ref().ok().map(|screen| screen.output_cursor.saturating_sub(1));
+        let event = Event { cursor, text, ..render::event(&history, EventKind::WaitingForInput, at) };
+        self.ledger.apply(vec![told(&history, event, (EventKind::WaitingForInput, count, at))]).await;
     }
 }
 
@@ -99,9 +147,21 @@ impl Core {
 fn event_of(history: &History, kind: EventKind, at: Moment) -> Change {
     let handover = history.handovers.iter().position(|handover| handover.at == at);
     let handover = handover.filter(|_| kind == EventKind::HandedOver);
-    let text = handover.map(|place| history.handovers[place].purpose.clone());
+    let text = handover.map(|place| history.handovers[place].purpose.clone()).or_else(|| service_text(history, kind));
     let n = handover.map_or(0, |place| place as u64 + 1);
     told(history, Event { text, ..render::event(history, kind, at) }, (kind, n, at))
+}
+
+/// What an event says of a service: which life begins, the evidence of its readiness, or that the end came first.
+fn service_text(history: &History, kind: EventKind) -> Option<String> {
+    match (kind, &history.readiness) {
+        (EventKind::Started, _) => chain::told_of(history),
+        (EventKind::Ready | EventKind::NotReady, Some(readiness)) => Some(readiness.evidence.clone()),
+        (EventKind::Finished | EventKind::Lost, None) if history.intent.spec.service.ready.is_some() => {
+            Some("it ended before it was ready".to_owned())
+        }
+        _ => None,
+    }
 }
 
 /// An event on its way into the log, and to whoever else its owner wants told.
@@ -132,6 +192,10 @@ pub(crate) fn events_of(history: &History) -> Vec<Change> {
     let mut add = |kind, at: Option<Moment>| events.extend(at.map(|at| event_of(history, kind, at)));
     add(EventKind::Started, history.start.as_ref().map(|start| start.at));
     history.handovers.iter().for_each(|handover| add(EventKind::HandedOver, Some(handover.at)));
+    let verdict = history.readiness.clone().map(|readiness| (Fact::Readiness(readiness.clone()).event(), readiness.at));
+    if let Some((Some(kind), at)) = verdict {
+        add(kind, Some(at));
+    }
     // Facts that coincided with the end were never told apart.
     let end = history.finish.as_ref().map(|finish| finish.at);
     let apart = history.closed_at.filter(|at| end.is_none_or(|end| *at < end));

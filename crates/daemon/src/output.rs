@@ -420,7 +420,7 @@ fn silent_hint(history: &History, end: u64) -> Option<String> {
     let silent = end == 0 && history.exit.is_none() && now().since(start.at) >= SILENT;
     silent.then(|| {
         "no output yet: a program that writes to a pipe may hold its output back until it has a block of it; \
-         ask it for unbuffered output (python -u, stdbuf -oL)"
+         ask it for unbuffered output (python -u, stdbuf -oL), or start it with `pty`"
             .to_owned()
     })
 }

@@ -277,10 +277,15 @@ impl Core {
         entries.retain(|entry| view.iter().any(|owner| owner == entry.state.borrow().history.owner()));
         self.end_resting_agents(&view).await;
         let heir = self.owners.parent(owner);
+        let ends = |history: &History| {
+            view.iter().any(|owner| owner == history.owner()) && history.intent.spec.lifetime != Lifetime::Keep
+        };
+        let cancelled = self.cancel_restarts("the end of its owner", ends).await;
         let core = Arc::clone(self);
         // Goes on even if its caller goes away: what was begun is not left half done.
         let ending = tokio::spawn(async move { core.end_all(entries, heir, grace).await });
-        let ended = ending.await.map_err(Refusal::internal)?;
+        let mut ended = ending.await.map_err(Refusal::internal)?;
+        ended.stopped.extend(cancelled);
         Ok(EndAnswer { owner: owner.to_owned(), ..ended })
     }
 

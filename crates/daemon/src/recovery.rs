@@ -23,6 +23,7 @@ use crate::notes::events_of;
 use crate::registry::{Entry, lock};
 use crate::render;
 use crate::service::{Core, blocking};
+use crate::services;
 
 /// How long all keepers together may take to say hello. Those that are silent stay connected, and say it later.
 const HELLO: Duration = Duration::from_secs(2);
@@ -41,7 +42,12 @@ enum Directory {
 /// Brings memory and index up to what is on disk.
 pub(crate) async fn recover(core: &Arc<Core>) -> Result<(), String> {
     let cleared = Arc::clone(core);
-    let _ = blocking(move || retention::remove_leftovers(&cleared.home)).await;
+    let _ = blocking(move || {
+        services::remove_sockets(&cleared.home);
+        retention::remove_leftovers(&cleared.home)
+    })
+    .await;
+    core.read_chains();
     let links = connect(core).await;
     crash_point!("daemon.keepers_connected");
     greet(&links).await;
@@ -61,6 +67,7 @@ pub(crate) async fn recover(core: &Arc<Core>) -> Result<(), String> {
     crash_point!("daemon.directories_taken_up");
     keepers::remove_dead_cgroups(core);
     core.ledger.flush().await;
+    core.take_up_chains().await;
     Ok(())
 }
 
@@ -153,6 +160,7 @@ async fn take_up_known(core: &Arc<Core>, links: &HashMap<u32, Arc<Link>>, histor
     }
     let entry = Entry::new(history.clone());
     core.registry.insert(&entry);
+    core.leases.keep(&history);
     core.owners.learn(&history);
     let keeper = &history.intent.keeper;
     let note = |what: &str| {
@@ -182,6 +190,7 @@ async fn take_up_known(core: &Arc<Core>, links: &HashMap<u32, Arc<Link>>, histor
     }
     core.ledger.apply(events_of(&history)).await;
     core.attend(&entry);
+    core.look_for_readiness(&entry, None);
 }
 
 fn lives(keeper: &KeeperIdentity) -> bool {

@@ -45,7 +45,7 @@ impl Refusal {
         match step {
             StartStep::Cwd => Self::new(ErrorCode::BadCwd, error),
             StartStep::Exec => Self::new(ErrorCode::NoProgram, error),
-            StartStep::Spawn => Self::new(ErrorCode::FailedToStart, error),
+            StartStep::Spawn | StartStep::Pty => Self::new(ErrorCode::FailedToStart, error),
         }
     }
 
@@ -63,6 +63,7 @@ impl Refusal {
             | ErrorCode::AgentBusy
             | ErrorCode::KeyReused
             | ErrorCode::NoStdin
+            | ErrorCode::NoTerminal
             | ErrorCode::StdinClosed => StatusCode::CONFLICT,
             ErrorCode::LimitReached => StatusCode::TOO_MANY_REQUESTS,
             ErrorCode::Forbidden => StatusCode::FORBIDDEN,

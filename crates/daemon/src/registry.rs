@@ -5,15 +5,18 @@
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
 use pinfold_model::facts::{Fact, History, Status};
 use pinfold_model::id::ProcessId;
+use pinfold_model::link::Waiting;
+use pinfold_model::spec::PtySize;
 use pinfold_model::units::Moment;
 use tokio::sync::watch;
 
 use crate::link::Link;
 use crate::refusal::Refusal;
+use crate::terminal::Terminal;
 
 /// Ended entries kept in memory; beyond, the oldest go.
 const RECENT_MOST: usize = 256;
@@ -25,10 +28,16 @@ pub(crate) struct State {
     pub(crate) paused: bool,
     /// Output as last told by the keeper; there may be more.
     pub(crate) output_bytes: u64,
+    /// The size of its terminal, where it has one.
+    pub(crate) size: Option<PtySize>,
+    /// Whether it waits for input, as last told by the keeper.
+    pub(crate) waiting: Waiting,
     /// Set when nothing was started and nothing is left: the store refused it, or its keeper died too early.
     pub(crate) refused: Option<Refusal>,
     /// Something unusual that a reader should know.
     pub(crate) note: Option<String>,
+    /// What stands in the way of its readiness.
+    pub(crate) ready_note: Option<String>,
 }
 
 /// One process, live or recently ended.
@@ -46,12 +55,21 @@ pub(crate) struct Entry {
     stop_asked: AtomicBool,
     /// Whether its watch and heartbeat have begun.
     attended: AtomicBool,
+    /// Whether the look for its readiness has begun.
+    looked_for: AtomicBool,
+    /// What its terminal shows, where it has one; locked from blocking threads only.
+    terminal: OnceLock<Mutex<Terminal>>,
+    /// Whether somebody follows its terminal.
+    followed: AtomicBool,
 }
 
 impl Entry {
     pub(crate) fn new(history: History) -> Arc<Self> {
         let id = history.intent.id.clone();
-        let state = State { history, paused: false, output_bytes: 0, refused: None, note: None };
+        let size = history.intent.spec.pty;
+        let waiting = Waiting::default();
+        let (refused, note, ready_note) = (None, None, None);
+        let state = State { history, paused: false, output_bytes: 0, size, waiting, refused, note, ready_note };
         Arc::new(Self {
             id,
             state: watch::Sender::new(state),
@@ -59,6 +77,9 @@ impl Entry {
             shown: AtomicU64::new(0),
             stop_asked: AtomicBool::new(false),
             attended: AtomicBool::new(false),
+            looked_for: AtomicBool::new(false),
+            terminal: OnceLock::new(),
+            followed: AtomicBool::new(false),
         })
     }
 
@@ -84,6 +105,30 @@ impl Entry {
     /// Whether nobody has begun to attend it before.
     pub(crate) fn attend_first(&self) -> bool {
         !self.attended.swap(true, Ordering::Relaxed)
+    }
+
+    /// Whether nobody has begun to look for its readiness before.
+    pub(crate) fn look_first(&self) -> bool {
+        !self.looked_for.swap(true, Ordering::Relaxed)
+    }
+
+    /// The emulator of a process with a terminal.
+    pub(crate) fn terminal(&self) -> Option<&Mutex<Terminal>> {
+        let size = self.state.borrow().size?;
+        Some(self.terminal.get_or_init(|| Mutex::new(Terminal::new(size))))
+    }
+
+    /// Whether nobody follows its terminal yet.
+    pub(crate) fn follow_first(&self) -> bool {
+        !self.followed.swap(true, Ordering::Relaxed)
+    }
+
+    /// Its terminal has this size now. May wait for whoever feeds the emulator: not for the event loop.
+    pub(crate) fn note_size(&self, size: PtySize) {
+        self.state.send_modify(|state| state.size = Some(size));
+        if let Some(terminal) = self.terminal() {
+            lock(terminal).resize(size);
+        }
     }
 
     pub(crate) fn snapshot(&self) -> State {

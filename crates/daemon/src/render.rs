@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use pinfold_api::types::{
     Cause as ApiCause, Event, EventKind as ApiEventKind, Lifetime as ApiLifetime, LimitsShown, NotifyShown,
-    Outcome as ApiOutcome, OutputSummary, Record, Status as ApiStatus, Stdin as ApiStdin, TreeMember,
+    Outcome as ApiOutcome, OutputSummary, PtySize, Record, Status as ApiStatus, Stdin as ApiStdin, TreeMember,
     Usage as ApiUsage,
 };
 use pinfold_model::event::EventKind;
@@ -19,6 +19,7 @@ use pinfold_store::reader::OutputReader;
 
 use crate::clock::rfc3339;
 use crate::registry::State;
+use crate::services::{chain, shown};
 
 /// A directory, its record and the remains of a block, whatever the output was.
 const DIRECTORY_BYTES: u64 = 8192;
@@ -59,6 +60,8 @@ pub(crate) fn record(state: &State, directory: &Path, look: Look) -> Record {
             Stdin::Null => ApiStdin::Null,
             Stdin::Pipe => ApiStdin::Pipe,
         },
+        pty: state.size.map(|size| PtySize { rows: size.rows, cols: size.cols }),
+        waiting_for_input: waiting(state),
         status: api_status(history.status()),
         paused: !history.status().is_over() && (state.paused || stopped),
         pid: history.start.as_ref().map(|start| start.pid),
@@ -77,8 +80,20 @@ pub(crate) fn record(state: &State, directory: &Path, look: Look) -> Record {
         tree: members,
         notify: notify_shown(&spec.notify),
         limits: limits_shown(spec),
+        ready: shown::ready_shown(state),
+        ports: shown::ports_shown(spec),
+        life: shown::life_shown(history),
         note: note(state),
     }
+}
+
+/// Whether it waits for input, as far as that can be told.
+pub(crate) fn waiting(state: &State) -> Option<bool> {
+    let history = &state.history;
+    if history.status().is_over() || !history.intent.spec.takes_input() {
+        return Some(false);
+    }
+    state.waiting.now
 }
 
 /// What its owner is told, where that is not just its end. An address may hold secrets: only its host is shown.
@@ -197,13 +212,16 @@ pub(crate) fn disk_bytes(history: &History) -> u64 {
 /// whenever it is written down.
 pub(crate) fn event(history: &History, kind: EventKind, at: Moment) -> Event {
     let ended = match kind {
-        EventKind::Started | EventKind::Matched | EventKind::Heartbeat => false,
+        EventKind::Started | EventKind::Matched | EventKind::WaitingForInput | EventKind::Heartbeat => false,
+        EventKind::Ready | EventKind::NotReady => false,
         EventKind::Closed | EventKind::WatchEnded | EventKind::HandedOver => {
             history.exit.as_ref().is_some_and(|exit| exit.at <= at)
         }
-        EventKind::Exited | EventKind::Finished | EventKind::Lost => true,
+        EventKind::Exited | EventKind::Finished | EventKind::Lost | EventKind::GaveUp => true,
     };
     let completion = history.is_completion(kind);
+    // Of a life that follows another its owner is told, and not of the end before it.
+    let again = kind == EventKind::Started && history.intent.spec.service.life.is_some();
     let asked_for = !matches!(
         kind,
         EventKind::Started | EventKind::Exited | EventKind::Closed | EventKind::Finished | EventKind::Lost
@@ -219,7 +237,8 @@ pub(crate) fn event(history: &History, kind: EventKind, at: Moment) -> Event {
         outcome: history.outcome().filter(|_| ended).map(api_outcome),
         cause: history.cause().filter(|_| ended).as_ref().map(api_cause),
         completion,
-        announce: asked_for || completion && history.intent.spec.notify.on_complete,
+        announce: asked_for
+            || (completion && !chain::is_followed(history) || again) && history.intent.spec.notify.on_complete,
         cursor: None,
         text: None,
         suppressed: None,
@@ -254,6 +273,7 @@ pub(crate) fn api_outcome(outcome: Outcome) -> ApiOutcome {
         Outcome::FailedToStart { step, error } => {
             let step = match step {
                 StartStep::Spawn => "spawn",
+                StartStep::Pty => "pty",
                 StartStep::Cwd => "cwd",
                 StartStep::Exec => "exec",
             };
@@ -263,7 +283,7 @@ pub(crate) fn api_outcome(outcome: Outcome) -> ApiOutcome {
     }
 }
 
-fn api_cause(cause: &Cause) -> ApiCause {
+pub(crate) fn api_cause(cause: &Cause) -> ApiCause {
     match cause {
         Cause::OnItsOwn => ApiCause::OnItsOwn,
         Cause::StopRequested { .. } => ApiCause::StopRequested,
@@ -286,7 +306,11 @@ fn api_kind(kind: EventKind) -> ApiEventKind {
         EventKind::Lost => ApiEventKind::Lost,
         EventKind::Matched => ApiEventKind::Matched,
         EventKind::WatchEnded => ApiEventKind::WatchEnded,
+        EventKind::WaitingForInput => ApiEventKind::WaitingForInput,
         EventKind::Heartbeat => ApiEventKind::Heartbeat,
         EventKind::HandedOver => ApiEventKind::HandedOver,
+        EventKind::Ready => ApiEventKind::Ready,
+        EventKind::NotReady => ApiEventKind::NotReady,
+        EventKind::GaveUp => ApiEventKind::GaveUp,
     }
 }

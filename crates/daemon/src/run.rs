@@ -25,6 +25,8 @@ use crate::metrics::Metrics;
 use crate::owners::OwnerBook;
 use crate::registry::Registry;
 use crate::service::Core;
+use crate::services::chain::{self, Chains};
+use crate::services::lease::Leases;
 use crate::tokens::Tokens;
 use crate::webhook::Webhooks;
 use crate::{agents, deliver, gc, http, limits, log, owners, recovery, scope, tcp};
@@ -106,6 +108,7 @@ async fn serve(mut options: Options, home: Home, _lock: &HomeLock) -> Result<(),
     let ending = tokio::spawn(owners::tend(Arc::clone(&core)));
     let delivering = tokio::spawn(deliver::tend(Arc::clone(&core)));
     let keeping = tokio::spawn(agents::tend(Arc::clone(&core)));
+    let reviving = tokio::spawn(chain::tend(Arc::clone(&core)));
     let filling = {
         let core = Arc::clone(&core);
         tokio::spawn(async move { keepers::refill(&core).await })
@@ -117,7 +120,7 @@ async fn serve(mut options: Options, home: Home, _lock: &HomeLock) -> Result<(),
     crash_point!("daemon.last_served");
     let _ = std::fs::remove_file(&socket_path);
     stopping.abort();
-    let _ = tokio::join!(tending, filling, ending, delivering, keeping);
+    let _ = tokio::join!(tending, filling, ending, delivering, keeping, reviving);
     if let Some(tcp) = tcp {
         let _ = tcp.await;
     }
@@ -164,6 +167,8 @@ fn compose(options: &Options, home: Home) -> Result<Core, RunError> {
         owners,
         tokens: Tokens::new(tokens),
         webhooks: Webhooks::default(),
+        leases: Leases::default(),
+        chains: Chains::default(),
         tcp_address: OnceLock::new(),
         ids: Mutex::new(ids),
         queries: Mutex::new(queries),

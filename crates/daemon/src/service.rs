@@ -25,6 +25,8 @@ use crate::owners::OwnerBook;
 use crate::refusal::Refusal;
 use crate::registry::{Registry, lock};
 use crate::render;
+use crate::services::chain::Chains;
+use crate::services::lease::Leases;
 use crate::tokens::Tokens;
 use crate::webhook::Webhooks;
 
@@ -39,6 +41,10 @@ pub(crate) struct Core {
     pub(crate) owners: OwnerBook,
     pub(crate) tokens: Tokens,
     pub(crate) webhooks: Webhooks,
+    /// The ports that processes are lent.
+    pub(crate) leases: Leases,
+    /// What lives again when it ends.
+    pub(crate) chains: Chains,
     /// Where it listens for TCP, once it does.
     pub(crate) tcp_address: OnceLock<SocketAddr>,
     /// Numbers for new processes.
@@ -88,7 +94,8 @@ impl Core {
     pub(crate) async fn record(self: &Arc<Self>, found: &Found) -> Result<Record, Refusal> {
         let (state, directory) = (found.snapshot(), self.home.process(found.id()));
         if state.history.status().is_over() {
-            return Ok(render::record(&state, &directory, render::Look::Away));
+            let record = render::record(&state, &directory, render::Look::Away);
+            return Ok(self.with_life(record, &state.history).await);
         }
         blocking(move || render::record(&state, &directory, render::Look::Closely)).await
     }

@@ -1,5 +1,6 @@
 //! Starting a process: from a request to the first lines of its record.
 
+use std::collections::BTreeMap;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::sync::Arc;
@@ -9,12 +10,17 @@ use pinfold_api::error::ErrorCode;
 use pinfold_api::input::Span;
 use pinfold_api::types::{self, OnWaitTimeout, OutputQuery, StartRequest, Started, WaitReason, Waited};
 use pinfold_model::facts::{History, Intent, Status};
+use pinfold_model::id::ProcessId;
 use pinfold_model::limits::{TreeLimits, parse_cpus};
 use pinfold_model::link::ToKeeper;
 use pinfold_model::notify::{self, Notify};
 use pinfold_model::outcome::{Cause, Outcome};
+use pinfold_model::ready::ReadyBy;
+use pinfold_model::service::READY_SOCKET;
 use pinfold_model::signal::Signal;
-use pinfold_model::spec::{self, DEFAULT_PATH, Defaults, Draft, Lifetime, Program, Spec, Stdin, Strays, Streams};
+use pinfold_model::spec::{
+    self, DEFAULT_PATH, Defaults, Draft, Lifetime, Program, PtySize, Spec, Stdin, Strays, Streams,
+};
 use pinfold_model::units::{BadDuration, parse_duration, parse_size};
 use pinfold_os::crash_point;
 use pinfold_store::ids::random_mark;
@@ -29,7 +35,8 @@ use crate::registry::{Entry, Registered, lock};
 use crate::render::{self, Look};
 use crate::scope::Caller;
 use crate::service::Core;
-use crate::wait::until_exit;
+use crate::services::{self, ReadySocket, lease};
+use crate::wait::{until_exit, until_ready};
 
 /// How long a keeper may take from the request to a running leader.
 const START: Duration = Duration::from_secs(30);
@@ -114,7 +121,10 @@ impl Core {
         holder.map(|holder| same_request(holder, spec)).transpose()
     }
 
-    async fn start_spec(self: Arc<Self>, spec: Spec) -> Result<(Found, bool, Option<Unanswered>), Refusal> {
+    pub(crate) async fn start_spec(
+        self: Arc<Self>,
+        mut spec: Spec,
+    ) -> Result<(Found, bool, Option<Unanswered>), Refusal> {
         let limit_places = self.limit_places(&spec).await?;
         let link = keepers::take(&self).await.map_err(Refusal::internal)?;
         // Others may have been admitted meanwhile; from here to the registration nobody is.
@@ -126,8 +136,13 @@ impl Core {
             Some(id) => id,
             None => lock(&self.ids).next().map_err(|error| unwritable(&error.to_string()))?,
         };
+        // Both are given up again if the start comes to nothing.
+        let chain = spec.service.life.as_ref().map(|life| life.first.clone());
+        let taken = self.leases.take(&mut spec.service, chain.as_ref())?;
+        let socket = self.ready_socket(&spec, &id)?;
         let keeper = link.identity.get().cloned().ok_or_else(|| Refusal::internal("a keeper without a name"))?;
-        let env = spec.env.clone();
+        let lives_on = spec.service.lives_on().then(|| spec.clone());
+        let env = environment(&mut spec, socket.as_ref());
         let intent = Intent {
             format: RECORD_FORMAT,
             id: id.clone(),
@@ -143,6 +158,15 @@ impl Core {
             keepers::give_back(&self, link).await;
             return Ok((same_request(Found::Here(holder), &intent.spec)?, false, None));
         }
+        if let Some(spec) = &lives_on
+            && let Err(refusal) = self.begin_life(spec, &id)
+        {
+            self.registry.remove(&entry);
+            keepers::give_back(&self, link).await;
+            return Err(refusal);
+        }
+        self.leases.keep(&entry.state.borrow().history);
+        drop(taken);
         let unanswered = Unanswered::new(&self, &entry);
         link.keep(&entry);
         crash_point!("daemon.entry_registered");
@@ -156,10 +180,18 @@ impl Core {
             link.release();
             self.keeper_went(Arc::clone(&entry)).await;
         }
+        self.look_for_readiness(&entry, socket);
         self.started(&entry).await?;
         self.metrics.note_start();
         crash_point!("daemon.start_known");
         Ok((Found::Here(entry), true, Some(unanswered)))
+    }
+
+    /// The socket that it may connect to when it is ready, if that is how it is to be seen.
+    fn ready_socket(&self, spec: &Spec, id: &ProcessId) -> Result<Option<ReadySocket>, Refusal> {
+        let wanted = spec.service.ready.as_ref().is_some_and(|ready| ready.by == ReadyBy::Peer);
+        let open = || ReadySocket::open(&self.home, id).map_err(|error| unwritable(&error.to_string()));
+        wanted.then(open).transpose()
     }
 
     /// Waits until the keeper has decided the start (D1).
@@ -194,7 +226,7 @@ impl Core {
         let mut gate = self.owners.releasable(found.snapshot().history.owner());
         let reason = match (&found, on_timeout) {
             (Found::Here(entry), OnWaitTimeout::Keep) => tokio::select! {
-                reason = until_exit(entry, limit) => reason,
+                reason = until_settled(entry, limit) => reason,
                 () = gate.released() => WaitReason::Cancelled,
             },
             (Found::Here(entry), OnWaitTimeout::Stop) => {
@@ -217,7 +249,7 @@ impl Core {
 
     /// Waits for the leader's end, and stops the tree if it does not come in time.
     async fn exit_or_stop(&self, entry: &Arc<Entry>, limit: Duration) -> Result<WaitReason, Refusal> {
-        let reason = until_exit(entry, limit).await;
+        let reason = until_settled(entry, limit).await;
         if reason == WaitReason::Timeout {
             let manner = entry.state.borrow().history.intent.spec.stop;
             self.stop_entry(entry, Cause::TimeLimit, manner).await?;
@@ -237,12 +269,16 @@ impl Core {
             }
             !same
         });
+        if let Some(port) = spec.service.awaited_port() {
+            hints.extend(services::look::held_by_another(port));
+        }
         hints
     }
 }
 
 /// What a request asks for, all but whose it is.
-pub(crate) fn draft(request: StartRequest) -> Result<Draft, Refusal> {
+pub(crate) fn draft(mut request: StartRequest) -> Result<Draft, Refusal> {
+    let service = services::parse(&mut request)?;
     let grace = duration(request.owner_grace)?;
     let lifetime = match request.lifetime.unwrap_or_default() {
         types::Lifetime::Keep if grace.is_some() => {
@@ -267,10 +303,11 @@ pub(crate) fn draft(request: StartRequest) -> Result<Draft, Refusal> {
             Some(types::Streams::Separate) => Streams::Separate,
             Some(types::Streams::Merged) | None => Streams::Merged,
         },
-        stdin: match request.stdin {
-            Some(types::Stdin::Pipe) => Stdin::Pipe,
-            Some(types::Stdin::Null) | None => Stdin::Null,
-        },
+        stdin: request.stdin.map(|stdin| match stdin {
+            types::Stdin::Pipe => Stdin::Pipe,
+            types::Stdin::Null => Stdin::Null,
+        }),
+        pty: request.pty.and_then(pty),
         strays: match request.strays {
             Some(types::Strays::Stop) => Strays::Stop,
             Some(types::Strays::Keep) | None => Strays::Keep,
@@ -286,14 +323,44 @@ pub(crate) fn draft(request: StartRequest) -> Result<Draft, Refusal> {
             cpu_time: duration(request.cpu_time_limit)?,
         },
         notify: request.notify.map(notify).transpose()?.unwrap_or_default(),
+        service,
         output_limit: request.output_limit.map(|size| parse_size(&size.text())).transpose()?,
         idempotency_key: request.idempotency_key,
         ..Draft::default()
     })
 }
 
+/// Waits for what a start waits for: the leader's end, or where that was asked for, that it is ready.
+async fn until_settled(entry: &Entry, limit: Duration) -> WaitReason {
+    let has_ready = entry.state.borrow().history.intent.spec.service.ready.is_some();
+    match has_ready {
+        false => until_exit(entry, limit).await,
+        true => match until_ready(entry, limit).await {
+            WaitReason::EndedBefore => WaitReason::Exited,
+            reason => reason,
+        },
+    }
+}
+
+/// The environment as the process gets it; the spec keeps only the names.
+fn environment(spec: &mut Spec, socket: Option<&ReadySocket>) -> BTreeMap<String, Option<String>> {
+    spec.env.extend(lease::variables(&spec.service));
+    if let Some(socket) = socket {
+        spec.env.insert(READY_SOCKET.to_owned(), socket.path().to_str().map(str::to_owned));
+    }
+    spec.env.clone()
+}
+
 fn duration(span: Option<Span>) -> Result<Option<Duration>, BadDuration> {
     span.map(|span| parse_duration(&span.text())).transpose()
+}
+
+/// The terminal that is asked for.
+fn pty(asked: types::Pty) -> Option<PtySize> {
+    match asked {
+        types::Pty::Wanted(wanted) => wanted.then(PtySize::default),
+        types::Pty::Sized(size) => Some(PtySize { rows: size.rows, cols: size.cols }),
+    }
 }
 
 /// What the owner wants to be told.

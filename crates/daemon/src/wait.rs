@@ -6,9 +6,11 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use pinfold_api::error::ErrorCode;
 use pinfold_api::types::{WaitAnswer, WaitManyAnswer, WaitManyRequest, WaitMode, WaitQuery, WaitReason};
 use pinfold_model::facts::Status;
 use pinfold_model::link::ToKeeper;
+use pinfold_model::ready::ReadyState;
 use pinfold_model::units::parse_duration;
 use pinfold_model::view::{Line, SearchOptions, Searcher, parse_pattern, strip_ansi};
 use pinfold_os::{ports, tree};
@@ -26,6 +28,8 @@ use crate::service::{Core, blocking};
 /// The longest wait, and the one applied when none is given.
 const MOST: Duration = Duration::from_secs(3600);
 const DEFAULT: Duration = Duration::from_secs(30);
+/// Longer than anybody looks for a line.
+const LONG: Duration = Duration::from_secs(7 * 24 * 3600);
 const QUIET: Duration = Duration::from_secs(2);
 /// How often listening ports are looked for.
 const PORT_LOOK: Duration = Duration::from_millis(50);
@@ -48,6 +52,8 @@ pub(crate) enum Until {
     Match { cursor: u64, pattern: Regex, exclude: Option<Regex> },
     Port(Option<u16>),
     Quiet(Duration),
+    Ready,
+    Input,
 }
 
 /// How a wait ended.
@@ -126,10 +132,32 @@ async fn ended_before(entry: &Entry) -> End {
     End::because(WaitReason::EndedBefore)
 }
 
+/// Watches the state until it fits, however long that takes.
+pub(crate) async fn until_change(entry: &Entry, fits: impl FnMut(&State) -> bool) {
+    let _ = entry.state.subscribe().wait_for(fits).await;
+}
+
 /// Watches the state until it fits or the time is over.
 async fn watch(entry: &Entry, limit: Duration, fits: impl FnMut(&State) -> bool) -> bool {
     let mut state = entry.state.subscribe();
     matches!(tokio::time::timeout(limit, state.wait_for(fits)).await, Ok(Ok(_)))
+}
+
+/// Waits until it waits for input.
+async fn wait_input(entry: &Entry, limit: Duration) -> Result<End, Refusal> {
+    let takes_input = entry.state.borrow().history.intent.spec.takes_input();
+    if !takes_input {
+        let message = "it has no stdin to wait at: start it with `stdin: pipe` or `pty`";
+        return Err(Refusal::new(ErrorCode::NoStdin, message).about(&entry.id));
+    }
+    let waits = |state: &State| state.waiting.now == Some(true);
+    let reached = watch(entry, limit, |state| waits(state) || is_over(state)).await;
+    let reason = match reached {
+        true if is_over(&entry.state.borrow()) => WaitReason::EndedBefore,
+        true => WaitReason::Input,
+        false => WaitReason::Timeout,
+    };
+    Ok(End::because(reason))
 }
 
 impl Core {
@@ -185,6 +213,8 @@ impl Core {
             }
             Until::Port(port) => self.wait_port(entry, port, limit).await,
             Until::Quiet(quiet) => Ok(self.wait_quiet(entry, quiet, limit).await),
+            Until::Ready => wait_ready(entry, limit).await,
+            Until::Input => wait_input(entry, limit).await,
         }
     }
 
@@ -256,6 +286,14 @@ impl Core {
                 return Ok(End::because(WaitReason::Timeout));
             }
             until_output(entry, search.cursor, left).await;
+        }
+    }
+
+    /// The first line that matches, from the beginning on; never, if none does.
+    pub(crate) async fn until_line(self: &Arc<Self>, entry: &Arc<Entry>, pattern: Regex) -> Result<String, Refusal> {
+        match self.wait_match(entry, 0, (pattern, None), LONG).await?.matched {
+            Some(line) => Ok(line),
+            None => std::future::pending().await,
         }
     }
 
@@ -371,6 +409,29 @@ impl Core {
     }
 }
 
+/// Waits for the verdict on its readiness, or for its end.
+async fn wait_ready(entry: &Entry, limit: Duration) -> Result<End, Refusal> {
+    if entry.state.borrow().history.intent.spec.service.ready.is_none() {
+        let message = "it was started without `ready`, so nothing says when it is: start it with one, or wait until=port, match or output";
+        return Err(Refusal::invalid(message).about(&entry.id));
+    }
+    let reason = until_ready(entry, limit).await;
+    let port = entry.state.borrow().history.readiness.as_ref().and_then(|readiness| readiness.port);
+    Ok(End { reason: Some(reason), port, ..End::default() })
+}
+
+/// Waits for the verdict on its readiness, or for its end.
+pub(crate) async fn until_ready(entry: &Entry, limit: Duration) -> WaitReason {
+    watch(entry, limit, |state| state.history.readiness.is_some() || is_over(state)).await;
+    let state = entry.state.borrow();
+    match state.history.ready_state() {
+        Some(ReadyState::Ready) => WaitReason::Ready,
+        Some(ReadyState::TimedOut) => WaitReason::NotReady,
+        _ if is_over(&state) => WaitReason::EndedBefore,
+        _ => WaitReason::Timeout,
+    }
+}
+
 /// A search through output as it comes.
 struct Search {
     searcher: Option<Searcher>,
@@ -454,8 +515,10 @@ pub(crate) fn parse(query: WaitQuery) -> Result<Until, Refusal> {
             let quiet = query.quiet.as_deref().map(parse_duration).transpose()?.unwrap_or(QUIET);
             Ok(Until::Quiet(quiet))
         }
+        "ready" => Ok(Until::Ready),
+        "input" => Ok(Until::Input),
         other => {
-            let most = "use exit, closed, finished, output, match, port or quiet";
+            let most = "use exit, closed, finished, output, match, port, quiet, ready or input";
             Err(Refusal::invalid(format!("until `{}`: {most}", other.chars().take(40).collect::<String>())))
         }
     }

@@ -212,7 +212,7 @@ fn tls() -> Result<Arc<ClientConfig>, PostError> {
 }
 
 /// Sends a request and gives the status of its answer; the rest of the answer is left unread.
-async fn exchange<S>(stream: S, request: Request<Full<Bytes>>) -> Result<StatusCode, PostError>
+pub(crate) async fn exchange<S>(stream: S, request: Request<Full<Bytes>>) -> Result<StatusCode, PostError>
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {

@@ -8,6 +8,7 @@ use pinfold_model::id::ProcessId;
 use pinfold_model::lifecycle::{self, Effect, End, Input, Phase, Stop};
 use pinfold_model::link::{FromKeeper, Kept, Survivor};
 use pinfold_model::outcome::{Cause, Outcome};
+use pinfold_model::ready::Readiness;
 use pinfold_model::signal::Signal;
 use pinfold_model::spec::StopManner;
 use pinfold_model::units::Moment;
@@ -185,7 +186,9 @@ impl Driver {
     }
 
     pub(crate) fn kept(&self) -> Kept {
-        Kept { history: self.history.clone(), paused: self.paused, output_bytes: self.pump.total() }
+        let (terminal, waiting) = self.feed.as_ref().map(Feed::facts).unwrap_or_default();
+        let (history, output_bytes) = (self.history.clone(), self.pump.total());
+        Kept { history, paused: self.paused, output_bytes, terminal, waiting }
     }
 
     /// The leader's end, to wait for. Not while somebody traces it who has not waited for it himself: then it is
@@ -212,9 +215,9 @@ impl Driver {
     /// When the next timer is due.
     pub(crate) fn next_timer(&self) -> Option<Instant> {
         let look_at = self.watch.as_ref().filter(|_| !self.is_finished()).map(Watch::next);
-        let timers =
-            [self.grace_at, self.drain_at, self.limit_at, self.idle_at, self.sample_at, self.write_at, look_at];
-        timers.into_iter().flatten().min()
+        let input_at = self.feed.as_ref().filter(|_| !self.is_finished()).map(Feed::look_at);
+        let own = [self.grace_at, self.drain_at, self.limit_at, self.idle_at, self.sample_at, self.write_at];
+        own.into_iter().chain([look_at, input_at]).flatten().min()
     }
 
     /// Takes output from one pipe.
@@ -222,6 +225,9 @@ impl Driver {
         self.pump.take_turn(place, now());
         if self.idle_at.is_some() {
             self.heard_at = Instant::now();
+        }
+        if let Some(feed) = &mut self.feed {
+            feed.stirred();
         }
         self.after_output(means);
     }
@@ -270,6 +276,7 @@ impl Driver {
         if !alive && matches!(self.phase, Phase::Lingering { .. }) {
             self.pump.drain(now());
             self.after_output(means);
+            self.look_at_remains(means);
             self.feed(Input::TreeEmptied, means);
         }
     }
@@ -342,6 +349,9 @@ impl Driver {
         if self.watch.as_ref().is_some_and(|watch| watch.next() <= now) && !self.is_finished() {
             self.look(means);
         }
+        if self.feed.as_ref().is_some_and(|feed| feed.look_at() <= now) && !self.is_finished() {
+            self.look_for_waiting(means);
+        }
         if grace {
             self.children_changed(means);
             self.feed(Input::GraceElapsed, means);
@@ -387,6 +397,16 @@ impl Driver {
             crash_point!("keeper.handover_told");
         }
         say(means.link, FromKeeper::HandedOver { request, done });
+    }
+
+    /// Writes down what the daemon saw of its readiness; the first verdict stands (L8).
+    pub(crate) fn note_readiness(&mut self, readiness: Readiness, means: &mut Means<'_>) {
+        let fact = Fact::Readiness(readiness);
+        let open = !self.is_finished() && self.history.readiness.is_none() && self.unwritten.is_empty();
+        if open && self.record.append(&fact).is_ok() {
+            self.history.add(fact.clone());
+            say(means.link, FromKeeper::Fact { id: self.history.intent.id.clone(), fact });
+        }
     }
 
     fn sample(&mut self) {
@@ -480,8 +500,12 @@ impl Driver {
             EventKind::Lost
             | EventKind::Matched
             | EventKind::WatchEnded
+            | EventKind::WaitingForInput
             | EventKind::Heartbeat
-            | EventKind::HandedOver => None,
+            | EventKind::HandedOver
+            | EventKind::Ready
+            | EventKind::NotReady
+            | EventKind::GaveUp => None,
         }
     }
 

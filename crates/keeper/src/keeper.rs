@@ -250,6 +250,11 @@ impl<'a> Keeper<'a> {
                 true => self.with_driver(|driver, means| driver.hand_over(request, to, ancestors, purpose, means)),
                 false => self.say(&FromKeeper::HandedOver { request, done: false }),
             },
+            ToKeeper::Readiness { id, readiness } => {
+                if self.keeps(&id) {
+                    self.with_driver(|driver, means| driver.note_readiness(readiness, means));
+                }
+            }
             ToKeeper::WatchOutput { id, beyond } => {
                 if self.keeps(&id) {
                     self.with_driver(|driver, means| driver.watch_output(beyond, means));
@@ -259,6 +264,15 @@ impl<'a> Keeper<'a> {
                 true => self.with_driver(|driver, means| driver.input(request, &input, means)),
                 false => self.say(&FromKeeper::Input { request, taken: Taken::nothing(Standing::Absent) }),
             },
+            ToKeeper::Resize { request, id, size } => match self.keeps(&id) {
+                true => self.with_driver(|driver, means| driver.resize(request, size, means)),
+                false => self.say(&FromKeeper::Resized { request, done: false }),
+            },
+            ToKeeper::Reply { id, through, bytes } => {
+                if self.keeps(&id) {
+                    self.with_driver(|driver, _| driver.reply(through, &bytes));
+                }
+            }
             ToKeeper::Retire => self.retired = true,
         }
     }

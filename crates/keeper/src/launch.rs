@@ -11,9 +11,10 @@ use std::path::Path;
 
 use pinfold_model::facts::Intent;
 use pinfold_model::outcome::StartStep;
-use pinfold_model::spec::{DEFAULT_PATH, Program, RESERVED_ENV, Spec, Stdin, Streams};
+use pinfold_model::spec::{DEFAULT_PATH, Program, PtySize, RESERVED_ENV, Spec, Stdin, Streams};
 use pinfold_os::cgroup::Cgroup;
 use pinfold_os::fsio;
+use pinfold_os::pty::{self, Size};
 use pinfold_os::spawn::{Child, Launch, Spawner, Step};
 
 use crate::feed::Feed;
@@ -22,6 +23,9 @@ use crate::watch::Watch;
 
 /// The kernel takes no single argument longer than this; a longer script goes through a file.
 const ARGUMENT_MOST: usize = 128 * 1024 - 1;
+
+/// What a terminal is called, unless the request says so: what its screen understands.
+const TERM: &str = "xterm-256color";
 
 /// A leader that runs, the read ends of its output, and the way to its stdin.
 #[derive(Debug)]
@@ -71,7 +75,7 @@ pub(crate) fn launch(
     let programs = candidates(&name, &environment, &spec.cwd);
     let env: Vec<CString> = environment.iter().filter_map(|(name, value)| entry(name, value)).collect();
     let cwd = c_string(spec.cwd.as_os_str().as_bytes());
-    let streams = StandardStreams::new(spec).map_err(spawn_failed)?;
+    let streams = StandardStreams::new(spec)?;
     let null = io::stdin();
     let launch = Launch {
         programs: &programs,
@@ -82,6 +86,7 @@ pub(crate) fn launch(
         stdin: streams.stdin.as_ref().map_or(null.as_fd(), AsFd::as_fd),
         stdout: streams.stdout.as_fd(),
         stderr: streams.stderr.as_ref().unwrap_or(&streams.stdout).as_fd(),
+        terminal: spec.pty.is_some(),
         cgroup: birthplace.cgroup,
         entries: &birthplace.entries,
     };
@@ -106,6 +111,7 @@ fn explain(step: Step, error: &io::Error, spec: &Spec, program: &OsStr) -> Failu
         Step::Cwd => {
             Failure { step: StartStep::Cwd, error: format!("cannot enter directory `{}`: {error}", spec.cwd.display()) }
         }
+        Step::Terminal => Failure { step: StartStep::Pty, error: format!("cannot make the terminal its own: {error}") },
         Step::Exec => {
             let what = match spec.program {
                 Program::Shell { .. } => "shell",
@@ -116,7 +122,7 @@ fn explain(step: Step, error: &io::Error, spec: &Spec, program: &OsStr) -> Failu
     }
 }
 
-/// The pipes of one process: the child's ends, and ours for pump and feed.
+/// The pipes or the terminal of one process: the child's ends, and ours for pump and feed.
 struct StandardStreams {
     /// `None` stands for `/dev/null`.
     stdin: Option<OwnedFd>,
@@ -127,7 +133,26 @@ struct StandardStreams {
 }
 
 impl StandardStreams {
-    fn new(spec: &Spec) -> io::Result<Self> {
+    fn new(spec: &Spec) -> Result<Self, Failure> {
+        let failed = |step| move |error: io::Error| Failure { step, error: error.to_string() };
+        match spec.pty {
+            None => Self::pipes(spec).map_err(failed(StartStep::Spawn)),
+            Some(size) => Self::terminal(size).map_err(|error| {
+                let error = io::Error::other(format!("cannot make a terminal: {error}"));
+                failed(StartStep::Pty)(error)
+            }),
+        }
+    }
+
+    /// One terminal for all three.
+    fn terminal(size: PtySize) -> io::Result<Self> {
+        let pty = pty::open(Size { rows: size.rows, cols: size.cols })?;
+        let feed = Feed::terminal(pty.master.try_clone()?, pty.slave.as_fd(), size);
+        let (stdin, stdout) = (Some(pty.slave.try_clone()?), pty.slave);
+        Ok(Self { stdin, stdout, stderr: None, sources: vec![Source::terminal(pty.master)], feed: Some(feed) })
+    }
+
+    fn pipes(spec: &Spec) -> io::Result<Self> {
         let out = fsio::pipe()?;
         let mut sources = vec![Source::stdout(out.read)];
         let stderr = match spec.streams {
@@ -173,6 +198,9 @@ fn arguments(program: &Program, directory: &Path) -> io::Result<(OsString, Vec<C
 fn environment(intent: &Intent, env: BTreeMap<String, Option<String>>) -> BTreeMap<OsString, OsString> {
     let mut environment: BTreeMap<OsString, OsString> =
         if intent.spec.inherit_env { std::env::vars_os().collect() } else { BTreeMap::new() };
+    if intent.spec.pty.is_some() {
+        environment.insert("TERM".into(), TERM.into());
+    }
     for (name, value) in env {
         match value {
             Some(value) => environment.insert(name.into(), value.into()),

@@ -31,15 +31,29 @@ impl Driver {
     /// The leader ended: whether the kernel had killed for want of memory. If that was not its end, it is noted.
     pub(crate) fn last_look(&mut self, outcome: &Outcome, means: &mut Means<'_>) -> bool {
         let Some(watch) = &mut self.watch else { return false };
-        let (killed, refused) = (watch.settle_kills(), watch.was_refused_forks());
+        let killed = watch.settle_kills();
         let by_kill = matches!(outcome, Outcome::Signaled { signal: Signal::KILL, .. });
         if killed && !by_kill {
             self.note_kill(means);
         }
+        self.note_refusal(means);
+        killed && by_kill
+    }
+
+    /// What the leader left has ended by itself: a fork bomb, say, that nothing feeds any more. What the kernel did to it
+    /// meanwhile is noted.
+    pub(crate) fn look_at_remains(&mut self, means: &mut Means<'_>) {
+        if self.watch.as_mut().is_some_and(|watch| watch.settle_kills()) {
+            self.note_kill(means);
+        }
+        self.note_refusal(means);
+    }
+
+    fn note_refusal(&mut self, means: &mut Means<'_>) {
+        let refused = self.watch.as_ref().is_some_and(|watch| watch.was_refused_forks());
         if refused && !self.is_stopping() {
             self.note(format!("it was refused more processes at {}", self.limit_text(&Cause::PidsLimit)), means);
         }
-        killed && by_kill
     }
 
     /// Stops the tree for a limit. An end that came before keeps its own cause, so this one is noted.

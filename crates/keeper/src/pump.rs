@@ -27,15 +27,22 @@ pub(crate) struct Source {
     stream: Stream,
     open: bool,
     wide: bool,
+    /// Whether its bytes can be moved without being read.
+    splices: bool,
 }
 
 impl Source {
     pub(crate) fn stdout(pipe: OwnedFd) -> Self {
-        Self { pipe, stream: Stream::Stdout, open: true, wide: false }
+        Self { pipe, stream: Stream::Stdout, open: true, wide: false, splices: true }
     }
 
     pub(crate) fn stderr(pipe: OwnedFd) -> Self {
-        Self { pipe, stream: Stream::Stderr, open: true, wide: false }
+        Self { pipe, stream: Stream::Stderr, open: true, wide: false, splices: true }
+    }
+
+    /// Our end of a terminal; it is closed when nobody has the other open.
+    pub(crate) fn terminal(master: OwnedFd) -> Self {
+        Self { splices: false, ..Self::stdout(master) }
     }
 }
 
@@ -83,7 +90,7 @@ impl Pump {
         let Some(source) = self.sources.get_mut(place).filter(|source| source.open) else { return };
         let (mut moved, mut last) = (0, 0);
         while moved < TURN {
-            let step = if last < COPY { copy_some } else { splice_some };
+            let step = if last < COPY || !source.splices { copy_some } else { splice_some };
             match step(&mut self.writer, source, now) {
                 Moved::Bytes(count) => (moved, last) = (moved + count, count),
                 Moved::Empty => break,
@@ -93,7 +100,7 @@ impl Pump {
                 }
             }
         }
-        if moved >= BULK && !source.wide {
+        if moved >= BULK && !source.wide && source.splices {
             fsio::widen(source.pipe.as_fd());
             source.wide = true;
         }

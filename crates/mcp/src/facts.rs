@@ -1,12 +1,19 @@
 //! What a result says of a process: one struct, from which both the structured content and the text are made.
 
-use pinfold_api::types::{Cause, Outcome, OutputPage, Range, Record, Status, Survivor, WaitReason};
+use std::collections::BTreeMap;
+
+use pinfold_api::types::{
+    Cause, LifeShown, Outcome, OutputPage, Range, ReadyState, Record, Screen, Status, Survivor, WaitReason,
+};
 use serde::Serialize;
 
 /// The most of a command that a result repeats.
 const COMMAND_MOST: usize = 300;
 /// The most strays that a result lists; the rest are counted.
 const STRAYS_MOST: usize = 20;
+
+/// The most of a screen that a result shows: more than any usual one holds.
+const SCREEN_MOST: usize = 16 << 10;
 
 /// What a result says of one process. Fields that do not apply are absent: a running process has no exit code.
 #[derive(Clone, Debug, Default, Serialize)]
@@ -43,6 +50,12 @@ pub(crate) struct Facts {
     pub(crate) matched: Option<Line>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) port: Option<u16>,
+    /// How it stands with its readiness.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) ready: Option<Readiness>,
+    /// The ports it is lent.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub(crate) leased: BTreeMap<String, u16>,
     /// Where the next read continues.
     pub(crate) cursor: u64,
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -59,10 +72,29 @@ pub(crate) struct Facts {
     /// Bytes of an input that are held for it or written.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) accepted: Option<u64>,
+    /// Whether it sleeps until input is sent.
+    #[serde(skip_serializing_if = "is_false")]
+    pub(crate) waiting_for_input: bool,
+    /// What its terminal shows, and where the cursor stands: row, column.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) screen: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) screen_cursor: Option<[u16; 2]>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) title: Option<String>,
     #[serde(flatten)]
     pub(crate) sight: Option<Sight>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) notes: Vec<String>,
+}
+
+/// Whether it is ready. What was seen may be a line of the process's own.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(crate) struct Readiness {
+    pub(crate) state: ReadyState,
+    pub(crate) by: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) line: Option<String>,
 }
 
 /// A stretch of output, with its accounts.
@@ -129,6 +161,7 @@ impl Facts {
             cause: record.cause.filter(|cause| *cause != Cause::OnItsOwn),
             stopped_by: record.stopped_by.clone(),
             elapsed_ms: elapsed_ms(record),
+            waiting_for_input: record.waiting_for_input == Some(true),
             ..Facts::default()
         };
         match &record.outcome {
@@ -155,8 +188,25 @@ impl Facts {
             facts.ports.sort_unstable();
             facts.ports.dedup();
         }
+        facts.ready = record.ready.as_ref().map(|ready| Readiness {
+            state: ready.state,
+            by: clip(&printable(&ready.by), COMMAND_MOST),
+            line: ready.text.as_ref().map(|text| clip(&printable(text), COMMAND_MOST)),
+        });
+        facts.port = record.ready.as_ref().and_then(|ready| ready.port);
+        facts.leased = record.ports.clone();
+        facts.notes.extend(record.life.as_ref().and_then(render_life));
         facts.notes.extend(record.note.clone());
         facts
+    }
+
+    /// With what a terminal shows.
+    pub(crate) fn showing(mut self, screen: &Screen) -> Self {
+        self.screen = Some(clip_bytes(printable(&screen.lines.join("\n")), SCREEN_MOST));
+        self.screen_cursor = Some([screen.cursor.row, screen.cursor.col]);
+        self.title = Some(screen.title.clone()).filter(|title| !title.is_empty());
+        self.waiting_for_input = screen.waiting_for_input == Some(true);
+        self
     }
 
     /// With a stretch of output, and the cursor behind it.
@@ -165,6 +215,21 @@ impl Facts {
         self.cursor = next;
         self
     }
+}
+
+/// What a reader wants to know of its lives.
+fn render_life(life: &LifeShown) -> Option<String> {
+    if let Some(next) = &life.next {
+        return Some(format!("it was restarted and lives on as {next}"));
+    }
+    if let Some(at) = &life.restarting_at {
+        return Some(format!("it is restarted at {at}; process_signal stops that"));
+    }
+    if life.awaits_turn {
+        return Some("its next life begins when it is asked for".to_owned());
+    }
+    let before = life.previous.as_ref().map(|previous| format!("life {} of it, after {previous}", life.number));
+    life.gave_up.clone().or(before)
 }
 
 /// Whether the record tells an end: its command is over, whatever it left behind.
@@ -180,6 +245,15 @@ pub(crate) fn has_failed(record: &Record) -> bool {
 pub(crate) fn survivors(survivors: &[Survivor]) -> Vec<Left> {
     let left = |one: &Survivor| Left { pid: one.pid, command: clip(&one.command, 200), why: one.reason.clone() };
     survivors.iter().take(STRAYS_MOST).map(left).collect()
+}
+
+/// A text of at most so many bytes.
+fn clip_bytes(mut text: String, most: usize) -> String {
+    if text.len() > most {
+        let end = (0..=most).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
+        text.truncate(end);
+    }
+    text
 }
 
 /// A text of at most so many characters.

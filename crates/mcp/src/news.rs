@@ -126,9 +126,7 @@ impl News {
     pub(crate) async fn collect(&self, reach: &Reach, caller: &Caller, memory: &Memory, shown: &[Shown]) -> Delivery {
         let mailbox = self.mailbox(&caller.owner);
         let mut mailbox = mailbox.lock().await;
-        for one in shown.iter().filter(|one| one.ended) {
-            mailbox.note_told(&one.id);
-        }
+        mailbox.note_shown(shown);
         if mailbox.fetch(&self.reader, reach, caller, LEASE).await.is_err() {
             return Delivery::default();
         }
@@ -198,9 +196,7 @@ impl News {
     pub(crate) async fn showed(&self, owner: &str, shown: &[Shown]) {
         let mailbox = self.mailbox(owner);
         let mut mailbox = mailbox.lock().await;
-        for one in shown.iter().filter(|one| one.ended) {
-            mailbox.note_told(&one.id);
-        }
+        mailbox.note_shown(shown);
     }
 
     /// The owners who were told anything here.
@@ -224,6 +220,17 @@ impl News {
 impl Mailbox {
     fn is_settled(&self) -> bool {
         self.owed.is_empty() && self.acked == self.fetched && !self.settling
+    }
+
+    fn note_shown(&mut self, shown: &[Shown]) {
+        for one in shown {
+            if one.ended {
+                self.note_told(&one.id);
+            }
+            if one.ready {
+                self.note_told(&readiness_of(&one.id));
+            }
+        }
     }
 
     fn note_told(&mut self, process: &str) {
@@ -290,8 +297,11 @@ impl Mailbox {
             let seen = || event.cursor.is_some_and(|cursor| memory.has_seen(owner, &event.process, cursor));
             match event.kind {
                 EventKind::Matched => !seen(),
-                EventKind::Heartbeat => !seen() && !told.contains(&event.process),
+                EventKind::Heartbeat | EventKind::WaitingForInput => !seen() && !told.contains(&event.process),
                 EventKind::HandedOver => true,
+                EventKind::Ready | EventKind::NotReady => {
+                    !told.contains(&readiness_of(&event.process)) && !told.contains(&event.process)
+                }
                 _ => !told.contains(&event.process),
             }
         });
@@ -322,6 +332,11 @@ impl Delivery {
             facts.insert("more_news".into(), self.more.into());
         }
     }
+}
+
+/// What stands for the verdict on a process's readiness among what was told; no id has a space.
+fn readiness_of(process: &str) -> String {
+    format!("{process} ready")
 }
 
 /// The last of what a process said before it ended.
@@ -367,7 +382,7 @@ fn item(event: &Event, last_output: Option<String>) -> Item {
         None => {}
     }
     match event.kind {
-        EventKind::Matched => item.line = text,
+        EventKind::Matched | EventKind::WaitingForInput | EventKind::Ready | EventKind::NotReady => item.line = text,
         EventKind::Heartbeat => item.last_output = text.map(|text| facts::printable(&text)),
         EventKind::HandedOver => item.purpose = text,
         _ => item.why = text,
@@ -377,14 +392,19 @@ fn item(event: &Event, last_output: Option<String>) -> Item {
 
 fn name(event: &Event) -> &'static str {
     match event.kind {
+        EventKind::Started if event.announce => "restarted",
         EventKind::Started => "started",
         EventKind::Exited | EventKind::Finished => "ended",
         EventKind::Closed => "closed",
         EventKind::Lost => "lost",
         EventKind::Matched => "matched",
+        EventKind::WaitingForInput => "waiting_for_input",
         EventKind::WatchEnded => "watch_ended",
         EventKind::Heartbeat => "heartbeat",
         EventKind::HandedOver => "handed_over",
+        EventKind::Ready => "ready",
+        EventKind::NotReady => "not_ready",
+        EventKind::GaveUp => "gave_up",
     }
 }
 

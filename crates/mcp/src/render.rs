@@ -28,9 +28,9 @@ const ORDER: &[&str] = &[
     "line",
 ];
 /// Keys whose texts were written by processes.
-const UNTRUSTED: &[&str] = &["output", "line", "last_output", "purpose"];
+const UNTRUSTED: &[&str] = &["output", "screen", "title", "line", "last_output", "purpose"];
 /// Keys that stand after everything else.
-const LAST: &[&str] = &["output", "error_lines", "lines", "notes", "news", "more_news"];
+const LAST: &[&str] = &["output", "screen", "error_lines", "lines", "notes", "news", "more_news"];
 
 /// The text of a result. The mark must be one that nobody could have guessed.
 pub(crate) fn render(facts: &Map<String, Value>, mark: &str) -> String {

@@ -6,8 +6,8 @@
 
 use serde::{Deserialize, Serialize};
 
-/// What happened to a process. Each happens at most once to each process, but for matches, heartbeats and
-/// handovers, which are told apart by a number of their own.
+/// What happened to a process. Each happens at most once to each process, but for matches, waits for
+/// input, heartbeats and handovers, which are told apart by a number of their own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum EventKind {
@@ -25,24 +25,36 @@ pub enum EventKind {
     Matched,
     /// Its output is no longer watched.
     WatchEnded,
+    /// It has a terminal and waits for input; they are counted.
+    WaitingForInput,
     /// It lives, as its owner wished to be told; they are counted.
     Heartbeat,
     /// It belongs to another owner now; they are counted.
     HandedOver,
+    /// It does what it was started for, as its `ready` says.
+    Ready,
+    /// It was not ready in time, and goes on.
+    NotReady,
+    /// It was restarted as often as allowed, and is not any more.
+    GaveUp,
 }
 
 impl EventKind {
     /// Every kind, in the order in which they can happen.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 13] = [
         Self::Started,
         Self::Matched,
         Self::WatchEnded,
+        Self::WaitingForInput,
         Self::Heartbeat,
         Self::HandedOver,
+        Self::Ready,
+        Self::NotReady,
         Self::Exited,
         Self::Closed,
         Self::Finished,
         Self::Lost,
+        Self::GaveUp,
     ];
 
     /// The name in the log and on the wire.
@@ -55,8 +67,12 @@ impl EventKind {
             Self::Lost => "lost",
             Self::Matched => "matched",
             Self::WatchEnded => "watch_ended",
+            Self::WaitingForInput => "waiting_for_input",
             Self::Heartbeat => "heartbeat",
             Self::HandedOver => "handed_over",
+            Self::Ready => "ready",
+            Self::NotReady => "not_ready",
+            Self::GaveUp => "gave_up",
         }
     }
 }

@@ -12,6 +12,7 @@ use crate::id::ProcessId;
 use crate::lifecycle::End;
 use crate::link::KeeperIdentity;
 use crate::outcome::{Cause, Outcome};
+use crate::ready::{Readiness, ReadyState, ReadyVerdict};
 use crate::spec::Spec;
 use crate::units::Moment;
 
@@ -26,6 +27,8 @@ pub enum Fact {
         at: Moment,
     },
     HandedOver(Handover),
+    /// It is ready, or was not in time.
+    Readiness(Readiness),
     /// Something that a reader should know and that nothing else tells.
     Noted {
         text: String,
@@ -115,6 +118,8 @@ impl Fact {
             Fact::Exited(_) => Some(EventKind::Exited),
             Fact::Closed { .. } => Some(EventKind::Closed),
             Fact::HandedOver(_) => Some(EventKind::HandedOver),
+            Fact::Readiness(Readiness { verdict: ReadyVerdict::Ready, .. }) => Some(EventKind::Ready),
+            Fact::Readiness(_) => Some(EventKind::NotReady),
             Fact::Finished(_) => Some(EventKind::Finished),
             Fact::Lost { .. } => Some(EventKind::Lost),
         }
@@ -128,6 +133,7 @@ impl Fact {
             Fact::Exited(exit) => exit.at,
             Fact::Closed { at } | Fact::Noted { at, .. } | Fact::Lost { at, .. } => *at,
             Fact::HandedOver(handover) => handover.at,
+            Fact::Readiness(readiness) => readiness.at,
             Fact::Finished(finish) => finish.at,
         }
     }
@@ -178,6 +184,8 @@ pub struct History {
     /// What a reader should know besides, in order; at most [`NOTES_MOST`].
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub readiness: Option<Readiness>,
     pub finish: Option<Finish>,
     pub lost: Option<(String, Moment)>,
 }
@@ -192,6 +200,7 @@ impl History {
             closed_at: None,
             handovers: vec![],
             notes: vec![],
+            readiness: None,
             finish: None,
             lost: None,
         }
@@ -217,6 +226,9 @@ impl History {
                 if !self.handovers.contains(&handover) {
                     self.handovers.push(handover);
                 }
+            }
+            Fact::Readiness(readiness) => {
+                self.readiness.get_or_insert(readiness);
             }
             Fact::Noted { text, .. } => {
                 if self.notes.len() < NOTES_MOST && !self.notes.contains(&text) {
@@ -290,6 +302,17 @@ impl History {
             EventKind::Finished | EventKind::Lost => !self.lingered(),
             _ => false,
         }
+    }
+
+    /// How it stands with its readiness, if that was asked for.
+    pub fn ready_state(&self) -> Option<ReadyState> {
+        self.intent.spec.service.ready.as_ref()?;
+        Some(match &self.readiness {
+            Some(Readiness { verdict: ReadyVerdict::Ready, .. }) => ReadyState::Ready,
+            Some(Readiness { verdict: ReadyVerdict::TimedOut, .. }) => ReadyState::TimedOut,
+            None if self.status().is_over() => ReadyState::Exited,
+            None => ReadyState::Waiting,
+        })
     }
 
     /// Labels, for filters.

@@ -168,6 +168,13 @@ impl Queue {
         self.known.push_back(known);
     }
 
+    /// Adds bytes that are nobody's input: what a terminal answers by itself. Beyond the bound they are lost.
+    pub fn push(&mut self, bytes: &[u8]) {
+        if self.standing == Standing::Open && self.waiting.len() + bytes.len() <= QUEUE_MOST {
+            self.waiting.extend(bytes);
+        }
+    }
+
     /// What is to be written next.
     pub fn front(&self) -> &[u8] {
         self.waiting.as_slices().0

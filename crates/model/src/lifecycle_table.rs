@@ -224,9 +224,13 @@ fn event_meaning(kind: EventKind) -> &'static str {
         EventKind::Finished => "all is over; the last event",
         EventKind::Lost => "nobody saw the end; the last event",
         EventKind::Matched => "a line of output matched a watched pattern",
+        EventKind::WaitingForInput => "it has a terminal and waits for input",
         EventKind::WatchEnded => "the output is no longer watched; the process goes on",
         EventKind::Heartbeat => "it lives, as asked to be told every so often",
         EventKind::HandedOver => "it belongs to another owner now",
+        EventKind::Ready => "it does what it was started for, as its `ready` says",
+        EventKind::NotReady => "it was not ready in time; the process goes on",
+        EventKind::GaveUp => "it was restarted as often as allowed, and is not any more",
     }
 }
 

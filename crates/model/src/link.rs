@@ -11,10 +11,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::facts::{Fact, History, Intent};
 use crate::id::ProcessId;
-use crate::input::{Input, Taken};
+use crate::input::{Input, Taken, as_base64};
 use crate::outcome::Cause;
+use crate::ready::Readiness;
 use crate::signal::Signal;
-use crate::spec::StopManner;
+use crate::spec::{PtySize, StopManner};
 
 /// The version of this protocol. A daemon adopts keepers of its own version and older ones; an older one is given no
 /// second process, since it may not know what that asks for. Version 2 knows stdin.
@@ -83,6 +84,11 @@ pub enum ToKeeper {
         ancestors: Vec<String>,
         purpose: String,
     },
+    /// Write down what came of looking for its readiness. Answered by the `Fact`; not at all if the process is over.
+    Readiness {
+        id: ProcessId,
+        readiness: Readiness,
+    },
     /// Tell once, with `Output`, when there is more output than this.
     WatchOutput {
         id: ProcessId,
@@ -93,6 +99,19 @@ pub enum ToKeeper {
         request: u64,
         id: ProcessId,
         input: Input,
+    },
+    /// Give its terminal another size. Answered by `Resized`.
+    Resize {
+        request: u64,
+        id: ProcessId,
+        size: PtySize,
+    },
+    /// Answer what it asked of its terminal in its output before this byte; not if that was answered before.
+    Reply {
+        id: ProcessId,
+        through: u64,
+        #[serde(with = "as_base64")]
+        bytes: Vec<u8>,
     },
     /// Exit, if there is no process to keep.
     Retire,
@@ -116,6 +135,10 @@ pub enum FromKeeper {
     Signaled { request: u64, reached: u32, refused: Vec<Survivor> },
     /// The handover is written; false if the process is over, or the disk refused it.
     HandedOver { request: u64, done: bool },
+    /// Whether its terminal has the size that was asked for.
+    Resized { request: u64, done: bool },
+    /// Whether it waits for input, as far as that is known; told when it changes.
+    Waiting { id: ProcessId, waiting: Waiting },
     /// What became of an input.
     Input { request: u64, taken: Taken },
     /// Nothing is kept: ready for the next process.
@@ -136,6 +159,28 @@ pub struct Kept {
     pub history: History,
     pub paused: bool,
     pub output_bytes: u64,
+    /// What there is of a terminal.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub terminal: Option<Terminal>,
+    #[serde(default)]
+    pub waiting: Waiting,
+}
+
+/// What the keeper knows of a terminal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Terminal {
+    pub size: PtySize,
+    /// What the process asked before this byte of its output has been answered.
+    pub answered: u64,
+}
+
+/// Whether a process waits for input.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Waiting {
+    /// `None` if nobody can tell.
+    pub now: Option<bool>,
+    /// How often it began to.
+    pub count: u64,
 }
 
 /// Where the cgroups of one controller are made.

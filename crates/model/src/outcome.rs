@@ -27,6 +27,8 @@ pub enum Outcome {
 pub enum StartStep {
     /// Making its pipes or its process.
     Spawn,
+    /// Making its terminal.
+    Pty,
     /// Entering its working directory.
     Cwd,
     /// Executing its shell or program.

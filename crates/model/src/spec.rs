@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::limits::{BadLimit, TreeLimits};
 use crate::notify::{self, Notify};
+use crate::service::{BadService, READY_SOCKET, Service};
 use crate::signal::Signal;
 
 /// Marks that pinfold sets in every process's environment; a request cannot override them.
@@ -52,6 +53,27 @@ pub enum Stdin {
 impl Stdin {
     fn is_null(&self) -> bool {
         *self == Self::Null
+    }
+}
+
+/// The size of a terminal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PtySize {
+    pub rows: u16,
+    pub cols: u16,
+}
+
+impl Default for PtySize {
+    fn default() -> Self {
+        Self { rows: 24, cols: 80 }
+    }
+}
+
+impl PtySize {
+    /// A size that a screen can be kept for.
+    pub fn check(self) -> Result<Self, Refusal> {
+        let fits = (1..=PTY_ROWS_MOST).contains(&self.rows) && (1..=PTY_COLS_MOST).contains(&self.cols);
+        if fits { Ok(self) } else { Err(Refusal::BadPtySize { rows: self.rows, cols: self.cols }) }
     }
 }
 
@@ -119,6 +141,9 @@ pub struct Spec {
     pub streams: Streams,
     #[serde(default, skip_serializing_if = "Stdin::is_null")]
     pub stdin: Stdin,
+    /// A terminal for all three streams, of this size at the start.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pty: Option<PtySize>,
     pub strays: Strays,
     pub stop: StopManner,
     pub time_limit: Option<Duration>,
@@ -128,6 +153,8 @@ pub struct Spec {
     pub limits: TreeLimits,
     #[serde(default)]
     pub notify: Notify,
+    #[serde(default, skip_serializing_if = "Service::is_none")]
+    pub service: Service,
     pub output_limit: u64,
     pub idempotency_key: Option<String>,
 }
@@ -139,6 +166,11 @@ impl Spec {
             Program::Shell { script, .. } => script.clone(),
             Program::Argv { argv } => argv.join(" "),
         }
+    }
+
+    /// Whether input can be sent to it.
+    pub fn takes_input(&self) -> bool {
+        self.stdin == Stdin::Pipe || self.pty.is_some()
     }
 
     /// The spec with every environment value blanked: what may be written down or shown.
@@ -166,7 +198,8 @@ pub struct Draft {
     pub intent: Option<String>,
     pub labels: BTreeMap<String, String>,
     pub streams: Streams,
-    pub stdin: Stdin,
+    pub stdin: Option<Stdin>,
+    pub pty: Option<PtySize>,
     pub strays: Strays,
     pub stop_signal: Option<Signal>,
     pub grace: Option<Duration>,
@@ -174,6 +207,7 @@ pub struct Draft {
     pub idle_limit: Option<Duration>,
     pub limits: TreeLimits,
     pub notify: Notify,
+    pub service: Service,
     pub output_limit: Option<u64>,
     pub idempotency_key: Option<String>,
 }
@@ -217,10 +251,18 @@ pub enum Refusal {
     SmallOutputLimit { value: u64, least: u64 },
     #[error("{field} is zero: leave it out for no limit")]
     ZeroLimit { field: &'static str },
+    #[error("`pty` is one terminal for all three streams: leave `{field}` out, or leave `pty` out")]
+    WithPty { field: &'static str },
+    #[error(
+        "a terminal of {rows} rows and {cols} columns: give 1 to {PTY_ROWS_MOST} rows and 1 to {PTY_COLS_MOST} columns"
+    )]
+    BadPtySize { rows: u16, cols: u16 },
     #[error(transparent)]
     BadLimit(#[from] BadLimit),
     #[error(transparent)]
     BadNotify(#[from] notify::BadNotify),
+    #[error(transparent)]
+    BadService(#[from] BadService),
 }
 
 /// Longest owner, name, label key or idempotency key.
@@ -229,12 +271,27 @@ const NAME_MOST: usize = 128;
 const INTENT_MOST: usize = 200;
 const LABEL_VALUE_MOST: usize = 1024;
 const LABELS_MOST: usize = 32;
+/// The largest terminal: its screen is kept in memory.
+pub const PTY_ROWS_MOST: u16 = 500;
+pub const PTY_COLS_MOST: u16 = 1000;
 /// Less than this would not hold a head and a tail worth reading.
 pub const OUTPUT_LIMIT_LEAST: u64 = 64 * 1024;
 /// A grace is at most this long, so that every stop is bounded.
 pub const GRACE_MOST: Duration = Duration::from_secs(3600);
 
 impl Draft {
+    /// Nothing goes beside a terminal without being said.
+    fn check_pty(&self) -> Result<Option<PtySize>, Refusal> {
+        let Some(size) = self.pty else { return Ok(None) };
+        if self.streams == Streams::Separate {
+            return Err(Refusal::WithPty { field: "streams" });
+        }
+        if self.stdin.is_some() {
+            return Err(Refusal::WithPty { field: "stdin" });
+        }
+        size.check().map(Some)
+    }
+
     /// Checks everything that needs no look at the machine.
     pub fn try_into_spec(self, defaults: &Defaults) -> Result<Spec, Refusal> {
         let program = self.program()?;
@@ -250,9 +307,11 @@ impl Draft {
                 return Err(Refusal::ZeroLimit { field });
             }
         }
+        let pty = self.check_pty()?;
         let limits = self.limits.or(defaults.limits);
         limits.check()?;
         self.notify.check()?;
+        self.service.check()?;
         Ok(Spec {
             program,
             cwd,
@@ -265,7 +324,8 @@ impl Draft {
             intent: self.intent,
             labels: self.labels,
             streams: self.streams,
-            stdin: self.stdin,
+            stdin: self.stdin.unwrap_or_default(),
+            pty,
             strays: self.strays,
             stop: StopManner {
                 signal: self.stop_signal.unwrap_or(Signal::TERM),
@@ -275,6 +335,7 @@ impl Draft {
             idle_limit: self.idle_limit.or(defaults.idle_limit),
             limits,
             notify: self.notify,
+            service: self.service,
             output_limit,
             idempotency_key: self.idempotency_key,
         })
@@ -327,7 +388,7 @@ impl Draft {
             if name.is_empty() || name.contains(['=', '\0']) {
                 return Err(Refusal::BadEnvName { name: name.replace('\0', "\\0") });
             }
-            if RESERVED_ENV.contains(&name.as_str()) {
+            if RESERVED_ENV.contains(&name.as_str()) || name == READY_SOCKET {
                 return Err(Refusal::ReservedEnv { name: name.clone() });
             }
             if value.as_deref().is_some_and(|value| value.contains('\0')) {
@@ -433,6 +494,10 @@ mod tests {
         assert!(refuse(owner(&"x".repeat(129))).contains("owner"));
         assert!(refuse(Draft { output_limit: Some(1), ..draft("true") }).contains("65536"));
         assert!(refuse(Draft { time_limit: Some(Duration::ZERO), ..draft("true") }).contains("time_limit"));
+        let terminal = || Draft { pty: Some(PtySize::default()), ..draft("true") };
+        assert!(refuse(Draft { streams: Streams::Separate, ..terminal() }).contains("`streams`"));
+        assert!(refuse(Draft { stdin: Some(Stdin::Pipe), ..terminal() }).contains("`stdin`"));
+        assert!(refuse(Draft { pty: Some(PtySize { rows: 0, cols: 80 }), ..draft("true") }).contains("0 rows"));
         let limits = TreeLimits { memory: Some(1), ..TreeLimits::default() };
         assert!(refuse(Draft { limits, ..draft("true") }).contains("memory_limit"));
     }

@@ -14,6 +14,11 @@ impl Moment {
     pub fn since(self, earlier: Moment) -> Duration {
         Duration::from_micros(self.0.saturating_sub(earlier.0))
     }
+
+    /// The moment this much later.
+    pub fn after(self, time: Duration) -> Moment {
+        Moment(self.0.saturating_add(u64::try_from(time.as_micros()).unwrap_or(u64::MAX)))
+    }
 }
 
 /// Why a text is no duration.

@@ -3,6 +3,7 @@
 //! Owns descriptors and children. Knows nothing of records or policy: it does what it is told and reports
 //! what the kernel said.
 
+pub mod awaiting;
 pub mod brake;
 pub mod cgroup;
 pub mod controllers;
@@ -14,6 +15,7 @@ mod oom;
 pub mod poll;
 pub mod ports;
 pub mod proc;
+pub mod pty;
 pub mod socket;
 pub mod spawn;
 pub mod sweep;

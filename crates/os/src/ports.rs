@@ -54,6 +54,18 @@ pub fn is_listening(pids: &[u32], port: u16) -> bool {
     })
 }
 
+/// Whether anybody listens on `port` in our network namespace.
+pub fn is_held(port: u16) -> bool {
+    let listeners = ask_kernel().unwrap_or_else(|| read_listeners(std::process::id()));
+    listeners.values().any(|&held| held == port)
+}
+
+/// Whoever listens on `port` in our network namespace, as far as we may look: the descriptors of every process are read.
+pub fn holder(port: u16) -> Option<u32> {
+    let pids = std::fs::read_dir("/proc").ok()?.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    pids.into_iter().find(|&pid: &u32| is_listening(&[pid], port))
+}
+
 /// The listeners of each network namespace, read once.
 #[derive(Default)]
 struct Tables {
@@ -225,6 +237,8 @@ mod tests {
         assert!(listening_ports(&[own]).get(&own).is_some_and(|ports| ports.contains(&port)));
         assert!(is_listening(&[own], port));
         assert!(!is_listening(&[], port));
+        assert!(is_held(port));
+        assert_eq!(holder(port), Some(own));
         drop(socket);
         assert!(!is_listening(&[own], port));
     }

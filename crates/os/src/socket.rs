@@ -44,15 +44,23 @@ pub fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
 }
 
 /// The user at the other end, whatever pid namespace it is in.
-///
-/// Not by rustix, which has no value for the pid 0 that stands for a peer outside our namespace.
 pub fn peer_uid(socket: BorrowedFd<'_>) -> io::Result<u32> {
+    peer(socket).map(|peer| peer.uid)
+}
+
+/// The process that connected, which may be gone by now; `None` for one outside our pid namespace.
+pub fn peer_pid(socket: BorrowedFd<'_>) -> io::Result<Option<u32>> {
+    peer(socket).map(|peer| u32::try_from(peer.pid).ok().filter(|pid| *pid > 0))
+}
+
+/// Not by rustix, which has no value for the pid 0 that stands for a peer outside our namespace.
+fn peer(socket: BorrowedFd<'_>) -> io::Result<libc::ucred> {
     let mut peer = libc::ucred { pid: 0, uid: u32::MAX, gid: u32::MAX };
     let mut length = size_of::<libc::ucred>() as libc::socklen_t;
     let (fd, place) = (socket.as_raw_fd(), (&raw mut peer).cast());
     // SAFETY: the kernel writes at most `length` bytes to `peer`, and both outlive the call.
     let answer = unsafe { libc::getsockopt(fd, libc::SOL_SOCKET, libc::SO_PEERCRED, place, &mut length) };
-    if answer == 0 { Ok(peer.uid) } else { Err(io::Error::last_os_error()) }
+    if answer == 0 { Ok(peer) } else { Err(io::Error::last_os_error()) }
 }
 
 /// Our own user.

@@ -30,6 +30,8 @@ pub struct Launch<'a> {
     pub stdin: BorrowedFd<'a>,
     pub stdout: BorrowedFd<'a>,
     pub stderr: BorrowedFd<'a>,
+    /// Whether its stdin is a terminal that becomes its own.
+    pub terminal: bool,
     /// The cgroup it is born into.
     pub cgroup: Option<BorrowedFd<'a>>,
     /// `cgroup.procs` files of v1 cgroups that it enters before anything else.
@@ -50,6 +52,8 @@ pub enum Step {
     Setup,
     Cwd,
     Exec,
+    /// Making a terminal its own.
+    Terminal,
 }
 
 /// A start that failed; no child is left.
@@ -74,6 +78,7 @@ struct Errand {
     env: *const *const libc::c_char,
     cwd: *const libc::c_char,
     stdio: [RawFd; 3],
+    terminal: bool,
     entries: *const BorrowedFd<'static>,
     entry_count: usize,
     /// 0 while all is well.
@@ -103,6 +108,7 @@ impl Spawner {
             env: env.as_ptr(),
             cwd: launch.cwd.as_ptr(),
             stdio: [launch.stdin, launch.stdout, launch.stderr].map(|fd| fd.as_raw_fd()),
+            terminal: launch.terminal,
             entries: launch.entries.as_ptr().cast(),
             entry_count: launch.entries.len(),
             failed_step: 0,
@@ -138,7 +144,7 @@ impl Spawner {
             0 => Ok(child),
             step => {
                 let _ = crate::wait::reap(&child.pidfd);
-                let step = [Step::Setup, Step::Cwd, Step::Exec][step as usize - 1];
+                let step = [Step::Setup, Step::Cwd, Step::Exec, Step::Terminal][step as usize - 1];
                 Err(SpawnError { step, error: io::Error::from_raw_os_error(errno) })
             }
         }
@@ -184,6 +190,10 @@ extern "C" fn child_main(errand: &mut Errand) -> ! {
         if unsafe { libc::dup2(source, target as i32) } < 0 {
             errand.fail(1);
         }
+    }
+    // SAFETY: plain system call on descriptor 0, of which this new session becomes the owner.
+    if errand.terminal && unsafe { libc::ioctl(0, libc::TIOCSCTTY, 0) } < 0 {
+        errand.fail(4);
     }
     // SAFETY: cwd is a C string of the suspended parent.
     if unsafe { libc::chdir(errand.cwd) } < 0 {

@@ -47,6 +47,7 @@ fn start(limited: &Limited, script: &str) -> Child {
         stdin: null.as_fd(),
         stdout: null.as_fd(),
         stderr: null.as_fd(),
+        terminal: false,
         cgroup: limited.v2().map(|cgroup| cgroup.fd()),
         entries: &limited.entries(),
     };

@@ -21,6 +21,7 @@ fn run(script: &str, cwd: &CStr, programs: &[&str]) -> Result<(Child, String), S
         stdin: null.as_fd(),
         stdout: pipe.write.as_fd(),
         stderr: pipe.write.as_fd(),
+        terminal: false,
         cgroup: None,
         entries: &[],
     };

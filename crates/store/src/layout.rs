@@ -120,6 +120,29 @@ impl Home {
         self.root.join("keepers")
     }
 
+    /// The directory of the chains of lives that are not over.
+    pub fn chains(&self) -> PathBuf {
+        self.root.join("chains")
+    }
+
+    /// The directory of the sockets that processes connect to when they are ready.
+    pub fn ready(&self) -> PathBuf {
+        self.root.join("ready")
+    }
+
+    /// The socket that one process connects to when it is ready.
+    pub fn ready_socket(&self, id: &ProcessId) -> PathBuf {
+        self.ready().join(id.as_str())
+    }
+
+    /// Makes the directory of these sockets, ours alone.
+    pub fn make_ready_directory(&self) -> io::Result<()> {
+        match DirBuilder::new().mode(DIRECTORY_MODE).create(self.ready()) {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
+            _ => Ok(()),
+        }
+    }
+
     /// The directory of the processes' directories.
     pub fn processes(&self) -> PathBuf {
         self.root.join("processes")

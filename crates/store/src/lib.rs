@@ -12,10 +12,12 @@
 //! - S6 an event that was not acked is given again ([`consumers`])
 //! - S7 deliveries of one process to one target keep the order of its events ([`outbox`])
 //! - S8 an agent's state is whole ([`agents`])
+//! - S9 a chain's file is replaced as a whole ([`chains`])
 
 #![forbid(unsafe_code)]
 
 pub mod agents;
+pub mod chains;
 pub mod consumers;
 pub mod ids;
 pub mod index;

@@ -9,6 +9,8 @@ pub mod escapes;
 pub mod ground;
 mod harness;
 mod procs;
+mod terminal;
 
 pub use harness::{Cli, Pinfold, Setup};
 pub use procs::{Pidfd, alive, children_of, command_line, cpu_ms, parent_of, until, until_some};
+pub use terminal::Terminal;

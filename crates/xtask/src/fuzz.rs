@@ -129,7 +129,7 @@ impl Workshop {
 
     fn cargo(&self, command: &str) -> Command {
         let mut cargo = Command::new("cargo");
-        cargo.args([command, "--locked", "--manifest-path"]).arg(self.sources.join("Cargo.toml"));
+        cargo.args([command, "--manifest-path"]).arg(self.sources.join("Cargo.toml"));
         cargo.stdin(Stdio::null());
         cargo
     }

@@ -18,6 +18,8 @@ use crate::build;
 
 const VERSION: &str = "4.32.5";
 const CHECKS: &str = "not_a_server_error,status_code_conformance,content_type_conformance,response_schema_conformance,negative_data_rejection";
+/// How long the install may take.
+const PATIENCE: &str = "240";
 /// No answer takes longer.
 const SECONDS_AN_ANSWER: &str = "10";
 const CONFIG: &str = "[tcp]\nlisten = \"127.0.0.1:0\"\n[limits]\nprocesses = 100\ntime_limit = \"10s\"\npids_limit = 20\n\
@@ -82,8 +84,16 @@ fn install() -> anyhow::Result<PathBuf> {
         return Ok(program);
     }
     quietly(Command::new("python3").args(["-m", "venv"]).arg(&place))?;
-    let mut pip = Command::new(place.join("bin/pip"));
-    pip.args(["install", "--quiet", "--disable-pip-version-check", "--timeout", "15", "--retries", "1"]);
+    let mut pip = Command::new("timeout");
+    pip.arg(PATIENCE).arg(place.join("bin/pip")).args([
+        "install",
+        "--quiet",
+        "--disable-pip-version-check",
+        "--timeout",
+        "15",
+        "--retries",
+        "1",
+    ]);
     quietly(pip.arg(format!("schemathesis=={VERSION}")))?;
     // Half an install must not pass for one.
     std::fs::write(&version, VERSION)?;

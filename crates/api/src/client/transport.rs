@@ -172,7 +172,7 @@ impl Transport {
         Ok(Connection { sender, _driver: Driver(driver) })
     }
 
-    async fn dial(&self) -> io::Result<UnixStream> {
+    pub(super) async fn dial(&self) -> io::Result<UnixStream> {
         // The directory stays open until the connect is done: its descriptor is part of the short path.
         let (path, _directory) = reachable(&self.socket)?;
         let mut tries = 0;

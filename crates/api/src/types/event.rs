@@ -46,10 +46,18 @@ pub enum EventKind {
     Matched,
     /// Its output is no longer watched; the process goes on.
     WatchEnded,
+    /// It has a terminal and waits for input; `text` is the last line it wrote.
+    WaitingForInput,
     /// It lives, as asked to be told every so often.
     Heartbeat,
     /// It belongs to another owner now.
     HandedOver,
+    /// It does what it was started for, as its `ready` says.
+    Ready,
+    /// It was not ready in time, and goes on.
+    NotReady,
+    /// It was restarted as often as allowed, and is not any more.
+    GaveUp,
 }
 
 /// A durable, numbered fact.

@@ -27,10 +27,10 @@ pub struct InputRequest {
     /// Bytes that are no text.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub base64: Option<String>,
-    /// Keys by name, such as `enter`, `ctrl+c`, `tab`, `esc`.
+    /// Keys by name, such as `enter`, `ctrl+c`, `tab`, `esc`, `up`, `f1`, `alt+x`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub keys: Vec<String>,
-    /// Whether the end of input follows: a pipe is closed.
+    /// Whether the end of input follows: a pipe is closed, a terminal gets its key for it (ctrl+d).
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub eof: bool,
     /// A name for this input: one that is sent again under the same name is written once, also over a crash of the

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Lifetime, Stdin};
+use super::{LifeShown, Lifetime, PtySize, ReadyShown, Stdin};
 
 /// Where a process is in its life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
@@ -72,6 +72,12 @@ pub struct Record {
     /// What it reads as its standard input.
     #[serde(default)]
     pub stdin: Stdin,
+    /// The size of its terminal, where it has one: that is its stdin then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pty: Option<PtySize>,
+    /// Whether some process of its tree sleeps until input is sent; null where that cannot be told.
+    #[serde(default)]
+    pub waiting_for_input: Option<bool>,
     pub status: Status,
     /// Whether the tree is stopped by a pause or a STOP signal.
     pub paused: bool,
@@ -95,6 +101,15 @@ pub struct Record {
     /// What it may use, where that is limited.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limits: Option<LimitsShown>,
+    /// How it stands with its readiness, where that was asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ready: Option<ReadyShown>,
+    /// The loopback ports it is lent, by the variable that tells it.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub ports: BTreeMap<String, u16>,
+    /// Which life it is, where it is restarted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub life: Option<LifeShown>,
     /// Why the record is not what one would expect.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{OutputPage, Record, Stdin, WaitReason};
+use super::{OutputPage, Port, Pty, Ready, Record, Restart, Stdin, WaitReason};
 use crate::input::{Size, Span};
 
 /// `POST /v1/processes`: what to run and how to keep it.
@@ -58,6 +58,9 @@ pub struct StartRequest {
     /// `null` (default): it reads nothing. `pipe`: it reads what is sent to it, until that is ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stdin: Option<Stdin>,
+    /// A terminal for all three streams: `true`, or `{"rows": 24, "cols": 80}`. Does not go with `stdin` or `streams`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pty: Option<Pty>,
     /// What becomes of descendants that outlive the command: `keep` (default) or `stop`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub strays: Option<Strays>,
@@ -88,13 +91,24 @@ pub struct StartRequest {
     /// What its owner is told, and how.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub notify: Option<Notify>,
+    /// What says that it is ready: it does what it was started for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ready: Option<Ready>,
+    /// What follows its end: another life, or nothing (default).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub restart: Option<Restart>,
+    /// Loopback ports that it is lent, by the variable that tells it the number: `lease` for any that is free, or a
+    /// number. No other process is lent the same while it lives.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub ports: BTreeMap<String, Port>,
     /// How much output is kept on disk: the first and the latest bytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub output_limit: Option<Size>,
     /// Two requests with the same owner and key start one process.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub idempotency_key: Option<String>,
-    /// Wait this long for the command to exit before answering; the answer then carries its output.
+    /// Wait this long for the command to exit, or with `ready` to be ready, before answering; the answer then carries its
+    /// output.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wait: Option<Span>,
     /// What to do when `wait` runs out: `keep` it running (default) or `stop` it.

@@ -10,7 +10,7 @@ use crate::input::Span;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct WaitQuery {
-    /// `exit` (default), `closed`, `finished`, `output`, `match`, `port` or `quiet`.
+    /// `exit` (default), `closed`, `finished`, `output`, `match`, `port`, `quiet`, `ready` or `input`: it waits for input.
     pub until: Option<String>,
     /// At most this long (0 to 1h, default 30s); 0 does not block.
     pub timeout: Option<String>,
@@ -44,6 +44,12 @@ pub enum WaitReason {
     Port,
     /// There was no output for the asked-for time.
     Quiet,
+    /// It is ready, as its `ready` says.
+    Ready,
+    /// It was not ready within the time of its `ready`, and goes on.
+    NotReady,
+    /// It waits for input.
+    Input,
     /// The process ended before what was waited for could happen.
     EndedBefore,
     /// The time ran out. Not a failure: wait again.

@@ -55,14 +55,19 @@ fn render_news(news: &News) -> String {
     };
     let how = event.outcome.as_ref().map(|outcome| format!(": {}", render_outcome(outcome, event.cause)));
     let what = match event.kind {
+        EventKind::Started if event.announce => "lives again:".to_owned(),
         EventKind::Started => "started".to_owned(),
         EventKind::Exited | EventKind::Finished => format!("ended{}", how.unwrap_or_default()),
         EventKind::Closed => "closed its output".to_owned(),
         EventKind::Lost => "is lost: nobody saw how it ended".to_owned(),
         EventKind::Matched => format!("printed a line that is watched for{suppressed}"),
+        EventKind::WaitingForInput => "waits for input; the last line it wrote:".to_owned(),
         EventKind::WatchEnded => "is no longer watched; it goes on".to_owned(),
         EventKind::Heartbeat => "still runs; its new output:".to_owned(),
         EventKind::HandedOver => "was handed over to you; the purpose:".to_owned(),
+        EventKind::Ready => "is ready:".to_owned(),
+        EventKind::NotReady => "is not ready in time, and goes on:".to_owned(),
+        EventKind::GaveUp => "is not restarted any more:".to_owned(),
     };
     let mut text = format!("\n{} {what}\n  | $ {}\n", event.process, barred(&event.command));
     let lines: Vec<&str> = event.text.as_deref().unwrap_or(&news.last_output).lines().collect();

@@ -1,6 +1,7 @@
 //! One file per command: its arguments, what it asks of the daemon, what it prints.
 
 pub(crate) mod agent;
+pub(crate) mod attach;
 pub(crate) mod completions;
 pub(crate) mod config;
 pub(crate) mod connect;
@@ -21,9 +22,12 @@ pub(crate) mod owner;
 pub(crate) mod pause;
 pub(crate) mod ps;
 mod pump;
+pub(crate) mod restart;
 pub(crate) mod run;
 pub(crate) mod send;
+mod service;
 pub(crate) mod show;
+pub(crate) mod show_screen;
 pub(crate) mod signal;
 pub(crate) mod stop;
 pub(crate) mod token;
@@ -53,7 +57,11 @@ pub(crate) fn dispatch(args: Args, screen: &mut Screen) -> Result<u8, Failure> {
             talk(global, async |session| wait::run(session, &args, screen).await).map_err(Failure::of_run)
         }
         Command::Stop(args) => talk(global, async |session| stop::run(session, &args, screen).await),
+        Command::Attach(args) => talk(global, async |session| attach::run(session, &args, screen).await),
+        Command::Restart(args) => talk(global, async |session| restart::run(session, &args, screen).await),
         Command::Send(args) => talk(global, async |session| send::run(session, &args, screen).await),
+        Command::Screen(args) => talk(global, async |session| show_screen::show(session, &args, screen).await),
+        Command::Resize(args) => talk(global, async |session| show_screen::resize(session, &args, screen).await),
         Command::Signal(args) => talk(global, async |session| signal::run(session, &args, screen).await),
         Command::Pause(args) => talk(global, async |session| pause::pause(session, &args, screen).await),
         Command::Resume(args) => talk(global, async |session| pause::resume(session, &args, screen).await),

@@ -8,11 +8,14 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use pinfold_api::input::{Size, Span};
-use pinfold_api::types::{Cause, OutputQuery, Record, StartRequest, Started, Stdin, Strays, Streams};
+use pinfold_api::types::{Cause, OutputQuery, Pty, PtySize, Record, StartRequest, Started, Stdin, Strays, Streams};
 
+use super::attach::{self, AttachArgs};
 use super::feed;
 use super::foreground::{self, Ending, Showing};
 use super::notify::NotifyArgs;
+use super::service::{self, ServiceArgs};
+use super::show_screen::parse_size;
 use crate::args::Global;
 use crate::failure::Failure;
 use crate::render::outcome::render_details;
@@ -31,14 +34,16 @@ pub(super) const MARKS: [&str; 3] = ["PINFOLD_ID", "PINFOLD_OWNER", "PINFOLD_MAR
 /// listed by `ps` and ended by `stop`.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  pinfold run 'make && make test'\n  pinfold run -d --name web -- npm run dev\n  \
-                        pinfold run --time-limit 5m cargo test\n  \
-                        pinfold run -d --notify-pattern ERROR --lifetime owner ./serve\n\n\
+                        pinfold run --time-limit 5m cargo test\n  pinfold run -it python3\n  \
+                        pinfold run -d --notify-pattern ERROR --lifetime owner ./serve\n  \
+                        pinfold run -d --lease PORT --ready-port PORT npm run dev\n\n\
                         Exits with the command's code, 128+N for signal N, 124 when --timeout passed, 127 when there\n\
                         is no such command, 126 when it cannot be executed, 125 when pinfold itself failed.\n\
                         Ctrl-C is passed on; a second one stops the whole tree, and so does TERM or HUP. If this\n\
-                        command is killed, the process lives on: see `pinfold ps`.")]
+                        command is killed, the process lives on: see `pinfold ps`. With -d and --ready-…: 0 when it is\n\
+                        ready, 124 when it is not in time, and its own code (at least 1) when it ended before.")]
 pub(crate) struct RunArgs {
-    /// Print the id and return at once
+    /// Print the id and return at once; with --ready-… as soon as it is ready
     #[arg(short, long)]
     pub(crate) detach: bool,
     /// A name to find it by
@@ -92,6 +97,13 @@ pub(crate) struct RunArgs {
     /// Keep its stdin open: this command's own is passed on, with --detach `pinfold send` writes to it
     #[arg(long)]
     pub(crate) stdin: bool,
+    /// Attach this terminal to it, in place of showing its output: with -t, as `pinfold attach` does
+    #[arg(short, long, requires = "pty", conflicts_with_all = ["detach", "timeout"])]
+    pub(crate) interactive: bool,
+    /// Give it a terminal, of 24x80 or of this size: `pinfold send`, `screen` and `attach` use it
+    #[arg(short = 't', long, value_name = "ROWSxCOLS", num_args = 0..=1, require_equals = true, default_missing_value = "24x80",
+          value_parser = parse_size, conflicts_with_all = ["stdin", "streams"])]
+    pub(crate) pty: Option<(u16, u16)>,
     /// How much output is kept on disk, first and latest bytes (64M)
     #[arg(long, value_name = "SIZE")]
     pub(crate) output_limit: Option<String>,
@@ -103,6 +115,8 @@ pub(crate) struct RunArgs {
     pub(crate) timeout: Option<String>,
     #[command(flatten)]
     pub(crate) notify: NotifyArgs,
+    #[command(flatten)]
+    pub(crate) service: ServiceArgs,
     /// A script for the shell, in place of COMMAND
     #[arg(short = 'c', value_name = "SCRIPT", conflicts_with = "command")]
     pub(crate) script: Option<String>,
@@ -122,14 +136,22 @@ pub(crate) async fn run(
     let passes = |(name, _): &(OsString, OsString)| config.environment.passes(&name.to_string_lossy());
     let mut request = request(args, std::env::vars_os().filter(passes))?;
     args.notify.apply(&mut request, inherited_owner(global));
-    let started = session.ask(async |client| client.start(&request).await).await?;
+    args.service.apply(&mut request);
+    let mut started = session.ask(async |client| client.start(&request).await).await?;
     if args.detach {
-        if screen.json {
-            screen.document(&started)?;
-        } else {
+        if !screen.json {
             screen.text(&format!("{}\n", started.record.id))?;
         }
-        return Ok(0);
+        let (record, code) = service::until_ready(session, started.record, screen).await?;
+        started.record = record;
+        if screen.json {
+            screen.document(&started)?;
+        }
+        return Ok(code);
+    }
+    if args.interactive {
+        let args = AttachArgs::of(&started.record.id);
+        return attach::run(session, &args, screen).await;
     }
     if !screen.json {
         started.hints.iter().for_each(|hint| screen.hint(hint));
@@ -250,6 +272,7 @@ fn request(args: &RunArgs, environment: impl Iterator<Item = (OsString, OsString
         labels: args.labels.iter().cloned().collect(),
         streams: args.streams,
         stdin: args.stdin.then_some(Stdin::Pipe),
+        pty: args.pty.map(|(rows, cols)| Pty::Sized(PtySize { rows, cols })),
         strays: args.strays,
         stop_signal: args.stop_signal.clone(),
         grace: span(&args.grace),

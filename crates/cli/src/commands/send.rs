@@ -11,15 +11,17 @@ use crate::render::quantity::render_size;
 use crate::screen::Screen;
 use crate::session::Session;
 
-/// Send input to a process that was started with `run --stdin`
+/// Send input to a process that was started with `run --stdin` or `run --pty`
 ///
 /// Text is sent as it is: add --enter to end a line. Keys follow the text, and the end of input follows the keys.
 #[derive(Debug, Args)]
-#[command(after_help = "Examples:\n  pinfold send repl 'print(6 * 7)' --enter\n  pinfold send repl --key ctrl+c\n  \
+#[command(
+    after_help = "Examples:\n  pinfold send repl 'print(6 * 7)' --enter\n  pinfold send repl --key ctrl+c --key up\n  \
                         pinfold send filter - --eof < data.bin\n\n\
                         Exits with 0 when the keeper holds all of it (it is then written whatever becomes of the\n\
                         daemon), 1 when the process does not read and its queue of 1 MiB is full, 2 when it has no\n\
-                        stdin or has closed it.")]
+                        stdin or has closed it."
+)]
 pub(crate) struct SendArgs {
     /// An id, the beginning of one, or the name of a live process
     #[arg(value_name = "ID")]

@@ -2,7 +2,7 @@
 
 use clap::Args;
 use pinfold_api::input::Span;
-use pinfold_api::types::{ListQuery, StopAnswer, StopRequest};
+use pinfold_api::types::{ListQuery, Record, StopAnswer, StopRequest};
 use tokio::task::{JoinSet, LocalSet};
 
 use super::ps;
@@ -11,6 +11,9 @@ use crate::failure::Failure;
 use crate::render::summary::render_stop;
 use crate::screen::Screen;
 use crate::session::Session;
+
+/// How far back restarts that wait are looked for among what ended.
+const WAITING_MOST: u32 = 500;
 
 /// Stop processes with everything that descends from them: signal, grace, KILL, verified
 ///
@@ -84,9 +87,14 @@ fn print(answer: &StopAnswer, screen: &mut Screen) -> Result<(), Failure> {
 }
 
 async fn live_ids(session: &Session, owner: Option<String>) -> Result<Vec<String>, Failure> {
-    let query = ListQuery { owner, status: Some("live".into()), ..Default::default() };
-    let list = ps::list(session, query, u32::MAX).await?;
-    Ok(list.processes.into_iter().map(|record| record.id).collect())
+    let query = |status: &str| ListQuery { owner: owner.clone(), status: Some(status.into()), ..Default::default() };
+    let mut all = ps::list(session, query("live"), u32::MAX).await?.processes;
+    // What is to live again would be there a moment later.
+    let ended = ps::list(session, query("ended"), WAITING_MOST).await?.processes;
+    let waits =
+        |record: &Record| record.life.as_ref().is_some_and(|life| life.restarting_at.is_some() || life.awaits_turn);
+    all.extend(ended.into_iter().filter(waits));
+    Ok(all.into_iter().map(|record| record.id).collect())
 }
 
 #[cfg(test)]

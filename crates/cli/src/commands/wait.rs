@@ -36,7 +36,7 @@ pub(crate) struct WaitArgs {
     pub(crate) any: bool,
     /// What to wait for
     #[arg(long, default_value = "exit",
-          value_parser = PossibleValuesParser::new(["exit", "closed", "finished", "output", "match", "port", "quiet"]))]
+          value_parser = PossibleValuesParser::new(["exit", "closed", "finished", "output", "match", "port", "quiet", "ready", "input"]))]
     pub(crate) until: String,
     /// A line that matches this regular expression; implies --until match
     #[arg(long, value_name = "RE")]
@@ -171,8 +171,9 @@ fn code_of_one(answer: &WaitAnswer) -> u8 {
     match answer.reason {
         WaitReason::Exited | WaitReason::Closed | WaitReason::Finished => code_of_record(&answer.record),
         WaitReason::Output | WaitReason::Matched | WaitReason::Port | WaitReason::Quiet => 0,
+        WaitReason::Ready | WaitReason::Input => 0,
         WaitReason::EndedBefore => exit::TROUBLE,
-        WaitReason::Timeout | WaitReason::Cancelled => exit::TIMED_OUT,
+        WaitReason::Timeout | WaitReason::Cancelled | WaitReason::NotReady => exit::TIMED_OUT,
     }
 }
 

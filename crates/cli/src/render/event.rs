@@ -18,9 +18,13 @@ pub(crate) fn render_event(event: &Event, width: Option<usize>, paint: Paint) ->
         EventKind::Finished => "finished",
         EventKind::Lost => "lost",
         EventKind::Matched => "matched",
+        EventKind::WaitingForInput => "waits for input",
         EventKind::WatchEnded => "watch ended",
         EventKind::Heartbeat => "heartbeat",
         EventKind::HandedOver => "handed over",
+        EventKind::Ready => "ready",
+        EventKind::NotReady => "not ready",
+        EventKind::GaveUp => "gave up",
     };
     let outcome = event.outcome.as_ref();
     let told = event.text.as_deref().and_then(|text| text.lines().rfind(|line| !line.trim().is_empty()));

@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
-use pinfold_api::types::{Lifetime, LimitsShown, NotifyShown, Record, TreeMember};
+use pinfold_api::types::{
+    LifeShown, Lifetime, LimitsShown, NotifyShown, ReadyShown, ReadyState, Record, Stdin, TreeMember,
+};
 
 use super::list::ran;
 use super::outcome::{outcome_tone, render_details, render_outcome, render_status, status_tone};
@@ -44,6 +46,7 @@ fn facts(record: &Record, now: Timestamp) -> Vec<(&'static str, String, Tone)> {
     plain("cwd", Some(record.cwd.clone()));
     plain("intent", record.intent.clone());
     plain("owner", Some(render_owner(record)));
+    plain("input", render_input(record));
     plain("notify", record.notify.as_ref().map(render_notify));
     let labels: Vec<_> = record.labels.iter().map(|(key, value)| format!("{key}={value}")).collect();
     plain("labels", (!labels.is_empty()).then(|| labels.join(" ")));
@@ -66,6 +69,10 @@ fn facts(record: &Record, now: Timestamp) -> Vec<(&'static str, String, Tone)> {
     plain("output", Some(render_output(record)));
     plain("usage", Some(render_usage(record)));
     plain("limits", record.limits.as_ref().map(render_limits));
+    plain("ready", record.ready.as_ref().map(render_ready));
+    let ports: Vec<_> = record.ports.iter().map(|(name, port)| format!("{name}={port}")).collect();
+    plain("ports", (!ports.is_empty()).then(|| ports.join(" ")));
+    plain("life", record.life.as_ref().map(render_life));
     plain("note", record.note.clone());
     facts
 }
@@ -79,6 +86,17 @@ fn render_owner(record: &Record) -> String {
         Lifetime::Parent => ", goes to its parent when it ends",
     };
     format!("{}{below}{lifetime}", record.owner)
+}
+
+/// Where its input comes from, and whether it waits for some.
+fn render_input(record: &Record) -> Option<String> {
+    let from = match (record.pty, record.stdin) {
+        (Some(size), _) => format!("a terminal of {}x{}", size.rows, size.cols),
+        (None, Stdin::Pipe) => "an open pipe".to_owned(),
+        (None, Stdin::Null) => return None,
+    };
+    let waits = if record.waiting_for_input == Some(true) { "; it waits for input" } else { "" };
+    Some(format!("{from}{waits}"))
 }
 
 /// What the owner is told, and how.
@@ -121,6 +139,34 @@ fn render_limits(limits: &LimitsShown) -> String {
         limits.idle_ms.map(|millis| format!("idle {}", span(millis))),
     ];
     parts.into_iter().flatten().collect::<Vec<_>>().join(", ")
+}
+
+/// `3 (on_failure), after k3v9x2, the first was a1b2c3, restarting at …`.
+fn render_life(life: &LifeShown) -> String {
+    let mut parts = vec![format!("{} ({})", life.number, life.restart)];
+    parts.extend(life.previous.as_ref().map(|previous| format!("after {previous}")));
+    let first = life.first.as_ref().filter(|first| life.previous.as_ref() != Some(*first));
+    parts.extend(first.map(|first| format!("the first was {first}")));
+    parts.extend(life.next.as_ref().map(|next| format!("followed by {next}")));
+    parts.extend(life.restarting_at.as_ref().map(|at| format!("restarting at {at}")));
+    parts.extend(life.awaits_turn.then(|| "the next one comes when asked for".to_owned()));
+    parts.extend(life.gave_up.clone());
+    parts.join(", ")
+}
+
+/// `waiting for port 3000`, `ready since …: it listens on port 3000`.
+fn render_ready(ready: &ReadyShown) -> String {
+    let at = ready.at.as_deref().unwrap_or_default();
+    let state = match ready.state {
+        ReadyState::Waiting => format!("waiting for {}", ready.by),
+        ReadyState::Ready => format!("since {at}"),
+        ReadyState::TimedOut => format!("not in time, {at}"),
+        ReadyState::Exited => "never".to_owned(),
+    };
+    match &ready.text {
+        Some(text) => format!("{state}: {}", one_line(text)),
+        None => state,
+    }
 }
 
 /// Children under their parents, two spaces deeper.

@@ -22,6 +22,8 @@ pub(crate) fn record() -> Record {
         notify: None,
         labels: [("team".to_owned(), "ui".to_owned())].into(),
         stdin: Stdin::Null,
+        pty: None,
+        waiting_for_input: Some(false),
         status: Status::Running,
         paused: false,
         pid: Some(4711),
@@ -36,6 +38,9 @@ pub(crate) fn record() -> Record {
         output: OutputSummary { bytes: 3120, ..Default::default() },
         usage: Usage { cpu_ms: 830, max_rss_bytes: 91_000_000, processes: 3 },
         limits: None,
+        ready: None,
+        life: None,
+        ports: Default::default(),
         note: None,
     }
 }

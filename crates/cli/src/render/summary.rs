@@ -62,6 +62,12 @@ pub(crate) fn render_reason(reason: WaitReason, matched: Option<&str>, port: Opt
         }),
         WaitReason::Output => Some("new output".to_owned()),
         WaitReason::Quiet => Some("quiet".to_owned()),
+        WaitReason::Ready => Some(match port {
+            Some(port) => format!("ready, on port {port}"),
+            None => "ready".to_owned(),
+        }),
+        WaitReason::NotReady => Some("not ready in time: it goes on".to_owned()),
+        WaitReason::Input => Some("waits for input".to_owned()),
         WaitReason::EndedBefore => Some("ended before what was waited for".to_owned()),
         WaitReason::Timeout => Some("timeout: not there yet".to_owned()),
         WaitReason::Cancelled => Some("released: it goes on".to_owned()),

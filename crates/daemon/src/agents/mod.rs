@@ -7,9 +7,9 @@
 //! agent that connects to us, `observe` those of observers.
 //!
 //! Invariants that live here, each with a test of its name:
-//! - D6 a turn that was finished is not run again: what it came to is on disk before anybody is told, and a turn's key
+//! - D8 a turn that was finished is not run again: what it came to is on disk before anybody is told, and a turn's key
 //!   finds it for as long as the agent is kept.
-//! - D7 turns of one agent are serialised: the next begins when the one before is over.
+//! - D9 turns of one agent are serialised: the next begins when the one before is over.
 //!
 //! Bounds: [`service::AGENTS_MOST`] agents that are not over, [`spec::QUEUE_MOST`] turns that wait for each,
 //! [`spec::PROMPT_MOST`] bytes of a prompt, [`events::KEPT`] events in memory.

@@ -136,7 +136,7 @@ impl Driver {
         }
     }
 
-    /// Puts a turn into the queue. Its key finds it again (D6).
+    /// Puts a turn into the queue. Its key finds it again (D8).
     pub(super) async fn enqueue(&mut self, mut turn: Turn, may_wait: bool) -> Result<u64, Refusal> {
         if self.state.is_over() || self.state.stopping.is_some() {
             return Err(over(&self.seat.id.to_string()));

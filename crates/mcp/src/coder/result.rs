@@ -4,7 +4,6 @@ use pinfold_api::types::{Cause, Outcome, OutputPage, OutputQuery, Record, Status
 use serde::Serialize;
 
 use super::duration;
-use crate::facts;
 use crate::reach::Reach;
 use crate::refusal::Refusal;
 use crate::tools::{Answer, Shown, object};
@@ -100,7 +99,7 @@ impl Outcomes {
 
     /// The answer, and how much of which process it shows.
     pub(super) fn showing(&self, record: &Record, cursor: u64) -> Answer {
-        let shown = Shown { id: record.id.clone(), ended: facts::is_over(record), cursor };
+        let shown = Shown::of(record, cursor);
         Answer { shown: vec![shown], ..self.answer() }
     }
 }

@@ -5,7 +5,10 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use pinfold_api::input::Span;
-use pinfold_api::types::{Lifetime, Notify, Record, StartRequest, Started, Stdin, Streams, WaitQuery, WaitReason};
+use pinfold_api::types::{
+    Lifetime, Pty, ReadyState, Record, Restart, StartRequest, Started, Stdin, Streams, WaitQuery, WaitReason,
+};
+use serde::de::DeserializeOwned;
 
 use super::wait::{self, Wait};
 use super::{Answer, Desk, PATIENCE};
@@ -18,12 +21,19 @@ use crate::{presence, random, tasks};
 /// A right call.
 pub(super) const RIGHT: &str = r#"execute {"command":"npm test","workdir":"app","timeout":"2m"}"#;
 
+/// Right calls with an object of each kind.
+const NOTIFY: &str =
+    r#"execute {"command":"make","background":true,"notify":{"patterns":["error:"],"heartbeat":"5m"}}"#;
+const READY: &str = r#"execute {"command":"npm run dev","background":true,"ready":{"port":3000,"timeout":"60s"}}"#;
+const PORTS: &str =
+    r#"execute {"command":"npm run dev","background":true,"ports":{"PORT":"lease"},"ready":{"port":"PORT"}}"#;
+
 /// How long a command in the background may take to fail at once.
 const EARLY: Duration = Duration::from_millis(200);
 /// How long the start itself waits: most commands are over by then, in one request.
 const FIRST: Duration = Duration::from_millis(500);
 
-/// Programs that ask, page or colour are told that nobody is there.
+/// Programs that ask, page or colour are told that nobody is there; where there is a terminal, only not to page.
 const NON_INTERACTIVE: &[(&str, &str)] = &[
     ("GIT_EDITOR", "true"),
     ("GIT_SEQUENCE_EDITOR", "true"),
@@ -42,13 +52,14 @@ const MARKS: &[&str] = &["PINFOLD_ID", "PINFOLD_OWNER", "PINFOLD_MARK"];
 pub(super) async fn call(desk: &Desk<'_>, arguments: &Arguments) -> Result<Answer, Refusal> {
     let background = arguments.flag("background")?;
     let asked = arguments.duration("timeout")?;
-    let (limit, cut) = match background {
+    let waits_for_ready = arguments.object("ready")?.is_some();
+    let (limit, cut) = match background && !waits_for_ready {
         true => (asked.unwrap_or(EARLY).min(EARLY), None),
         false => desk.patience(asked.unwrap_or(PATIENCE)),
     };
     let (budget, budget_note) = view::budget(arguments)?;
     let mut request = request(desk, arguments, limit.min(FIRST))?;
-    let task = (!background && desk.takes_tasks()).then(|| random::hex(16));
+    let task = (!background && !waits_for_ready && desk.takes_tasks()).then(|| random::hex(16));
     request.labels.extend(task.iter().map(|task| (tasks::LABEL.to_owned(), task.clone())));
     let begun = Instant::now();
     let started = desk.hold("the start", start(desk, &request)).await?;
@@ -59,13 +70,15 @@ pub(super) async fn call(desk: &Desk<'_>, arguments: &Arguments) -> Result<Answe
         return Ok(Answer { task: Some((task, record)), ..Answer::default() });
     }
     let left = limit.saturating_sub(begun.elapsed());
-    if !facts::is_over(&record) && !background && !left.is_zero() {
-        let wait = Wait { limit: left, query: WaitQuery { until: Some("exit".into()), ..WaitQuery::default() } };
+    let until = if waits_for_ready { "ready" } else { "exit" };
+    let open = if waits_for_ready { is_undecided(&record) } else { !facts::is_over(&record) && !background };
+    if open && !left.is_zero() {
+        let wait = Wait { limit: left, query: WaitQuery { until: Some(until.into()), ..WaitQuery::default() } };
         let answer = desk.hold(&record.id, wait::patiently(desk, &record.id, &wait)).await?;
         (reason, record) = (Some(answer.reason), answer.record);
     }
     let mut facts = describe(desk, &record, Look { cursor: Some(0), budget, ..Look::default() }).await?;
-    if !background {
+    if !background || waits_for_ready {
         facts.reason = reason.or(Some(if facts::is_over(&record) { WaitReason::Exited } else { WaitReason::Timeout }));
     }
     facts.notes.extend(hints);
@@ -73,6 +86,11 @@ pub(super) async fn call(desk: &Desk<'_>, arguments: &Arguments) -> Result<Answe
     facts.notes.extend(cut.filter(|_| !facts::is_over(&record)));
     facts.notes.extend(how_it_goes_on(&record));
     Ok(Answer::of(facts, &record))
+}
+
+/// Whether it may still become ready.
+fn is_undecided(record: &Record) -> bool {
+    record.ready.as_ref().is_some_and(|ready| ready.state == ReadyState::Waiting)
 }
 
 /// What the call would have given, had it waited for the end.
@@ -118,7 +136,13 @@ fn request(desk: &Desk<'_>, arguments: &Arguments, wait: Duration) -> Result<Sta
     let given = arguments.variables("env")?;
     let cwd = directory(desk, arguments)?;
     let mut env = surroundings(desk, cwd.as_deref());
-    env.extend(NON_INTERACTIVE.iter().map(|(name, value)| ((*name).to_owned(), Some((*value).to_owned()))));
+    let pty = pty(arguments)?;
+    let quiet = NON_INTERACTIVE.iter().filter(|(name, _)| pty.is_none() || name.ends_with("PAGER"));
+    env.extend(quiet.map(|(name, value)| ((*name).to_owned(), Some((*value).to_owned()))));
+    if pty.is_some() {
+        // The terminal of whoever started us is not this one.
+        env.remove("TERM");
+    }
     env.extend(given);
     if desk.base.env.is_some() {
         env.retain(|_, value| value.is_some());
@@ -137,9 +161,13 @@ fn request(desk: &Desk<'_>, arguments: &Arguments, wait: Duration) -> Result<Sta
         intent: arguments.text("label")?,
         lifetime: Some(lifetime),
         owner_grace: (lifetime != Lifetime::Keep).then(|| grace(desk)),
-        notify: notify(arguments)?,
+        notify: object(arguments, "notify", NOTIFY)?,
+        ready: object(arguments, "ready", READY)?,
+        restart: arguments.word("restart", &["never", "on_failure", "always"])?.map(Restart::When),
+        ports: object(arguments, "ports", PORTS)?.unwrap_or_default(),
         streams: streams.map(|word| if word == "separate" { Streams::Separate } else { Streams::Merged }),
         stdin: arguments.flag("stdin")?.then_some(Stdin::Pipe),
+        pty,
         idempotency_key: Some(format!("mcp-{}", random::hex(16))),
         wait: (!wait.is_zero()).then(|| Span::Text(format!("{}ms", wait.as_millis()))),
         ..StartRequest::default()
@@ -179,15 +207,19 @@ fn lifetime(arguments: &Arguments) -> Result<Option<Lifetime>, Refusal> {
     }))
 }
 
-/// What is to be told of it; read as the daemon reads it, so that one place says what is in it.
-fn notify(arguments: &Arguments) -> Result<Option<Notify>, Refusal> {
-    let Some(object) = arguments.object("notify")? else { return Ok(None) };
-    let notify = serde_json::from_value(object.into());
-    notify.map(Some).map_err(|error| {
-        arguments
-            .refuse(format!("`notify`: {error}"))
-            .show(r#"execute {"command":"make","background":true,"notify":{"patterns":["error:"],"heartbeat":"5m"}}"#)
-    })
+/// What an object asks for; read as the daemon reads it, so that one place says what is in it.
+fn object<T: DeserializeOwned>(arguments: &Arguments, key: &str, right: &str) -> Result<Option<T>, Refusal> {
+    let Some(object) = arguments.object(key)? else { return Ok(None) };
+    let read = serde_json::from_value(object.into());
+    read.map(Some).map_err(|error| arguments.refuse(format!("`{key}`: {error}")).show(right))
+}
+
+/// The terminal that is asked for.
+fn pty(arguments: &Arguments) -> Result<Option<Pty>, Refusal> {
+    let Some(asked) = arguments.raw("pty") else { return Ok(None) };
+    let pty = serde_json::from_value(asked.clone());
+    let pty = pty.map_err(|_| arguments.refuse("`pty` must be true, or {\"rows\":24,\"cols\":80}"))?;
+    Ok(Some(pty).filter(|pty| *pty != Pty::Wanted(false)))
 }
 
 /// The directory, absolute: a relative one is relative to the shim's own.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use pinfold_api::types::{InputAnswer, InputRequest, WaitQuery, WaitReason};
+use pinfold_api::types::{InputAnswer, InputRequest, Record, WaitAnswer, WaitQuery, WaitReason};
 
 use super::wait::{self, Wait};
 use super::{Answer, Desk, execute};
@@ -19,7 +19,7 @@ const STDIN: &str = r#"execute {"command":"python3 -iq","stdin":true,"background
 /// How long an answer is waited for unless the call says so.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Output that pauses for this long is taken for the whole answer.
-const QUIET: &str = "300ms";
+const QUIET: &str = "400ms";
 /// How long a full queue is tried.
 const ROOM: &str = "5s";
 
@@ -41,6 +41,15 @@ pub(super) async fn call(desk: &Desk<'_>, arguments: &Arguments) -> Result<Answe
     let before = desk.memory.cursor(&desk.caller.owner, &id);
     let (reason, record) = desk.hold(&id, reaction(desk, &id, sent.cursor, limit)).await?;
     let mut facts = execute::describe(desk, &record, Look { cursor: Some(before), budget, ..Look::default() }).await?;
+    if record.pty.is_some() {
+        let wanted = id.as_str();
+        let screen = desk.reach.ask(|client| async move { client.screen(wanted).await }).await?;
+        // What a full-screen program writes is drawing: what it has drawn is what can be read.
+        if screen.alternate {
+            facts.sight = None;
+            facts = facts.showing(&screen);
+        }
+    }
     facts.reason = Some(reason);
     facts.accepted = Some(sent.accepted);
     if !sent.complete {
@@ -65,21 +74,25 @@ async fn send(desk: &Desk<'_>, id: &str, request: &InputRequest) -> Result<Input
     })
 }
 
-/// Waits for what the process says, until it pauses.
-async fn reaction(
-    desk: &Desk<'_>,
-    id: &str,
-    cursor: u64,
-    limit: Duration,
-) -> Result<(WaitReason, pinfold_api::types::Record), Refusal> {
+/// Waits for what the process says, until it pauses or waits for more.
+async fn reaction(desk: &Desk<'_>, id: &str, cursor: u64, limit: Duration) -> Result<(WaitReason, Record), Refusal> {
+    let input = WaitQuery { until: Some("input".into()), ..WaitQuery::default() };
+    let input = Wait { limit, query: input };
+    let answer = tokio::select! {
+        answer = wait::patiently(desk, id, &input) => answer?,
+        answer = pause(desk, id, cursor, limit) => answer?,
+    };
+    Ok((answer.reason, answer.record))
+}
+
+async fn pause(desk: &Desk<'_>, id: &str, cursor: u64, limit: Duration) -> Result<WaitAnswer, Refusal> {
     let begun = std::time::Instant::now();
     let output = WaitQuery { until: Some("output".into()), cursor: Some(cursor), ..WaitQuery::default() };
     let first = wait::patiently(desk, id, &Wait { limit, query: output }).await?;
     if first.reason != WaitReason::Output {
-        return Ok((first.reason, first.record));
+        return Ok(first);
     }
     let left = limit.saturating_sub(begun.elapsed());
     let quiet = WaitQuery { until: Some("quiet".into()), quiet: Some(QUIET.into()), ..WaitQuery::default() };
-    let then = wait::patiently(desk, id, &Wait { limit: left, query: quiet }).await?;
-    Ok((then.reason, then.record))
+    wait::patiently(desk, id, &Wait { limit: left, query: quiet }).await
 }

@@ -44,7 +44,7 @@ pub(super) async fn call(desk: &Desk<'_>, arguments: &Arguments) -> Result<Answe
         let mut entry = object(&facts);
         entry.insert("output_bytes".into(), record.output.bytes.into());
         entries.push(Value::Object(entry));
-        answer.shown.push(Shown { id: record.id.clone(), ended: facts::is_over(record), cursor });
+        answer.shown.push(Shown::of(record, cursor));
     }
     answer.facts = summary(entries, total, list.next, some);
     Ok(answer)

@@ -13,7 +13,7 @@ mod wait;
 
 use std::time::Duration;
 
-use pinfold_api::types::{Lifetime, Record};
+use pinfold_api::types::{Lifetime, ReadyShown, ReadyState, Record};
 use rmcp::RoleServer;
 use rmcp::model::ProgressNotificationParam;
 use rmcp::service::RequestContext;
@@ -98,8 +98,19 @@ pub(crate) struct Shown {
     pub(crate) id: String,
     /// Whether it shows how it ended.
     pub(crate) ended: bool,
+    /// Whether it shows the verdict on its readiness.
+    pub(crate) ready: bool,
     /// How far its output was shown.
     pub(crate) cursor: u64,
+}
+
+impl Shown {
+    /// What a result shows that has this record and the output up to here.
+    pub(crate) fn of(record: &Record, cursor: u64) -> Self {
+        let decided = |ready: &ReadyShown| matches!(ready.state, ReadyState::Ready | ReadyState::TimedOut);
+        let ready = record.ready.as_ref().is_some_and(decided);
+        Self { id: record.id.clone(), ended: facts::is_over(record), ready, cursor }
+    }
 }
 
 /// Calls a tool of the set.
@@ -146,7 +157,7 @@ pub(crate) fn text(shape: Shape, facts: &Map<String, Value>, is_error: bool) -> 
 impl Answer {
     /// The answer about one process.
     fn of(facts: Facts, record: &Record) -> Self {
-        let shown = Shown { id: record.id.clone(), ended: facts::is_over(record), cursor: facts.cursor };
+        let shown = Shown::of(record, facts.cursor);
         Answer { facts: object(&facts), shown: vec![shown], ..Answer::default() }
     }
 }

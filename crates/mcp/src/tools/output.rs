@@ -24,6 +24,7 @@ pub(super) async fn call(desk: &Desk<'_>, arguments: &Arguments) -> Result<Answe
     if cursor.is_some() && tail.is_some() {
         return Err(arguments.refuse("give `cursor` or `tail`, not both"));
     }
+    let screen = arguments.flag("screen")?;
     let stream = arguments.word("stream", &["stdout", "stderr"])?;
     let grep = arguments.text("grep")?;
     let context = arguments.count("context")?.map(|lines| u32::try_from(lines).unwrap_or(u32::MAX));
@@ -31,6 +32,12 @@ pub(super) async fn call(desk: &Desk<'_>, arguments: &Arguments) -> Result<Answe
         let id = id.as_str();
         desk.reach.ask(|client| async move { client.show(id).await }).await?
     };
+    if screen {
+        let (id, facts) = (record.id.as_str(), Facts::of(&record));
+        let shown = desk.reach.ask(|client| async move { client.screen(id).await }).await?;
+        let cursor = desk.memory.cursor(&desk.caller.owner, id);
+        return Ok(Answer::of(Facts { cursor, ..facts.showing(&shown) }, &record));
+    }
     if grep.is_some() {
         let budget = Some(budget.unwrap_or(SEARCH).to_string());
         let query = OutputQuery { cursor, tail, grep, context, stream, budget, ..OutputQuery::default() };

@@ -19,7 +19,7 @@ pub(super) const RIGHT: &str = r#"process_wait {"id":"k3v9x2","pattern":"listeni
 const ONE_REQUEST: Duration = Duration::from_secs(3600);
 /// What a wait for many may be for.
 const ENDS: &[&str] = &["exit", "finished", "closed"];
-const UNTIL: &[&str] = &["exit", "finished", "closed", "output", "match", "port", "quiet"];
+const UNTIL: &[&str] = &["exit", "finished", "closed", "output", "match", "port", "quiet", "ready", "input"];
 
 /// A wait and how long it may take.
 #[derive(Clone, Debug)]
@@ -59,7 +59,7 @@ async fn one(
     let mut facts =
         execute::describe(desk, &answer.record, Look { cursor: Some(cursor), budget, ..Look::default() }).await?;
     facts.reason = Some(answer.reason);
-    facts.port = answer.port;
+    facts.port = answer.port.or(facts.port);
     facts.matched = answer.matched.map(|line| Line {
         cursor: answer.cursor,
         line: facts::clip(&facts::printable(&line), 1000),
@@ -94,7 +94,7 @@ async fn many(
         for record in records {
             let cursor = desk.memory.cursor(&desk.caller.owner, &record.id);
             let facts = Facts { cursor, ..Facts::of(record) };
-            told.shown.push(Shown { id: record.id.clone(), ended: facts::is_over(record), cursor });
+            told.shown.push(Shown::of(record, cursor));
             list.push(Value::Object(object(&facts)));
         }
         told.facts.insert(key.into(), list.into());

@@ -4,6 +4,7 @@
 //! of its own, and returns rows; nothing here judges more than whether a target is reached. A benchmark, not a test: a
 //! missed target is printed, and the exit code is still 0.
 
+mod attach;
 mod bare;
 mod capture;
 mod full_store;
@@ -76,6 +77,7 @@ enum Section {
     FullStore,
     Restart,
     Mcp,
+    Attach,
     Load,
 }
 
@@ -178,6 +180,7 @@ fn measure(section: Section, stage: &Stage, scale: Scale) -> anyhow::Result<Vec<
         Section::FullStore => full_store::measure(stage, scale),
         Section::Restart => restart::measure(stage, scale),
         Section::Mcp => mcp::measure(stage, scale),
+        Section::Attach => attach::measure(stage, scale),
         Section::Load => load::measure(stage, scale),
     }
 }

@@ -9,6 +9,7 @@ mod work;
 
 use std::collections::BTreeSet;
 use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::records::files_in;
 use trial::{Arm, Trial, Victim};
@@ -160,12 +161,19 @@ const ALL: &[&[Case]] = &[STARTS, ENDS, LEDGER, OUTPUT, ACTS, HOMES, RECOVERIES,
 /// Points of the upgrade from an older format, tried in `upgrade`, which has homes of that format.
 const OF_UPGRADES: [&str; 1] = ["store.index_upgraded"];
 
+/// Trials of one table that run at the same time: each mostly waits.
+const TOGETHER: usize = 3;
+
 fn try_all(cases: &[Case], arm: Arm) {
-    for (point, nth, work) in cases {
-        let mut trial = Trial::new(point, *nth, victim_of(point), arm);
-        work(&mut trial);
-        trial.check();
-    }
+    let next = AtomicUsize::new(0);
+    let work = || {
+        while let Some((point, nth, work)) = cases.get(next.fetch_add(1, Ordering::Relaxed)) {
+            let mut trial = Trial::new(point, *nth, victim_of(point), arm);
+            work(&mut trial);
+            trial.check();
+        }
+    };
+    std::thread::scope(|scope| (0..TOGETHER).for_each(|_| drop(scope.spawn(work))));
 }
 
 /// Who passes a point. Of the store's, the keeper writes records and output, the daemon the rest.

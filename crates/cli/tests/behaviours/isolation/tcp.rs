@@ -127,3 +127,20 @@ fn web_pages_and_foreign_hosts_are_refused() {
     let preflight = [("Origin", "http://evil.example"), ("Access-Control-Request-Method", "POST")];
     assert_eq!(ask(&pinfold, "OPTIONS", "/v1/processes", &preflight, "").0, 403);
 }
+
+#[test]
+fn a_web_page_cannot_attach() {
+    let pinfold = listening();
+    let auth = bearer(&token(&pinfold, None, None).token);
+    let record = pinfold.sh("exec sleep 300");
+    let target = format!("/v1/processes/{}/attach", record.id);
+    let upgrade = [
+        ("Authorization", auth.as_str()),
+        ("Upgrade", "websocket"),
+        ("Sec-WebSocket-Version", "13"),
+        ("Sec-WebSocket-Key", "dGhlIHNhbXBsZSBub25jZQ=="),
+    ];
+    let page = [&upgrade[..], &[("Origin", "http://evil.test")]].concat();
+    assert_eq!(ask(&pinfold, "GET", &target, &page, "").0, 403);
+    assert_eq!(ask(&pinfold, "GET", &target, &upgrade[1..], "").0, 401);
+}

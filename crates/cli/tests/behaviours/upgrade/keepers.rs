@@ -47,7 +47,13 @@ impl Scripted {
         let Some(Fact::Intended(intent)) = facts.next() else { panic!("no intent") };
         let mut history = History::new(*intent);
         facts.for_each(|fact| history.add(fact));
-        let kept = Some(Box::new(Kept { history, paused: false, output_bytes: 5 }));
+        let kept = Some(Box::new(Kept {
+            history,
+            paused: false,
+            output_bytes: 5,
+            terminal: None,
+            waiting: Default::default(),
+        }));
         FromKeeper::Hello { version, keeper: self.identity.clone(), kept }
     }
 

@@ -1,0 +1,56 @@
+//! Terminals: their size, and what they show.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::Status;
+
+/// The size of a terminal: 1 to 500 rows, 1 to 1000 columns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct PtySize {
+    pub rows: u16,
+    pub cols: u16,
+}
+
+/// Whether a process gets a terminal: `true` for one of 24 rows and 80 columns, or a size.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(untagged)]
+pub enum Pty {
+    Wanted(bool),
+    Sized(PtySize),
+}
+
+/// `POST /v1/processes/{id}/resize`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ResizeRequest {
+    pub rows: u16,
+    pub cols: u16,
+}
+
+/// A place on a screen; the first row and the first column are 1.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Position {
+    pub row: u16,
+    pub col: u16,
+}
+
+/// What a terminal shows.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Screen {
+    pub id: String,
+    pub size: PtySize,
+    /// The rows from the top, without the blanks at their ends and without empty rows at the bottom.
+    pub lines: Vec<String>,
+    pub cursor: Position,
+    pub cursor_visible: bool,
+    /// The title that the program gave its window.
+    pub title: String,
+    /// Whether the program has the alternate screen, as editors and pagers do.
+    pub alternate: bool,
+    /// How much of the output it shows the effect of.
+    pub output_cursor: u64,
+    /// Whether the program waits for input; null where that cannot be told.
+    pub waiting_for_input: Option<bool>,
+    pub status: Status,
+}

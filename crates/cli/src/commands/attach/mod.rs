@@ -1,0 +1,284 @@
+//! `attach`: our terminal becomes the process's, until one of them ends or we leave.
+//!
+//! Output is counted by cursor and input by number, so that a daemon that dies in between costs neither: the next one is asked from
+//! there on, and what was typed and not acknowledged is sent again.
+
+mod detach;
+mod queries;
+mod raw;
+
+use std::collections::VecDeque;
+use std::io::{self, IsTerminal, Read, Write};
+
+use clap::Args;
+use pinfold_api::client::{AttachReader, AttachWriter, Received};
+use pinfold_api::types::{AttachControl, AttachNotice, AttachQuery, Outcome};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::mpsc;
+
+use self::detach::{DetachKeys, Typed};
+use self::queries::QueryFilter;
+use self::raw::RawTerminal;
+use super::interrupts::Interrupts;
+use super::run::fresh_key;
+use crate::exit;
+use crate::failure::Failure;
+use crate::screen::Screen;
+use crate::session::Session;
+
+/// Bytes typed and not acknowledged, beyond which no more are read.
+const UNACKNOWLEDGED_MOST: usize = 64 * 1024;
+/// How often a connection that broke is made anew without a byte from it.
+const TRIES: u32 = 5;
+
+/// Attach this terminal to a process: see its output as it comes, type into it
+///
+/// A terminal is drawn as it is and gets the size of this one; of several that attach, the last to resize has its way.
+/// Leaving (ctrl+p ctrl+q) changes nothing for the process.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  pinfold attach editor\n  pinfold attach --read-only build\n\n\
+                        Exits with the command's code if it ended meanwhile, with 0 if you left.")]
+pub(crate) struct AttachArgs {
+    /// An id, the beginning of one, or the name of a live process
+    #[arg(value_name = "ID")]
+    pub(crate) id: String,
+    /// Only look: nothing that is typed reaches it, and it keeps its size
+    #[arg(long)]
+    pub(crate) read_only: bool,
+    /// Do not read stdin; the size is still passed on
+    #[arg(long)]
+    pub(crate) no_stdin: bool,
+    /// The keys to leave with, separated by commas; empty for none
+    #[arg(long, value_name = "KEYS", default_value = "ctrl+p,ctrl+q", value_parser = DetachKeys::parse)]
+    pub(crate) detach_keys: DetachKeys,
+}
+
+impl AttachArgs {
+    /// For a process that was just started to be attached to.
+    pub(crate) fn of(id: &str) -> Self {
+        Self { id: id.to_owned(), read_only: false, no_stdin: false, detach_keys: DetachKeys::usual() }
+    }
+}
+
+pub(crate) async fn run(session: &Session, args: &AttachArgs, screen: &mut Screen) -> Result<u8, Failure> {
+    let record = session.ask(async |client| client.show(&args.id).await).await?;
+    let takes_input = record.pty.is_some() || record.stdin != pinfold_api::types::Stdin::Null;
+    let write = takes_input && !args.read_only;
+    let terminal = io::stdin().is_terminal() && io::stdout().is_terminal();
+    let raw = (write && terminal && record.pty.is_some() && !args.no_stdin).then(RawTerminal::enter).transpose()?;
+    let typed = (write && !args.no_stdin).then(read_stdin);
+    let mut attached = Attached {
+        session,
+        id: record.id.clone(),
+        write,
+        sizes: write && terminal && record.pty.is_some(),
+        filter: (terminal && record.pty.is_some()).then(QueryFilter::default),
+        keys: args.detach_keys.clone(),
+        name: fresh_key().unwrap_or_default(),
+        cursor: None,
+        first: 0,
+        unacknowledged: VecDeque::new(),
+    };
+    let ending = attached.watch(typed).await;
+    drop(raw);
+    match ending? {
+        Ending::Ended(outcome) => Ok(outcome.as_ref().map_or(exit::PINFOLD_FAILED, exit::code_of)),
+        Ending::Left => {
+            screen.hint(&format!("left {0}; it goes on  (pinfold attach {0})", record.id));
+            Ok(0)
+        }
+    }
+}
+
+/// How it ended.
+enum Ending {
+    Ended(Option<Outcome>),
+    Left,
+}
+
+/// What was typed.
+enum Frame {
+    Bytes(Vec<u8>),
+    Eof,
+}
+
+/// What happens next.
+enum Happened {
+    Received(Option<Received>),
+    Typed(Option<Vec<u8>>),
+    Resized,
+    Interrupted,
+}
+
+struct Attached<'a> {
+    session: &'a Session,
+    id: String,
+    write: bool,
+    /// Whether our size is passed on.
+    sizes: bool,
+    filter: Option<QueryFilter>,
+    keys: DetachKeys,
+    /// Under which our frames are known.
+    name: String,
+    cursor: Option<u64>,
+    /// The number of the first frame that is not acknowledged.
+    first: u64,
+    unacknowledged: VecDeque<Frame>,
+}
+
+impl Attached<'_> {
+    async fn watch(&mut self, mut typed: Option<mpsc::Receiver<Vec<u8>>>) -> Result<Ending, Failure> {
+        let mut tries = 0;
+        loop {
+            let before = self.cursor;
+            let (reader, writer) = self.connect().await?;
+            if let Some(ending) = self.serve(reader, writer, &mut typed).await? {
+                return Ok(ending);
+            }
+            tries = if self.cursor == before { tries + 1 } else { 0 };
+            if tries >= TRIES {
+                return Err(Failure::trouble("the daemon closes the connection again and again"));
+            }
+        }
+    }
+
+    async fn connect(&self) -> Result<(AttachReader, AttachWriter), Failure> {
+        let query = AttachQuery {
+            cursor: self.cursor,
+            write: Some(self.write),
+            session: (!self.name.is_empty()).then(|| self.name.clone()),
+            next: Some(self.first),
+        };
+        self.session.ask(async |client| client.attach(&self.id, &query).await).await
+    }
+
+    /// Goes on until the end; `None` if the connection broke.
+    async fn serve(
+        &mut self,
+        mut reader: AttachReader,
+        mut writer: AttachWriter,
+        typed: &mut Option<mpsc::Receiver<Vec<u8>>>,
+    ) -> Result<Option<Ending>, Failure> {
+        let mut resized = signal(SignalKind::window_change())?;
+        let mut interrupts = Interrupts::listen()?;
+        self.send_size(&mut writer).await;
+        for frame in &self.unacknowledged {
+            send(&mut writer, frame).await;
+        }
+        loop {
+            let room = self.unacknowledged_bytes() < UNACKNOWLEDGED_MOST;
+            let happened = tokio::select! {
+                received = reader.next() => Happened::Received(received.transpose()?),
+                bytes = next_typed(typed), if room => Happened::Typed(bytes),
+                _ = resized.recv() => Happened::Resized,
+                _ = interrupts.next() => Happened::Interrupted,
+            };
+            match happened {
+                Happened::Received(None) => return Ok(None),
+                Happened::Received(Some(received)) => {
+                    if let Some(ending) = self.received(received)? {
+                        return Ok(Some(ending));
+                    }
+                }
+                Happened::Typed(bytes) => {
+                    let frame = match bytes.map(|bytes| self.keys.take(&bytes)) {
+                        None => {
+                            *typed = None;
+                            Frame::Eof
+                        }
+                        Some(Typed::Leave) => return Ok(Some(Ending::Left)),
+                        Some(Typed::Bytes(bytes)) if bytes.is_empty() => continue,
+                        Some(Typed::Bytes(bytes)) => Frame::Bytes(bytes),
+                    };
+                    send(&mut writer, &frame).await;
+                    self.unacknowledged.push_back(frame);
+                }
+                Happened::Resized => self.send_size(&mut writer).await,
+                Happened::Interrupted => return Ok(Some(Ending::Left)),
+            }
+        }
+    }
+
+    fn received(&mut self, received: Received) -> Result<Option<Ending>, Failure> {
+        match received {
+            Received::Bytes(bytes) => {
+                self.cursor = self.cursor.map(|cursor| cursor + bytes.len() as u64);
+                match &mut self.filter {
+                    Some(filter) => print(&filter.pass(&bytes))?,
+                    None => print(&bytes)?,
+                }
+            }
+            Received::Notice(notice) => match *notice {
+                AttachNotice::Attached { cursor, .. } => self.cursor = Some(cursor),
+                AttachNotice::Screen { data } if self.filter.is_some() => print(data.as_bytes())?,
+                AttachNotice::Gap { from, to } => {
+                    self.cursor = Some(to);
+                    Screen::new(false).note(&format!("{} bytes of output are no longer kept", to - from));
+                }
+                AttachNotice::Taken { below } => {
+                    let known = below.saturating_sub(self.first) as usize;
+                    self.unacknowledged.drain(..known.min(self.unacknowledged.len()));
+                    self.first = self.first.max(below);
+                }
+                AttachNotice::Refused { message, .. } => Screen::new(false).note(&message),
+                AttachNotice::Exit { outcome, .. } => return Ok(Some(Ending::Ended(outcome))),
+                AttachNotice::Closed {} => return Ok(Some(Ending::Ended(None))),
+                AttachNotice::Screen { .. } | AttachNotice::Size { .. } => {}
+            },
+        }
+        Ok(None)
+    }
+
+    fn unacknowledged_bytes(&self) -> usize {
+        let length = |frame: &Frame| match frame {
+            Frame::Bytes(bytes) => bytes.len(),
+            Frame::Eof => 1,
+        };
+        self.unacknowledged.iter().map(length).sum()
+    }
+
+    async fn send_size(&self, writer: &mut AttachWriter) {
+        if let Some((cols, rows)) = terminal_size::terminal_size().filter(|_| self.sizes) {
+            // A connection that broke is seen by who reads from it.
+            let _ = writer.control(&AttachControl::Resize { rows: rows.0, cols: cols.0 }).await;
+        }
+    }
+}
+
+async fn send(writer: &mut AttachWriter, frame: &Frame) {
+    // A connection that broke is seen by who reads from it; the frame is kept until it is acknowledged.
+    let _ = match frame {
+        Frame::Bytes(bytes) => writer.send(bytes.clone().into()).await,
+        Frame::Eof => writer.control(&AttachControl::Eof {}).await,
+    };
+}
+
+async fn next_typed(typed: &mut Option<mpsc::Receiver<Vec<u8>>>) -> Option<Vec<u8>> {
+    match typed {
+        Some(typed) => typed.recv().await,
+        None => std::future::pending().await,
+    }
+}
+
+fn print(bytes: &[u8]) -> Result<(), Failure> {
+    let mut stdout = io::stdout().lock();
+    stdout.write_all(bytes)?;
+    Ok(stdout.flush()?)
+}
+
+/// What is typed, read by a thread that nobody waits for: it may wait for a person for ever.
+fn read_stdin() -> mpsc::Receiver<Vec<u8>> {
+    let (sender, typed) = mpsc::channel(16);
+    std::thread::spawn(move || {
+        let mut buffer = [0; 4096];
+        loop {
+            match io::stdin().lock().read(&mut buffer) {
+                Ok(0) => return,
+                Ok(count) if sender.blocking_send(buffer[..count].to_vec()).is_ok() => {}
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Ok(_) | Err(_) => return,
+            }
+        }
+    });
+    typed
+}

@@ -1,0 +1,77 @@
+//! `screen` and `resize`: what a terminal shows, and how large it is.
+
+use clap::Args;
+use pinfold_api::types::{ResizeRequest, Screen as Shown};
+
+use crate::failure::Failure;
+use crate::screen::Screen;
+use crate::session::Session;
+
+/// Show the screen of a process that was started with `run --pty`
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  pinfold screen editor")]
+pub(crate) struct ScreenArgs {
+    /// An id, the beginning of one, or the name of a live process
+    #[arg(value_name = "ID")]
+    pub(crate) id: String,
+}
+
+/// Give the terminal of a process another size
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  pinfold resize editor 40x120")]
+pub(crate) struct ResizeArgs {
+    /// An id, the beginning of one, or the name of a live process
+    #[arg(value_name = "ID")]
+    pub(crate) id: String,
+    /// Rows and columns
+    #[arg(value_name = "ROWSxCOLS", value_parser = parse_size)]
+    pub(crate) size: (u16, u16),
+}
+
+pub(crate) async fn show(session: &Session, args: &ScreenArgs, screen: &mut Screen) -> Result<u8, Failure> {
+    let shown = session.ask(async |client| client.screen(&args.id).await).await?;
+    print(&shown, screen)
+}
+
+pub(crate) async fn resize(session: &Session, args: &ResizeArgs, screen: &mut Screen) -> Result<u8, Failure> {
+    let (rows, cols) = args.size;
+    let request = ResizeRequest { rows, cols };
+    let shown = session.ask(async |client| client.resize(&args.id, &request).await).await?;
+    if screen.json { print(&shown, screen) } else { Ok(0) }
+}
+
+fn print(shown: &Shown, screen: &mut Screen) -> Result<u8, Failure> {
+    if screen.json {
+        screen.document(shown)?;
+    } else {
+        shown.lines.iter().try_for_each(|line| screen.text(&format!("{line}\n")))?;
+        let waits = if shown.waiting_for_input == Some(true) { ", waits for input" } else { "" };
+        let title = if shown.title.is_empty() { String::new() } else { format!(", {}", shown.title) };
+        let (size, cursor) = (shown.size, shown.cursor);
+        screen.hint(&format!(
+            "{}x{}, cursor at row {} column {}{title}{waits}",
+            size.rows, size.cols, cursor.row, cursor.col
+        ));
+    }
+    Ok(0)
+}
+
+/// `24x80`.
+pub(super) fn parse_size(text: &str) -> Result<(u16, u16), String> {
+    let parsed =
+        text.split_once(['x', 'X', ',']).and_then(|(rows, cols)| Some((rows.parse().ok()?, cols.parse().ok()?)));
+    parsed.ok_or_else(|| format!("`{text}` is no size: write ROWSxCOLS, such as 24x80"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_size_is_rows_and_columns() {
+        assert_eq!(parse_size("24x80"), Ok((24, 80)));
+        for bad in ["", "24", "x", "24x", "ax80", "24x80x1", "70000x1"] {
+            assert!(parse_size(bad).is_err(), "{bad}");
+        }
+    }
+}
