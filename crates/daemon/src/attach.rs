@@ -126,8 +126,9 @@ impl Observer {
             tell(socket, &AttachNotice::Screen { data }).await?;
         }
         loop {
-            let drained = self.show(socket).await?;
+            // Input first: what was typed is waited for, what is shown is not.
             self.offer(socket).await?;
+            let drained = self.show(socket).await?;
             match self.next(socket, drained).await {
                 Happened::Changed => {}
                 Happened::Shutdown | Happened::Came(None | Some(Err(_))) => return Err(Over),

@@ -16,7 +16,7 @@ use pinfold_store::outbox::Target;
 use crate::clock::now;
 use crate::find::Found;
 use crate::link::Link;
-use crate::registry::{Entry, Registered, lock};
+use crate::registry::{Entry, Registered};
 use crate::service::{Core, blocking};
 use crate::services::chain;
 use crate::start::unwritable;
@@ -97,7 +97,7 @@ impl Core {
             let here = Arc::clone(&entry);
             let taken_up = blocking(move || {
                 here.note_size(told.size);
-                here.terminal().inspect(|terminal| lock(terminal).note_answered(told.answered));
+                here.with_terminal(|terminal| terminal.note_answered(told.answered));
             });
             // Trouble here costs a screen, which is told to whoever asks for it.
             let _ = taken_up.await;
@@ -123,7 +123,7 @@ impl Core {
     /// a pipe knows what is read from it.
     pub(crate) fn note_waiting(self: &Arc<Self>, entry: &Arc<Entry>, waiting: Waiting) {
         entry.state.send_modify(|state| state.waiting = waiting);
-        if waiting.now == Some(true) && entry.terminal().is_some() {
+        if waiting.now == Some(true) && entry.has_terminal() {
             let (core, entry) = (Arc::clone(self), Arc::clone(entry));
             // The screen may take a while to make; the keeper's other messages do not wait for it.
             tokio::spawn(async move { core.tell_waiting(&entry, waiting.count).await });

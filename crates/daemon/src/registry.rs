@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use pinfold_model::facts::{Fact, History, Status};
 use pinfold_model::id::ProcessId;
@@ -58,7 +58,7 @@ pub(crate) struct Entry {
     /// Whether the look for its readiness has begun.
     looked_for: AtomicBool,
     /// What its terminal shows, where it has one; locked from blocking threads only.
-    terminal: OnceLock<Mutex<Terminal>>,
+    terminal: Mutex<Option<Terminal>>,
     /// Whether somebody follows its terminal.
     followed: AtomicBool,
 }
@@ -78,7 +78,7 @@ impl Entry {
             stop_asked: AtomicBool::new(false),
             attended: AtomicBool::new(false),
             looked_for: AtomicBool::new(false),
-            terminal: OnceLock::new(),
+            terminal: Mutex::new(None),
             followed: AtomicBool::new(false),
         })
     }
@@ -112,10 +112,20 @@ impl Entry {
         !self.looked_for.swap(true, Ordering::Relaxed)
     }
 
-    /// The emulator of a process with a terminal.
-    pub(crate) fn terminal(&self) -> Option<&Mutex<Terminal>> {
+    pub(crate) fn has_terminal(&self) -> bool {
+        self.state.borrow().size.is_some()
+    }
+
+    /// Does something with the emulator of a process with a terminal. May wait for whoever else does: not for the event
+    /// loop.
+    pub(crate) fn with_terminal<T>(&self, act: impl FnOnce(&mut Terminal) -> T) -> Option<T> {
         let size = self.state.borrow().size?;
-        Some(self.terminal.get_or_init(|| Mutex::new(Terminal::new(size))))
+        Some(act(lock(&self.terminal).get_or_insert_with(|| Terminal::new(size))))
+    }
+
+    /// Lets go of the emulator: it can be made anew from the output.
+    pub(crate) fn drop_terminal(&self) {
+        *lock(&self.terminal) = None;
     }
 
     /// Whether nobody follows its terminal yet.
@@ -126,9 +136,7 @@ impl Entry {
     /// Its terminal has this size now. May wait for whoever feeds the emulator: not for the event loop.
     pub(crate) fn note_size(&self, size: PtySize) {
         self.state.send_modify(|state| state.size = Some(size));
-        if let Some(terminal) = self.terminal() {
-            lock(terminal).resize(size);
-        }
+        self.with_terminal(|terminal| terminal.resize(size));
     }
 
     pub(crate) fn snapshot(&self) -> State {

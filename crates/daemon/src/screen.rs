@@ -18,11 +18,11 @@ use crate::act::{keeper_silent, over};
 use crate::find::Found;
 use crate::link::{ANSWER, NoAnswer};
 use crate::refusal::Refusal;
-use crate::registry::{Entry, State, lock};
+use crate::registry::{Entry, State};
 use crate::render;
 use crate::service::{Core, blocking};
 use crate::terminal::{Terminal, Turn};
-use crate::wait::{has_closed, until_output};
+use crate::wait::{has_closed, until_change, until_output};
 
 /// Bytes in one turn.
 const TURN: u64 = 4 << 20;
@@ -31,7 +31,7 @@ const LONG: Duration = Duration::from_secs(3600);
 
 /// Begins to follow a process with a terminal, once.
 pub(crate) fn follow(core: &Arc<Core>, entry: &Arc<Entry>) {
-    if entry.terminal().is_some() && entry.follow_first() {
+    if entry.has_terminal() && entry.follow_first() {
         tokio::spawn(run(Arc::clone(core), Arc::clone(entry)));
     }
 }
@@ -48,6 +48,8 @@ async fn run(core: Arc<Core>, entry: Arc<Entry>) {
         if more {
             tokio::time::sleep(begun.elapsed()).await;
         } else if closed {
+            until_change(&entry, |state| state.history.status().is_over()).await;
+            drop(blocking(move || entry.drop_terminal()).await);
             return;
         } else {
             until_output(&entry, cursor, LONG).await;
@@ -60,9 +62,9 @@ impl Core {
     /// there is more, and from where.
     async fn catch_up(self: &Arc<Self>, entry: &Arc<Entry>, most: u64) -> Result<(bool, u64), Refusal> {
         let (state, directory, here) = (entry.snapshot(), self.home.process(&entry.id), Arc::clone(entry));
-        let turn = blocking(move || match here.terminal() {
-            Some(terminal) => lock(terminal).catch_up(&render::reader(&state, &directory), most),
-            None => Ok(Turn::default()),
+        let turn = blocking(move || {
+            let reader = render::reader(&state, &directory);
+            here.with_terminal(|terminal| terminal.catch_up(&reader, most)).unwrap_or_else(|| Ok(Turn::default()))
         });
         let turn = turn.await?.map_err(Refusal::internal)?;
         if let Some(replies) = turn.replies
@@ -102,10 +104,13 @@ impl Core {
     ) -> Result<T, Refusal> {
         let state = found.snapshot();
         let Some(size) = state.size else { return Err(no_terminal(found.id())) };
-        if let Found::Here(entry) = found {
+        // One that is over has let go of its emulator.
+        if let Found::Here(entry) = found
+            && !state.history.status().is_over()
+        {
             while self.catch_up(entry, TURN).await?.0 {}
             let here = Arc::clone(entry);
-            let seen = blocking(move || here.terminal().map(|terminal| look(&lock(terminal), &state))).await?;
+            let seen = blocking(move || here.with_terminal(|terminal| look(terminal, &state))).await?;
             return seen.ok_or_else(|| no_terminal(found.id()));
         }
         let directory = self.home.process(found.id());

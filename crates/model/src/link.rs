@@ -18,8 +18,8 @@ use crate::signal::Signal;
 use crate::spec::{PtySize, StopManner};
 
 /// The version of this protocol. A daemon adopts keepers of its own version and older ones; an older one is given no
-/// second process, since it may not know what that asks for. Version 2 knows stdin.
-pub const VERSION: u32 = 2;
+/// second process, since it may not know what that asks for. Version 2 knows stdin, 3 terminals.
+pub const VERSION: u32 = 3;
 /// No frame is longer: a command of 1 MiB and an environment of 2 MiB fit with their escapes.
 pub const FRAME_MOST: usize = 16 << 20;
 /// Bytes of the length before each frame.

@@ -136,6 +136,11 @@ pub(crate) async fn run(
     let passes = |(name, _): &(OsString, OsString)| config.environment.passes(&name.to_string_lossy());
     let mut request = request(args, std::env::vars_os().filter(passes))?;
     args.notify.apply(&mut request, inherited_owner(global));
+    if args.interactive
+        && let Some((cols, rows)) = terminal_size::terminal_size()
+    {
+        request.pty = Some(Pty::Sized(PtySize { rows: rows.0, cols: cols.0 }));
+    }
     args.service.apply(&mut request);
     let mut started = session.ask(async |client| client.start(&request).await).await?;
     if args.detach {

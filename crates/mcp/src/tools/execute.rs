@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 
 use pinfold_api::input::Span;
 use pinfold_api::types::{
-    Lifetime, Pty, ReadyState, Record, Restart, StartRequest, Started, Stdin, Streams, WaitQuery, WaitReason,
+    Lifetime, Pty, ReadyState, Record, Restart, StartRequest, Started, Stdin, Streams, WaitAnswer, WaitQuery,
+    WaitReason,
 };
 use serde::de::DeserializeOwned;
 
@@ -73,8 +74,8 @@ pub(super) async fn call(desk: &Desk<'_>, arguments: &Arguments) -> Result<Answe
     let until = if waits_for_ready { "ready" } else { "exit" };
     let open = if waits_for_ready { is_undecided(&record) } else { !facts::is_over(&record) && !background };
     if open && !left.is_zero() {
-        let wait = Wait { limit: left, query: WaitQuery { until: Some(until.into()), ..WaitQuery::default() } };
-        let answer = desk.hold(&record.id, wait::patiently(desk, &record.id, &wait)).await?;
+        let asks = request.pty.is_some() || request.stdin.is_some();
+        let answer = desk.hold(&record.id, decided(desk, &record.id, left, (until, asks))).await?;
         (reason, record) = (Some(answer.reason), answer.record);
     }
     let mut facts = describe(desk, &record, Look { cursor: Some(0), budget, ..Look::default() }).await?;
@@ -86,6 +87,22 @@ pub(super) async fn call(desk: &Desk<'_>, arguments: &Arguments) -> Result<Answe
     facts.notes.extend(cut.filter(|_| !facts::is_over(&record)));
     facts.notes.extend(how_it_goes_on(&record));
     Ok(Answer::of(facts, &record))
+}
+
+/// Waits for the exit or its readiness; where it can ask, also until it waits for an answer.
+async fn decided(
+    desk: &Desk<'_>,
+    id: &str,
+    limit: Duration,
+    (until, asks): (&str, bool),
+) -> Result<WaitAnswer, Refusal> {
+    let wait = |what: &str| Wait { limit, query: WaitQuery { until: Some(what.into()), ..WaitQuery::default() } };
+    let (decision, input) = (wait(until), wait("input"));
+    tokio::select! {
+        biased;
+        answer = wait::patiently(desk, id, &decision) => answer,
+        answer = wait::patiently(desk, id, &input), if asks => answer,
+    }
 }
 
 /// Whether it may still become ready.
@@ -122,6 +139,11 @@ pub(super) async fn describe(desk: &Desk<'_>, record: &Record, look: Look) -> Re
 
 fn how_it_goes_on(record: &Record) -> Option<String> {
     let id = &record.id;
+    if record.waiting_for_input == Some(true) {
+        return Some(format!(
+            "it waits for input: process_input {{\"id\":\"{id}\",\"text\":\"…\",\"keys\":[\"enter\"]}} answers it"
+        ));
+    }
     if !facts::is_over(record) {
         return Some(format!(
             "it runs on; nothing wakes you by itself: its end will be told in the news of a later result; process_wait {{\"id\":\"{id}\"}} waits for \

@@ -276,6 +276,10 @@ fn a_model_uses_a_terminal() {
         agent.call("process_list", json!({})).news().into_iter().find(|news| news["event"] == "waiting_for_input")
     });
     assert_eq!(news["line"], "Password:", "{news}");
+    // In the foreground a question ends the wait, and is not waited out.
+    let asked = agent.call("execute", json!({ "command": "printf 'Go? '; read g", "pty": true, "timeout": "5m" }));
+    assert_eq!((&asked.facts["reason"], &asked.facts["waiting_for_input"]), (&json!("input"), &json!(true)));
+    assert!(asked.output() == "Go? " && asked.notes().contains("process_input"), "{}", asked.text);
     let bad = agent.call("execute", json!({ "command": "true", "pty": "yes" }));
     assert!(bad.is_error && bad.text.contains("rows"), "{}", bad.text);
 }
