@@ -25,6 +25,8 @@ struct Stage {
 
 impl Drop for Stage {
     fn drop(&mut self) {
+        // As long as it lives it writes into its home.
+        let _ = self.pinfold.block(self.pinfold.client().stop_agent(&self.agent.id, &Default::default()));
         let _ = std::fs::remove_dir_all(&self.scratch);
     }
 }
