@@ -31,15 +31,14 @@ impl Host {
         let pinfold = Pinfold::start(PINFOLD);
         let work = pinfold.home().join("work");
         std::fs::create_dir_all(&work).expect("a directory");
-        let program = work.join("fake-agent");
-        std::fs::write(&program, include_str!("agents/fake.sh")).expect("the fake is written");
-        use std::os::unix::fs::PermissionsExt;
-        std::fs::set_permissions(&program, PermissionsExt::from_mode(0o755)).expect("it can be executed");
+        // Named as the first argument of the program, which is a shell: a file that was just written cannot always be executed
+        // while other tests fork.
+        std::fs::write(work.join("app-server"), include_str!("agents/fake.sh")).expect("the fake is written");
         Self { pinfold, work }
     }
 
     fn program(&self) -> String {
-        self.work.join("fake-agent").to_string_lossy().into_owned()
+        "/bin/sh".to_owned()
     }
 
     fn request(&self) -> AgentRequest {

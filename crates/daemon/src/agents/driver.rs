@@ -313,13 +313,17 @@ impl Driver {
     async fn exited(&mut self) {
         let Some(life) = self.life.take() else { return };
         (self.ready_by, self.gone_by) = (None, None);
+        let phase = self.conversation.as_ref().map(Conversation::phase);
+        // Whoever hears of it sees it so; of one that was never ready, only once it is known what to make of it.
+        if phase == Some(Phase::Open) {
+            self.publish();
+        }
         let process = life.entry.id.clone();
         let outcome = life.entry.state.borrow().history.outcome().map(api_outcome);
         self.show(AgentEventKind::Exited, |event| {
             (event.process, event.outcome) = (Some(process.to_string()), outcome);
         });
         self.watch_tree(&life);
-        let phase = self.conversation.as_ref().map(Conversation::phase);
         let turn = self.conversation.as_mut().and_then(Conversation::abandon);
         if let Some(conversation) = self.conversation.take() {
             self.state.seq = self.state.seq.max(conversation.seq());
