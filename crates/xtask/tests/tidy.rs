@@ -14,7 +14,10 @@ fn the_tree_is_tidy() {
 fn the_whole_tree_is_looked_at() {
     let tree = Tree::read(&workspace_root()).expect("the workspace can be read");
     let rooms: Vec<&str> = tree.rooms.iter().map(|manifest| manifest.room.as_str()).collect();
-    assert_eq!(rooms, ["api", "cli", "daemon", "hostile", "keeper", "mcp", "model", "os", "store", "testkit", "xtask"]);
+    assert_eq!(
+        rooms,
+        ["agents", "api", "cli", "daemon", "hostile", "keeper", "mcp", "model", "os", "store", "testkit", "xtask"]
+    );
     for room in rooms {
         assert!(tree.sources.iter().any(|source| source.room == room), "no source of {room} was read");
     }
