@@ -213,6 +213,8 @@ fn ctrl_c_reaches_the_foreground_of_the_terminal() {
     let pinfold = Pinfold::start(PINFOLD);
     let record = pinfold.start_request(&on_terminal("trap 'echo caught; exit 5' INT; echo ready; sleep 300")).record;
     until_shown(&pinfold, &record.id, "ready");
+    // A shell that is interrupted before it starts `sleep` runs its trap after it.
+    until("it sleeps", || pinfold.show(&record.id).tree.iter().any(|member| member.command.starts_with("sleep")));
     input(&pinfold, &record.id, &keys(&["ctrl+c"]));
     assert_eq!(pinfold.wait_finished(&record.id).outcome, Some(Outcome::Exited { code: 5 }));
     assert!(pinfold.text(&record.id).contains("caught"));
