@@ -27,7 +27,6 @@ pub struct EventsQuery {
     pub lease: Option<String>,
     /// Which of several readers of one consumer this is: while another holds the lease it is given nothing. Readers
     /// that do not say so count as one, and are given what follows.
-    #[serde(default)]
     pub reader: Option<String>,
 }
 
