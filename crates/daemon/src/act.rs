@@ -25,13 +25,7 @@ const STOP_SLACK: Duration = Duration::from_secs(10);
 impl Core {
     /// Ends a tree, and says what could not be ended.
     pub(crate) async fn stop(self: &Arc<Self>, found: Found, request: StopRequest) -> Result<StopAnswer, Refusal> {
-        let mut manner = found.snapshot().history.intent.spec.stop;
-        if let Some(signal) = &request.signal {
-            manner.signal = Signal::parse(signal)?;
-        }
-        if let Some(grace) = &request.grace {
-            manner.grace = parse_duration(&grace.text())?.min(GRACE_MOST);
-        }
+        let manner = manner(&found, &request)?;
         let by = request.by.unwrap_or_else(|| "a client".to_owned());
         let Found::Here(entry) = &found else { return self.already_over(&found, &by).await };
         if entry.status().is_over() {
@@ -59,13 +53,7 @@ impl Core {
         found: Found,
         request: StopRequest,
     ) -> Result<Record, Refusal> {
-        let mut manner = found.snapshot().history.intent.spec.stop;
-        if let Some(signal) = &request.signal {
-            manner.signal = Signal::parse(signal)?;
-        }
-        if let Some(grace) = &request.grace {
-            manner.grace = parse_duration(&grace.text())?.min(GRACE_MOST);
-        }
+        let manner = manner(&found, &request)?;
         let by = request.by.unwrap_or_else(|| "a client".to_owned());
         let core = Arc::clone(self);
         // Goes on even if its caller goes away: what was asked to end is followed by what was asked for.
@@ -187,6 +175,18 @@ impl Core {
         }
         (count, survivors)
     }
+}
+
+/// How a process is stopped: as its spec says, where the request does not say otherwise.
+fn manner(found: &Found, request: &StopRequest) -> Result<StopManner, Refusal> {
+    let mut manner = found.snapshot().history.intent.spec.stop;
+    if let Some(signal) = &request.signal {
+        manner.signal = Signal::parse(signal)?;
+    }
+    if let Some(grace) = &request.grace {
+        manner.grace = parse_duration(&grace.text())?.min(GRACE_MOST);
+    }
+    Ok(manner)
 }
 
 fn api_survivor(survivor: link::Survivor) -> Survivor {

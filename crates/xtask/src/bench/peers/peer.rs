@@ -100,9 +100,9 @@ pub(super) fn code_of(command: &mut Command) -> anyhow::Result<Option<i32>> {
     Ok(child.wait()?.code())
 }
 
-/// Kills a program that takes too long. Tools hang.
+/// Kills a program that takes too long, unless it is dropped before. Tools hang.
 struct Watch {
-    done: Option<Sender<()>>,
+    _done: Sender<()>,
 }
 
 impl Watch {
@@ -115,13 +115,7 @@ impl Watch {
                 }
             });
         }
-        Watch { done: Some(done) }
-    }
-}
-
-impl Drop for Watch {
-    fn drop(&mut self) {
-        drop(self.done.take());
+        Watch { _done: done }
     }
 }
 
