@@ -12,10 +12,11 @@ use pinfold_testkit::escapes::{Result as Came, WAYS, Way, attempt};
 use pinfold_testkit::ground::Ground;
 
 use crate::build::{Profile, build};
+use crate::section::Section;
 
 const DOCUMENT: &str = "docs/reliability.md";
-const BEGIN: &str = "<!-- escapes: written by `cargo xtask escapes --markdown` -->";
-const END: &str = "<!-- escapes: end -->";
+const SECTION: Section =
+    Section { begin: "<!-- escapes: written by `cargo xtask escapes --markdown` -->", end: "<!-- escapes: end -->" };
 
 /// How to try.
 #[derive(Clone, Debug, Args)]
@@ -41,7 +42,7 @@ pub fn run(root: &Path, options: &Options) -> anyhow::Result<ExitCode> {
     let table = render(&ways, &columns);
     println!("{table}");
     if options.markdown {
-        write_between_marks(&root.join(DOCUMENT), &table)?;
+        SECTION.write(&root.join(DOCUMENT), &format!("{}\n", table.trim_end()))?;
     }
     let wrong = columns.iter().flat_map(|(ground, came)| {
         let came = came.iter().flatten().zip(&ways);
@@ -89,27 +90,16 @@ fn render(ways: &[&Way], columns: &[Column]) -> String {
     table
 }
 
-fn write_between_marks(path: &Path, table: &str) -> anyhow::Result<()> {
-    let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
-    let text = replace_between_marks(&text, table).with_context(|| format!("{} has no `{BEGIN}`", path.display()))?;
-    std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))
-}
-
-fn replace_between_marks(text: &str, table: &str) -> Option<String> {
-    let (before, rest) = text.split_once(BEGIN)?;
-    let (_, after) = rest.split_once(END)?;
-    Some(format!("{before}{BEGIN}\n{}\n{END}{after}", table.trim_end()))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn only_what_stands_between_the_marks_is_replaced() {
-        let text = format!("above\n{BEGIN}\nold\n{END}\nbelow\n");
-        let new = replace_between_marks(&text, "| new |\n").expect("marks");
-        assert_eq!(new, format!("above\n{BEGIN}\n| new |\n{END}\nbelow\n"));
-        assert_eq!(replace_between_marks("no marks", "x"), None);
+        let Section { begin, end } = SECTION;
+        let text = format!("above\n{begin}\nold\n{end}\nbelow\n");
+        let new = SECTION.put(&text, "| new |\n").expect("marks");
+        assert_eq!(new, format!("above\n{begin}\n| new |\n{end}\nbelow\n"));
+        assert_eq!(SECTION.put("no marks", "x"), None);
     }
 }

@@ -15,6 +15,7 @@ pub mod escapes;
 pub mod fuzz;
 pub mod generate;
 pub mod schemathesis;
+mod section;
 pub mod tidy;
 
 use std::path::PathBuf;

@@ -35,6 +35,13 @@ use report::{Report, Row};
 use stage::Stage;
 
 use crate::build::{Profile, build};
+use crate::section;
+
+/// Where the comparison stands in docs/benchmarks.md.
+const PEERS: section::Section = section::Section {
+    begin: "<!-- peers: written by `cargo xtask bench --peers --write` -->",
+    end: "<!-- peers: end -->",
+};
 
 /// How to measure.
 #[derive(Clone, Debug, Args)]
@@ -140,18 +147,9 @@ fn compare(root: &Path, stage: &Stage, scale: Scale, options: &Options) -> anyho
         let docs = root.join("docs");
         std::fs::write(docs.join("peers.svg"), comparison.chart())?;
         std::fs::write(docs.join("peers.json"), &json)?;
-        replace_between(&docs.join("benchmarks.md"), "<!-- peers -->", "<!-- /peers -->", &text)?;
+        PEERS.write(&docs.join("benchmarks.md"), &format!("\n{}\n\n", text.trim()))?;
     }
     Ok(ExitCode::SUCCESS)
-}
-
-/// Replaces what stands between two marks of a file.
-fn replace_between(path: &Path, begin: &str, end: &str, text: &str) -> anyhow::Result<()> {
-    let whole = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
-    let missing = || format!("{} has no {begin} … {end}", path.display());
-    let (before, rest) = whole.split_once(begin).with_context(missing)?;
-    let (_, after) = rest.split_once(end).with_context(missing)?;
-    Ok(std::fs::write(path, format!("{before}{begin}\n\n{}\n\n{end}{after}", text.trim()))?)
 }
 
 /// Builds pinfold and this program in release and becomes that program. Returns only with the reason why not.

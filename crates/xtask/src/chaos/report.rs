@@ -4,14 +4,13 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::path::Path;
 
-use anyhow::{Context, bail};
-
 use super::check::Account;
 use super::faults::Done;
+use crate::section::Section;
 
 /// Where the section stands in docs/reliability.md.
-const BEGIN: &str = "<!-- chaos: begin, written by `cargo xtask chaos --markdown` -->";
-const END: &str = "<!-- chaos: end -->";
+const SECTION: Section =
+    Section { begin: "<!-- chaos: begin, written by `cargo xtask chaos --markdown` -->", end: "<!-- chaos: end -->" };
 
 /// A run in figures.
 pub(super) struct Figures<'a> {
@@ -72,22 +71,12 @@ impl Figures<'_> {
 
     /// Puts the section into the document, between its markers.
     pub(super) fn write_into(&self, document: &Path) -> anyhow::Result<()> {
-        let text = std::fs::read_to_string(document).with_context(|| format!("cannot read {}", document.display()))?;
-        let Some(replaced) = between_markers(&text, &self.render_markdown()) else {
-            bail!("{} has no lines `{BEGIN}` and `{END}`", document.display());
-        };
-        Ok(std::fs::write(document, replaced)?)
+        SECTION.write(document, &format!("\n{}\n", self.render_markdown()))
     }
 }
 
 fn listed(counts: &BTreeMap<&'static str, u64>) -> String {
     counts.iter().map(|(name, count)| format!("{count} {name}")).collect::<Vec<_>>().join(", ")
-}
-
-fn between_markers(text: &str, section: &str) -> Option<String> {
-    let (before, rest) = text.split_once(BEGIN)?;
-    let (_, after) = rest.split_once(END)?;
-    Some(format!("{before}{BEGIN}\n\n{section}\n{END}{after}"))
 }
 
 #[cfg(test)]
@@ -96,8 +85,9 @@ mod tests {
 
     #[test]
     fn a_section_is_put_between_its_markers_and_nowhere_else() {
-        let text = format!("# a\n{BEGIN}\nold\n{END}\nb\n");
-        assert_eq!(between_markers(&text, "new\n"), Some(format!("# a\n{BEGIN}\n\nnew\n\n{END}\nb\n")));
-        assert_eq!(between_markers("# a\n", "new\n"), None);
+        let Section { begin, end } = SECTION;
+        let text = format!("# a\n{begin}\nold\n{end}\nb\n");
+        assert_eq!(SECTION.put(&text, "\nnew\n\n"), Some(format!("# a\n{begin}\n\nnew\n\n{end}\nb\n")));
+        assert_eq!(SECTION.put("# a\n", "new\n"), None);
     }
 }
