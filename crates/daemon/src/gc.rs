@@ -8,7 +8,7 @@ use pinfold_api::types::{GcAnswer, GcRequest};
 use pinfold_model::admission::{Ended, Limits, to_remove};
 use pinfold_model::id::ProcessId;
 use pinfold_model::units::parse_duration;
-use pinfold_os::crash_point;
+use pinfold_os::{crash_point, daemonize};
 use pinfold_store::index::Change;
 use pinfold_store::retention::remove_process;
 
@@ -47,6 +47,8 @@ impl Core {
         let removed = chosen.iter().map(ProcessId::to_string).collect();
         if !dry_run {
             self.remove(chosen).await?;
+            // Both the account of what ended and what was removed may have taken much.
+            blocking(daemonize::give_back_memory).await?;
         }
         Ok(GcAnswer { removed, freed_bytes, dry_run })
     }

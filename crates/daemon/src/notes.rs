@@ -53,11 +53,15 @@ impl Core {
     }
 
     fn note_in_log(&self, history: &History, kind: Option<EventKind>) {
+        if !tracing::enabled!(tracing::Level::DEBUG) {
+            return;
+        }
         let (id, owner) = (&history.intent.id, history.owner());
         let kind = kind.map_or("intended", EventKind::name);
         let pid = history.start.as_ref().map(|start| start.pid);
         let code = history.outcome().and_then(|outcome| outcome.shell_code());
-        tracing::info!(process = %id, owner = %owner, pid, code, "{kind}");
+        // The event log has it for everybody; this one is for what became of the daemon, unless it is asked for more.
+        tracing::debug!(process = %id, owner = %owner, pid, code, "{kind}");
     }
 
     /// The store refused a start: nothing is left of it.

@@ -74,6 +74,7 @@ pub fn run(options: Options) -> Result<(), RunError> {
         Err(LockError::Held { pid, .. }) => return Err(RunError::AlreadyRunning { pid }),
         Err(LockError::Io { path, source }) => return Err(io(format!("cannot lock {}", path.display()))(source)),
     };
+    daemonize::share_one_heap();
     daemonize::leave_session();
     daemonize::raise_descriptor_limit();
     let log_path = options.paths.log();

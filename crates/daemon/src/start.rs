@@ -12,7 +12,7 @@ use pinfold_api::types::{self, OnWaitTimeout, OutputQuery, StartRequest, Started
 use pinfold_model::facts::{History, Intent, Status};
 use pinfold_model::id::ProcessId;
 use pinfold_model::limits::{TreeLimits, parse_cpus};
-use pinfold_model::link::ToKeeper;
+use pinfold_model::link::{Order, ToKeeper};
 use pinfold_model::notify::{self, Notify};
 use pinfold_model::outcome::{Cause, Outcome};
 use pinfold_model::ready::ReadyBy;
@@ -170,7 +170,7 @@ impl Core {
         let unanswered = Unanswered::new(&self, &entry);
         link.keep(&entry);
         crash_point!("daemon.entry_registered");
-        let start = ToKeeper::Start { intent: Box::new(intent), env, limit_places };
+        let start = ToKeeper::Start(Box::new(Order { intent, env, limit_places }));
         if link.tell(&start).await.is_err() {
             tracing::warn!(process = %id, "a keeper ended before it was told to start");
         }

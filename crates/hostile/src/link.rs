@@ -1,9 +1,8 @@
 //! Messages between daemon, nursery and keepers: frames as they come, and bodies in frames that are right.
 
 use pinfold_model::facts::History;
-use pinfold_model::link::{Decoder, FromKeeper, NurserySetup, ToKeeper, encode};
+use pinfold_model::link::{Decoder, FromKeeper, Message, NurserySetup, ToKeeper, encode};
 use serde::Serialize;
-use serde::de::DeserializeOwned;
 
 use crate::feed::Feed;
 
@@ -29,7 +28,7 @@ pub(crate) fn target(data: &[u8]) {
 }
 
 /// The messages before the first that is none: the same whatever the pieces are, and the same when sent on.
-fn try_link<M: DeserializeOwned + Serialize + PartialEq + std::fmt::Debug>(bytes: &[u8], piece: usize) -> Vec<M> {
+fn try_link<M: Message + Serialize + PartialEq + std::fmt::Debug>(bytes: &[u8], piece: usize) -> Vec<M> {
     let messages = receive(bytes, bytes.len().max(1));
     assert_eq!(receive::<M>(bytes, piece), messages, "pieces of {piece} give something else");
     let sent: Vec<u8> = messages.iter().flat_map(encode).collect();
@@ -37,7 +36,7 @@ fn try_link<M: DeserializeOwned + Serialize + PartialEq + std::fmt::Debug>(bytes
     messages
 }
 
-fn receive<M: DeserializeOwned>(bytes: &[u8], piece: usize) -> Vec<M> {
+fn receive<M: Message>(bytes: &[u8], piece: usize) -> Vec<M> {
     let mut decoder = Decoder::default();
     let mut messages = Vec::new();
     for part in bytes.chunks(piece) {

@@ -1,6 +1,5 @@
 //! The keeper's loop: one thread, one `poll`, one process at a time.
 
-use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixListener;
@@ -10,7 +9,7 @@ use std::time::{Duration, Instant};
 use pinfold_model::facts::{Fact, Intent};
 use pinfold_model::id::ProcessId;
 use pinfold_model::input::{Standing, Taken};
-use pinfold_model::link::{FromKeeper, KeeperIdentity, LimitPlace, ToKeeper, VERSION};
+use pinfold_model::link::{FromKeeper, KeeperIdentity, LimitPlace, Order, ToKeeper, VERSION};
 use pinfold_model::outcome::StartStep;
 use pinfold_os::cgroup::Cgroup;
 use pinfold_os::poll::{ChildSignal, Interest, wait_ready};
@@ -229,7 +228,7 @@ impl<'a> Keeper<'a> {
                 }
                 self.prepared = self.prepare(&id).ok().map(|directory| (id, directory));
             }
-            ToKeeper::Start { intent, env, limit_places } => self.start(*intent, env, &limit_places),
+            ToKeeper::Start(order) => self.start(*order),
             ToKeeper::Stop { request, id, cause, manner } => match self.keeps(&id) {
                 true => self.with_driver(|driver, means| driver.stop(request, cause, manner, means)),
                 false => self.say(&FromKeeper::Stopped { request, survivors: vec![] }),
@@ -297,14 +296,15 @@ impl<'a> Keeper<'a> {
     }
 
     /// Intent, spawn, start: each written before the next (docs/keeper-protocol.md).
-    fn start(&mut self, intent: Intent, env: BTreeMap<String, Option<String>>, places: &[LimitPlace]) {
+    fn start(&mut self, order: Order) {
         crash_point!("keeper.start_received");
+        let Order { intent, env, limit_places } = order;
         let (directory, record) = match self.open_record(&intent) {
             Ok(opened) => opened,
             Err(error) => return self.refuse(intent.id, format!("cannot write its record: {error}")),
         };
         crash_point!("keeper.intent_written");
-        let mut watch = match self.watch(&intent, places) {
+        let mut watch = match self.watch(&intent, &limit_places) {
             Ok(watch) => watch,
             Err(error) => return self.fail(intent, record, Failure { step: StartStep::Spawn, error }),
         };

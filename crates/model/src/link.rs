@@ -24,6 +24,8 @@ pub const VERSION: u32 = 3;
 pub const FRAME_MOST: usize = 16 << 20;
 /// Bytes of the length before each frame.
 pub const HEADER: usize = 4;
+/// How an order begins.
+const START: &[u8] = br#"{"do":"start","#;
 
 /// The first and only frame to the nursery; after it come sockets, one for each keeper to fork.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -45,13 +47,7 @@ pub enum ToKeeper {
     },
     /// Run this. Answered by a `Fact`: started, or finished with `failed_to_start`.
     /// The intent's spec has blank environment values; the real ones are beside it and are never written.
-    Start {
-        intent: Box<Intent>,
-        env: BTreeMap<String, Option<String>>,
-        /// Where controllers can limit it; empty for one without limits.
-        #[serde(default, skip_serializing_if = "Vec::is_empty")]
-        limit_places: Vec<LimitPlace>,
-    },
+    Start(Box<Order>),
     /// End the tree of this process. Answered by `Stopped` when it is empty or survivors are certain.
     /// Every request names its process: by the time it arrives, the keeper may keep another.
     Stop {
@@ -115,6 +111,16 @@ pub enum ToKeeper {
     },
     /// Exit, if there is no process to keep.
     Retire,
+}
+
+/// What a keeper is to run.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Order {
+    pub intent: Intent,
+    pub env: BTreeMap<String, Option<String>>,
+    /// Where controllers can limit it; empty for one without limits.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub limit_places: Vec<LimitPlace>,
 }
 
 /// What a keeper tells the daemon.
@@ -219,6 +225,28 @@ pub fn encode(message: &impl Serialize) -> Vec<u8> {
     frame
 }
 
+/// Something that is sent in a frame.
+pub trait Message: DeserializeOwned {
+    /// The message in a frame.
+    fn parse(frame: &[u8]) -> serde_json::Result<Self> {
+        serde_json::from_slice(frame)
+    }
+}
+
+impl Message for NurserySetup {}
+impl Message for FromKeeper {}
+
+impl Message for ToKeeper {
+    /// The one message on whose way a command waits is parsed as what it is: to find that out, serde reads a message
+    /// twice.
+    fn parse(frame: &[u8]) -> serde_json::Result<Self> {
+        match frame.starts_with(START) {
+            true => serde_json::from_slice(frame).map(Self::Start),
+            false => serde_json::from_slice(frame),
+        }
+    }
+}
+
 /// Collects received bytes and gives whole messages.
 #[derive(Debug, Default)]
 pub struct Decoder {
@@ -232,14 +260,14 @@ impl Decoder {
     }
 
     /// The next whole message, if there is one.
-    pub fn try_next<M: DeserializeOwned>(&mut self) -> Result<Option<M>, BadFrame> {
+    pub fn try_next<M: Message>(&mut self) -> Result<Option<M>, BadFrame> {
         let Some(header) = self.bytes.first_chunk::<HEADER>() else { return Ok(None) };
         let length = u32::from_le_bytes(*header) as usize;
         if length > FRAME_MOST {
             return Err(BadFrame::TooLong(length));
         }
         let Some(frame) = self.bytes.get(HEADER..HEADER + length) else { return Ok(None) };
-        let message = serde_json::from_slice(frame);
+        let message = M::parse(frame);
         self.bytes.drain(..HEADER + length);
         Ok(Some(message?))
     }
@@ -248,6 +276,8 @@ impl Decoder {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::spec::{Defaults, Draft};
+    use crate::units::Moment;
 
     fn id() -> ProcessId {
         ProcessId::from_number(1, 1)
@@ -269,6 +299,25 @@ mod tests {
             }
             assert_eq!(got, sent);
         }
+    }
+
+    /// However it is parsed, an order is the same, and one that is none is an error.
+    #[test]
+    fn an_order_is_known_by_how_it_begins() {
+        let draft = Draft { command: Some("true".into()), ..Draft::default() };
+        let spec = draft
+            .try_into_spec(&Defaults { cwd: "/".into(), output_limit: 1 << 20, ..Defaults::default() })
+            .expect("valid");
+        let keeper = KeeperIdentity { pid: 1, start_time: 1, cgroup: None };
+        let (mark, boot_id) = ("m".into(), "b".into());
+        let intent = Intent { format: 1, id: id(), spec, mark, at: Moment(1), boot_id, keeper };
+        let order = ToKeeper::Start(Box::new(Order { intent, env: BTreeMap::new(), limit_places: vec![] }));
+        let frame = encode(&order);
+        let frame = &frame[HEADER..];
+        assert!(frame.starts_with(START), "{}", String::from_utf8_lossy(frame));
+        assert_eq!(ToKeeper::parse(frame).expect("an order"), order);
+        assert_eq!(serde_json::from_slice::<ToKeeper>(frame).expect("the same"), order);
+        assert!(ToKeeper::parse(br#"{"do":"start","env":{}}"#).is_err());
     }
 
     #[test]

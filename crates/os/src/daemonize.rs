@@ -3,6 +3,24 @@
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 
+/// All threads share one heap. By default glibc gives each its own, and each keeps what it once needed.
+pub fn share_one_heap() {
+    #[cfg(target_env = "gnu")]
+    // SAFETY: sets a parameter of the allocator, before there are threads.
+    unsafe {
+        libc::mallopt(libc::M_ARENA_MAX, 1);
+    }
+}
+
+/// Gives the kernel back what was freed. By itself glibc gives back only the end of its heap.
+pub fn give_back_memory() {
+    #[cfg(target_env = "gnu")]
+    // SAFETY: takes the allocator's own locks and frees nothing that is used.
+    unsafe {
+        libc::malloc_trim(0);
+    }
+}
+
 /// Leaves the caller's session, so that its terminal and its process group's signals reach us no more.
 /// A process group leader stays where it is.
 pub fn leave_session() {

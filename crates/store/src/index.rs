@@ -23,7 +23,7 @@ use pinfold_model::id::ProcessId;
 use pinfold_model::units::Moment;
 use pinfold_os::crash_point;
 use rusqlite::config::DbConfig;
-use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension, Transaction, params};
+use rusqlite::{Connection, ErrorCode, OpenFlags, Transaction, params};
 
 use crate::Durability;
 use crate::consumers::ConsumerKey;
@@ -218,9 +218,11 @@ fn put_parents(transaction: &Transaction<'_>, owner: &str, ancestors: &[String])
 fn tell(transaction: &Transaction<'_>, event: &NewEvent) -> Result<Option<Event>, IndexError> {
     let NewEvent { process, owner, kind, n, announce, at, payload, targets } = event;
     let values = params![process.as_str(), owner, kind.name(), *n as i64, announce, at.0 as i64, payload];
-    let mut statement = transaction.prepare_cached(schema::TELL)?;
-    let seq: Option<i64> = statement.query_row(values, |row| row.get(0)).optional()?;
-    let Some(seq) = seq else { return Ok(None) };
+    // RETURNING would make a table of its own for the one number.
+    if transaction.prepare_cached(schema::TELL)?.execute(values)? == 0 {
+        return Ok(None);
+    }
+    let seq = transaction.last_insert_rowid();
     for target in targets {
         outbox::add(transaction, (seq, *target), process, *at)?;
     }

@@ -1,5 +1,6 @@
 //! Dev only: what keeps the project honest. `tidy` checks the tree, `generate` writes the documents that come from
-//! the code, `demo` shows the main job, `bench` measures what pinfold costs, `escapes` tries every way out, `chaos`
+//! the code, `demo` shows the main job, `bench` measures what pinfold costs, `instructions` that it
+//! costs no more than before, `escapes` tries every way out, `chaos`
 //! attacks it from all sides, `fuzz` and `schemathesis` try bad input at scale, `clients` and `conformance` bring in the
 //! programs of others that judge it.
 //!
@@ -14,6 +15,7 @@ pub mod demo;
 pub mod escapes;
 pub mod fuzz;
 pub mod generate;
+pub mod instructions;
 pub mod schemathesis;
 mod section;
 pub mod tidy;

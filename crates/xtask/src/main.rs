@@ -6,7 +6,9 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 use xtask::generate::Mode;
 use xtask::tidy::{self, Tree};
-use xtask::{bench, chaos, clients, conformance, demo, escapes, fuzz, generate, schemathesis, workspace_root};
+use xtask::{
+    bench, chaos, clients, conformance, demo, escapes, fuzz, generate, instructions, schemathesis, workspace_root,
+};
 
 #[derive(Debug, Parser)]
 #[command(name = "cargo xtask", about = "What keeps pinfold honest")]
@@ -39,6 +41,8 @@ enum Command {
     Escapes(escapes::Options),
     /// Look for bytes that break what reads bytes from outside, guided by coverage
     Fuzz(fuzz::Options),
+    /// Count the instructions of what everybody does, and compare them with those that are kept
+    Instructions(instructions::Options),
     /// Try the HTTP API with whatever its document allows and forbids
     Schemathesis(schemathesis::Options),
 }
@@ -55,6 +59,7 @@ fn main() -> ExitCode {
         Command::Chaos(options) => chaos::run(&root, &options),
         Command::Escapes(options) => escapes::run(&root, &options),
         Command::Fuzz(options) => fuzz::run(&root, &options),
+        Command::Instructions(options) => instructions::run(&root, &options),
         Command::Schemathesis(options) => schemathesis::run(&root, &options),
     };
     done.unwrap_or_else(|error| {
