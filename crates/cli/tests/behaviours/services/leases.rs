@@ -5,7 +5,7 @@ use std::net::TcpListener;
 
 use pinfold_api::error::ErrorCode;
 use pinfold_api::types::{Port, StartRequest};
-use pinfold_testkit::Pinfold;
+use pinfold_testkit::{Pinfold, place_text};
 
 use super::leased;
 use crate::PINFOLD;
@@ -52,9 +52,7 @@ fn port_lease_is_given_back_by_a_start_that_failed() {
     let argv = Some(vec!["/etc/passwd/x".to_owned()]);
     pinfold.try_start(&StartRequest { argv, command: None, ..fixed(port) }).expect_err("no program");
     let script = pinfold.home().join("no-format");
-    std::fs::write(&script, [0x7f, b'E', b'L', b'F', 0]).expect("written");
-    use std::os::unix::fs::PermissionsExt;
-    std::fs::set_permissions(&script, PermissionsExt::from_mode(0o700)).expect("executable");
+    place_text(&[0x7f, b'E', b'L', b'F', 0], &script);
     let argv = Some(vec![script.to_str().expect("text").to_owned()]);
     pinfold.try_start(&StartRequest { argv, command: None, ..fixed(port) }).expect_err("no format");
     assert_eq!(pinfold.start_request(&fixed(port)).record.ports["PORT"], port);
