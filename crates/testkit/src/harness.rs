@@ -160,13 +160,13 @@ impl Pinfold {
 
     /// The keeper's pid of a process that has started.
     pub fn keeper_pid(&self, id: &str) -> u32 {
-        let pid = self.show(id).tree.first().map(|member| member.pid).expect("a living tree");
         let daemon = self.daemon_pid();
-        let mut at = pid;
-        // The first ancestor that listens in keepers/ is the keeper.
+        let above = |pid: &u32| parent_of(*pid).filter(|parent| *parent > 1 && *parent != daemon);
+        let listens = |pid: &u32| self.home.join("keepers").join(pid.to_string()).exists();
+        // The first ancestor that listens in keepers/ is the keeper. An ancestor may end while we climb.
         until_some("the keeper of a process", || {
-            at = parent_of(at).filter(|parent| *parent > 1 && *parent != daemon)?;
-            self.home.join("keepers").join(at.to_string()).exists().then_some(at)
+            let first = self.show(id).tree.first()?.pid;
+            std::iter::successors(Some(first), above).skip(1).find(listens)
         })
     }
 

@@ -126,6 +126,8 @@ pub(super) fn stop(trial: &mut Trial) {
     trial.start(request, lines(1), Outcome::Signaled { signal: 9, name: "KILL".into(), core_dumped: false });
     trial.jobs[0].ended_by_request = true;
     let Some(id) = trial.jobs[0].id.clone() else { return };
+    // Before that it would end by TERM, and nobody would be killed.
+    until("it is deaf to TERM", || trial.pinfold.show(&id).output.bytes > 0);
     let _ = trial.pinfold.block(trial.pinfold.client().stop(&id, &StopRequest::default()));
 }
 
