@@ -59,6 +59,14 @@ def short_waits(fields):
             fields[name] = "50ms"
 
 
+def no_endless_waits(case):
+    # Without a time it would be half a minute, which is as long as an answer may take.
+    if case.operation.label == "GET /v1/processes/{id}/wait":
+        case.query = {"timeout": "50ms", **(case.query or {})}
+    if case.operation.label == "POST /v1/wait" and isinstance(case.body, dict):
+        case.body.setdefault("timeout", "50ms")
+
+
 def known_names(case):
     dice = random.Random(repr((case.operation.label, case.path_parameters, case.query, case.body)))
     if "id" in (case.path_parameters or {}) and dice.random() > NOW_AND_THEN:
@@ -75,6 +83,7 @@ def known_names(case):
 @schemathesis.hook
 def before_call(context, case, kwargs):
     known_names(case)
+    no_endless_waits(case)
     short_waits(case.query)
     if isinstance(case.body, dict):
         short_waits(case.body)

@@ -181,7 +181,7 @@ mod tests {
     fn seen(program: &str, argument: &str, wanted: Awaiting) {
         let mut child = Command::new(program).args(["-c", argument]).stdin(Stdio::piped()).spawn().expect("a program");
         let source = Source::of(child.stdin.as_ref().expect("its stdin").as_fd()).expect("a pipe");
-        let deadline = Instant::now() + Duration::from_secs(20);
+        let deadline = Instant::now() + Duration::from_secs(60);
         while observe(child.id(), source) != wanted {
             assert!(Instant::now() < deadline, "{program} {argument}: {:?}", observe(child.id(), source));
             std::thread::sleep(Duration::from_millis(5));

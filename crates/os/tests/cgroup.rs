@@ -9,7 +9,7 @@ use pinfold_os::cgroup::{Base, Cgroup, Unavailable, find_v2_mount, open_base};
 use pinfold_os::proc;
 use pinfold_os::sweep::sweep;
 
-const DEADLINE: Duration = Duration::from_secs(20);
+const DEADLINE: Duration = Duration::from_secs(60);
 
 /// One leaf of its own for each test; everything in it ends with it.
 struct Fold {

@@ -16,7 +16,7 @@ use pinfold_os::tree::{
 };
 use rustix::process::{WaitOptions, getpid, set_child_subreaper};
 
-const DEADLINE: Duration = Duration::from_secs(20);
+const DEADLINE: Duration = Duration::from_secs(60);
 
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
@@ -188,6 +188,9 @@ fn sweep_ends_the_marked_and_their_descendants_and_nobody_else() {
     let (mut leader, numbers) = family.start(&script, 2);
     until("the bystander carries its own mark", || !find_marked(longer.as_bytes()).is_empty());
     assert!(pids(&find_marked(mark.as_bytes())).contains(&leader.id()));
+    until("both are what they become", || {
+        numbers.iter().all(|&pid| proc::command_line(pid).is_ok_and(|line| line == "sleep 600"))
+    });
 
     let swept = sweep(mark.as_bytes(), None, DEADLINE);
     assert_eq!(swept.survivors, []);

@@ -13,6 +13,7 @@ use pinfold_api::types::{
 };
 use tokio::runtime::Runtime;
 
+use crate::place::place_program;
 use crate::procs::{Pidfd, alive, parent_of, until, until_some};
 
 /// How a daemon is set up.
@@ -103,16 +104,13 @@ impl Pinfold {
 
     /// A command of the binary in this home, as the set-up user.
     pub fn command(&self, arguments: &[&str]) -> Command {
-        let mut command = match self.setup.user {
-            None => Command::new(&self.binary),
-            Some(user) => {
-                let mut command = Command::new("setpriv");
-                command.args([&format!("--reuid={user}"), &format!("--regid={user}"), "--clear-groups"]);
-                command.arg(&self.binary);
-                command
-            }
-        };
-        command.args(arguments).env("PINFOLD_HOME", &self.home).envs(self.setup.env.iter().cloned());
+        let mut command = Command::new("/usr/bin/env");
+        // Whoever runs the tests in the background of a script, or by nohup, has them ignore INT or HUP.
+        command.arg("--default-signal=HUP,INT,QUIT,TERM");
+        if let Some(user) = self.setup.user {
+            command.args(["setpriv", &format!("--reuid={user}"), &format!("--regid={user}"), "--clear-groups"]);
+        }
+        command.arg(&self.binary).args(arguments).env("PINFOLD_HOME", &self.home).envs(self.setup.env.iter().cloned());
         command.current_dir("/").stdin(Stdio::null());
         command
     }
@@ -162,13 +160,13 @@ impl Pinfold {
 
     /// The keeper's pid of a process that has started.
     pub fn keeper_pid(&self, id: &str) -> u32 {
-        let pid = self.show(id).tree.first().map(|member| member.pid).expect("a living tree");
         let daemon = self.daemon_pid();
-        let mut at = pid;
-        // The first ancestor that listens in keepers/ is the keeper.
+        let above = |pid: &u32| parent_of(*pid).filter(|parent| *parent > 1 && *parent != daemon);
+        let listens = |pid: &u32| self.home.join("keepers").join(pid.to_string()).exists();
+        // The first ancestor that listens in keepers/ is the keeper. An ancestor may end while we climb.
         until_some("the keeper of a process", || {
-            at = parent_of(at).filter(|parent| *parent > 1 && *parent != daemon)?;
-            self.home.join("keepers").join(at.to_string()).exists().then_some(at)
+            let first = self.show(id).tree.first()?.pid;
+            std::iter::successors(Some(first), above).skip(1).find(listens)
         })
     }
 
@@ -321,9 +319,7 @@ impl Drop for Pinfold {
 /// The binary beside the home, where everybody may execute it.
 fn lent_binary(binary: &str, home: &Path) -> PathBuf {
     let lent = home.with_extension("binary");
-    std::fs::hard_link(binary, &lent)
-        .or_else(|_| std::fs::copy(binary, &lent).map(drop))
-        .expect("the binary can be put where everybody may execute it");
+    place_program(Path::new(binary), &lent);
     lent
 }
 

@@ -8,9 +8,11 @@ pub mod carriers;
 pub mod escapes;
 pub mod ground;
 mod harness;
+mod place;
 mod procs;
 mod terminal;
 
 pub use harness::{Cli, Pinfold, Setup};
-pub use procs::{Pidfd, alive, children_of, command_line, cpu_ms, parent_of, until, until_some};
+pub use place::{place_copy, place_program, place_text};
+pub use procs::{PATIENCE, Pidfd, alive, children_of, command_line, cpu_ms, parent_of, until, until_some};
 pub use terminal::Terminal;

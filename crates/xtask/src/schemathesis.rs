@@ -23,7 +23,7 @@ const SEED: &str = "7";
 /// How long the install may take.
 const PATIENCE: &str = "240";
 /// No answer takes longer.
-const SECONDS_AN_ANSWER: &str = "10";
+const SECONDS_AN_ANSWER: &str = "30";
 const CONFIG: &str = "[tcp]\nlisten = \"127.0.0.1:0\"\n[limits]\nprocesses = 100\ntime_limit = \"10s\"\npids_limit = 20\n\
                       memory_limit = \"256M\"\nstore = \"64M\"\n";
 

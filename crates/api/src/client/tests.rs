@@ -82,6 +82,28 @@ async fn requests_share_one_kept_connection() {
     tokio::join!(serve, ask);
 }
 
+/// The daemon closes what is idle for long: a start that goes into a connection as it is closed could not be repeated.
+#[tokio::test]
+async fn a_connection_that_was_idle_for_long_carries_nothing_more() {
+    let fake = Fake::new("stale");
+    let transport = Transport::keeping_for(std::time::Duration::ZERO, fake.directory.join("socket"));
+    let client = Client { transport: Arc::new(transport), scope: Arc::new([]) };
+    let serve = async {
+        let mut first = fake.accept().await;
+        request(&mut first).await.unwrap();
+        respond(&mut first, "200 OK", "", HEALTH).await;
+        assert_eq!(request(&mut first).await, None, "it is used again");
+        let mut second = fake.accept().await;
+        request(&mut second).await.unwrap();
+        respond(&mut second, "200 OK", "", HEALTH).await;
+    };
+    let ask = async {
+        client.health().await.unwrap();
+        client.health().await.unwrap();
+    };
+    tokio::join!(serve, ask);
+}
+
 #[tokio::test]
 async fn requests_at_the_same_time_use_two_connections() {
     let fake = Fake::new("two");

@@ -2,7 +2,8 @@
 //!
 //! hyper's HTTP/1.1 sender carries one request at a time, so a busy connection is out of the pool and a second
 //! request opens another. A connection goes back only after its answer was read whole.
-//! Bounds: [`IDLE_MOST`] kept connections (more are closed), [`BODY_MOST`] bytes of an answer (more is an error).
+//! Bounds: [`IDLE_MOST`] kept connections (more are closed), none for longer than [`KEPT_FOR`], [`BODY_MOST`] bytes of an
+//! answer (more is an error).
 
 use std::fs::File;
 use std::io;
@@ -10,7 +11,7 @@ use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::{Bytes, Incoming};
@@ -27,6 +28,9 @@ use super::ClientError;
 const BODY_MOST: usize = 64 << 20;
 /// The most connections kept open while idle.
 const IDLE_MOST: usize = 4;
+/// How long an idle one is kept. Less than the daemon waits for its next request: a request that went into a connection
+/// as that was closed may have been done, and could not be sent again.
+const KEPT_FOR: Duration = Duration::from_secs(15);
 /// `sun_path` has 108 bytes, one of them for the end.
 const SOCKET_PATH_MOST: usize = 107;
 /// How often a connect is repeated while the daemon's backlog is full, and the pause between.
@@ -61,12 +65,15 @@ pub(super) struct Transport {
     socket: PathBuf,
     /// Connections that carry no request now. Never locked across an await.
     idle: Mutex<Vec<Connection>>,
+    kept_for: Duration,
 }
 
 /// One connection and the task that drives it; dropping it closes it.
 #[derive(Debug)]
 pub(super) struct Connection {
     sender: SendRequest<Full<Bytes>>,
+    /// When it was last known to be of use.
+    used: Instant,
     _driver: Driver,
 }
 
@@ -91,7 +98,12 @@ enum Attempt {
 
 impl Transport {
     pub(super) fn new(socket: PathBuf) -> Self {
-        Transport { socket, idle: Mutex::default() }
+        Transport { socket, idle: Mutex::default(), kept_for: KEPT_FOR }
+    }
+
+    #[cfg(test)]
+    pub(super) fn keeping_for(kept_for: Duration, socket: PathBuf) -> Self {
+        Transport { kept_for, ..Transport::new(socket) }
     }
 
     pub(super) fn socket(&self) -> &Path {
@@ -169,7 +181,7 @@ impl Transport {
         let driver = tokio::spawn(async move {
             let _ = connection.await;
         });
-        Ok(Connection { sender, _driver: Driver(driver) })
+        Ok(Connection { sender, used: Instant::now(), _driver: Driver(driver) })
     }
 
     pub(super) async fn dial(&self) -> io::Result<UnixStream> {
@@ -189,11 +201,12 @@ impl Transport {
 
     fn take_idle(&self) -> Option<Connection> {
         let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
-        idle.retain(|connection| !connection.sender.is_closed());
+        idle.retain(|connection| !connection.sender.is_closed() && connection.used.elapsed() < self.kept_for);
         idle.pop()
     }
 
-    fn put_back(&self, connection: Connection) {
+    fn put_back(&self, mut connection: Connection) {
+        connection.used = Instant::now();
         let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
         if idle.len() < IDLE_MOST && !connection.sender.is_closed() {
             idle.push(connection);

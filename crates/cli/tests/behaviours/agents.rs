@@ -46,7 +46,7 @@ impl Host {
             kind: "codex".into(),
             program: Some(self.program()),
             cwd: Some(self.work.to_string_lossy().into_owned()),
-            wait: Some("20s".into()),
+            wait: Some("60s".into()),
             ..AgentRequest::default()
         }
     }

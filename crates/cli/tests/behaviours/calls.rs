@@ -5,10 +5,9 @@ use std::net::Shutdown;
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
-use std::time::Duration;
 
 use pinfold_api::types::{Record, SignalAnswer, SignalRequest, StartRequest, Started, WaitQuery, WaitReason};
-use pinfold_testkit::{Pinfold, Setup, until_some};
+use pinfold_testkit::{PATIENCE, Pinfold, Setup, until_some};
 use serde::Serialize;
 
 use crate::PINFOLD;
@@ -116,7 +115,7 @@ pub(crate) fn post(pinfold: &Pinfold, path: &str, body: &impl Serialize) -> Unix
 /// Goes away from an open request; returns when the daemon has let go of it, without an answer.
 pub(crate) fn leave(mut stream: UnixStream) {
     stream.shutdown(Shutdown::Write).expect("our end is closed");
-    stream.set_read_timeout(Some(Duration::from_secs(20))).expect("a deadline");
+    stream.set_read_timeout(Some(PATIENCE)).expect("a deadline");
     let mut answer = Vec::new();
     stream.read_to_end(&mut answer).expect("the daemon closes its end too");
     assert_eq!(String::from_utf8_lossy(&answer), "", "an answer to a request that was still open");

@@ -5,9 +5,11 @@ mod pipes;
 mod programs;
 mod terminals;
 
+use std::time::{Duration, Instant};
+
 use pinfold_api::error::ApiError;
 use pinfold_api::types::{InputAnswer, InputRequest, OutputQuery, Pty, Record, Screen, StartRequest, Stdin};
-use pinfold_testkit::Pinfold;
+use pinfold_testkit::{PATIENCE, Pinfold};
 
 use crate::calls::request;
 
@@ -59,16 +61,14 @@ pub(crate) fn screen(pinfold: &Pinfold, id: &str) -> Screen {
 
 /// Waits until the screen shows what is looked for; gives it.
 pub(crate) fn until_shown(pinfold: &Pinfold, id: &str, what: &str) -> Screen {
-    let mut last = None;
-    for _ in 0..400 {
-        let shown = screen(pinfold, id);
-        if shown.lines.iter().any(|line| line.contains(what)) {
-            return shown;
-        }
-        last = Some(shown);
-        std::thread::sleep(std::time::Duration::from_millis(50));
+    let mut last = screen(pinfold, id);
+    let deadline = Instant::now() + PATIENCE;
+    while !last.lines.iter().any(|line| line.contains(what)) {
+        assert!(Instant::now() < deadline, "`{what}` is never shown: {last:?}");
+        std::thread::sleep(Duration::from_millis(20));
+        last = screen(pinfold, id);
     }
-    panic!("`{what}` is never shown: {last:?}")
+    last
 }
 
 /// Whether a program is here; a test that needs it says that it is skipped.

@@ -125,9 +125,11 @@ fn max_jobs_clear_error() {
 #[test]
 fn runtime_limits() {
     let pinfold = Pinfold::start(PINFOLD);
-    let limited = StartRequest { time_limit: Some("500ms".into()), ..request("setsid sleep 300 & sleep 300; :") };
+    // Long enough for the whole tree to be seen before it is ended.
+    let limited = StartRequest { time_limit: Some("5s".into()), ..request("setsid sleep 300 & sleep 300; :") };
     let background = pinfold.start_request(&limited).record.id;
     let tree = pinfold.until_tree(&background, 3);
+    let limited = StartRequest { time_limit: Some("500ms".into()), ..limited };
     let foreground = pinfold.start_request(&StartRequest { wait: Some("60s".into()), ..limited });
     assert_eq!(foreground.waited.map(|waited| waited.reason), Some(WaitReason::Exited));
     for id in [&background, &foreground.record.id] {
@@ -173,7 +175,8 @@ fn env_merge_and_unset() {
 #[test]
 fn usage_whole_tree() {
     let pinfold = Pinfold::start(PINFOLD);
-    let burn = "i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done";
+    // On any machine far more than the hundred milliseconds below.
+    let burn = "i=0; while [ $i -lt 1000000 ]; do i=$((i+1)); done";
     let gate = pinfold.home().join("gate");
     let wait = format!("while [ ! -e {} ]; do sleep 0.01; done", gate.display());
     // The leader itself does next to nothing: what is counted is its children's, even of another session.

@@ -7,9 +7,10 @@ mod signalling;
 mod traces;
 
 use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 
 use pinfold_api::types::{Cause, ListQuery, Outcome, StartRequest, Status, StopAnswer, StopRequest, WaitReason};
-use pinfold_testkit::{Pidfd, Pinfold, alive, until};
+use pinfold_testkit::{Pidfd, Pinfold, alive, place_copy, until};
 
 use crate::PINFOLD;
 use crate::calls::{
@@ -92,7 +93,7 @@ fn stop_names_survivors_and_keeps_the_entry() {
     }
     let pinfold = ordinary_user();
     let setpriv = pinfold.home().join("setpriv");
-    std::fs::copy("/usr/bin/setpriv", &setpriv).expect("a copy");
+    place_copy(Path::new("/usr/bin/setpriv"), &setpriv);
     std::fs::set_permissions(&setpriv, PermissionsExt::from_mode(0o4755)).expect("set-uid root");
     let become_root = format!("{} --reuid=0 --regid=0 --clear-groups", setpriv.display());
     let called = call(&pinfold, &format!("{become_root} sleep 300 & echo $!"), "60s");

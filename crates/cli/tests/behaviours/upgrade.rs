@@ -5,8 +5,10 @@
 mod fixtures;
 mod keepers;
 
+use std::path::Path;
+
 use pinfold_api::types::{EventKind, ListQuery, Outcome, Record, StartRequest, Status};
-use pinfold_testkit::{Pinfold, Setup, until};
+use pinfold_testkit::{Pinfold, Setup, place_program, until};
 use serde_json::Value;
 
 use crate::PINFOLD;
@@ -128,7 +130,7 @@ fn upgrade_under_load() {
     std::fs::create_dir_all(&versions).expect("a directory");
     for version in 1..=4 {
         let binary = versions.join(format!("pinfold-{version}"));
-        std::fs::copy(PINFOLD, &binary).expect("another binary");
+        place_program(Path::new(PINFOLD), &binary);
         pinfold.set_binary(binary.clone());
         // By turns a clean stop and a crash.
         match version % 2 {

@@ -3,13 +3,9 @@
 use std::io::{Read, Write};
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
-use std::time::Duration;
 
 use pinfold_api::error::ApiError;
-use pinfold_testkit::Pinfold;
-
-/// How long an answer may take before the test gives up.
-const PATIENCE: Duration = Duration::from_secs(20);
+use pinfold_testkit::{PATIENCE, Pinfold};
 
 /// An answer as it came.
 #[derive(Debug)]

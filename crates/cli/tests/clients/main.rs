@@ -38,7 +38,7 @@ fn round_trip(agent: Agent) -> Option<()> {
     let failed = chat.call("execute", &json!({ "command": "echo bad >&2; exit 3" }));
     assert_eq!((failed.get("state"), failed.get("exit_code")), ("finished".into(), "3".into()), "{failed}");
     assert!(failed.text.contains("bad"), "{failed}");
-    let slow = chat.call("execute", &json!({ "command": "sleep 1; echo late; exit 4", "background": true }));
+    let slow = chat.call("execute", &json!({ "command": "sleep 3; echo late; exit 4", "background": true }));
     assert_eq!(slow.get("state"), "running", "{slow}");
     let waited = chat.call("process_wait", &json!({ "id": slow.get("id") }));
     assert_eq!(waited.get("exit_code"), "4", "{waited}");

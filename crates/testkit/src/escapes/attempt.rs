@@ -11,6 +11,7 @@ use pinfold_api::types::{StartRequest, Status};
 use super::ways::{End, Out, PERL_PRELUDE, PRELUDE, Program, Way};
 use crate::carriers::{carriers_of, kill_carriers};
 use crate::ground::{Containment, Ground, Grounded, NOBODY, cgroup_mount, is_root};
+use crate::place::place_copy;
 use crate::procs::{until, until_some};
 
 /// Looks in a row that must show the same before a tree counts as being out.
@@ -119,7 +120,7 @@ impl<'a> Scene<'a> {
         chown(&self.dir, owner, owner).expect("it can be given away");
         if with_setuid && let Some(owner) = owner {
             let path = self.dir.join("setpriv");
-            fs::copy("/usr/bin/setpriv", &path).expect("a copy");
+            place_copy(Path::new("/usr/bin/setpriv"), &path);
             chown(&path, Some(0), Some(owner)).expect("it is root's");
             fs::set_permissions(&path, PermissionsExt::from_mode(0o4710)).expect("a mode");
         }

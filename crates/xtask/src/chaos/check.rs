@@ -13,7 +13,7 @@ use super::faults::Done;
 use super::scene::{pids, run};
 
 /// How long the last processes may take to end, and the last programs to go.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(120);
 
 /// What was found.
 #[derive(Debug, Default)]
@@ -101,7 +101,7 @@ impl<'a> Checker<'a> {
         *self.account.kinds.entry(actor.part.kind).or_default() += 1;
         let torn = self.done.torn.contains(&actor.id);
         let query =
-            WaitQuery { until: Some("finished".to_owned()), timeout: Some("20s".to_owned()), ..WaitQuery::default() };
+            WaitQuery { until: Some("finished".to_owned()), timeout: Some("60s".to_owned()), ..WaitQuery::default() };
         let record = match self.runtime.block_on(self.client.wait(&actor.id, &query)) {
             Ok(answer) => answer.record,
             Err(_) if torn => return self.account.torn += 1,
@@ -313,7 +313,7 @@ impl<'a> Checker<'a> {
     }
 
     fn none_left(&self, what: &str, find: impl Fn() -> Vec<String>) {
-        let deadline = Instant::now() + Duration::from_secs(30);
+        let deadline = Instant::now() + PATIENCE;
         let mut left = find();
         while !left.is_empty() && Instant::now() < deadline {
             std::thread::sleep(Duration::from_millis(50));

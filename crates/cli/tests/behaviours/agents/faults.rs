@@ -6,11 +6,14 @@ use pinfold_testkit::until;
 
 use super::Host;
 
+/// Long enough for a shell to start and say a word, on a busy machine too.
+const SILENCE: &str = "4s";
+
 /// Hosts a fake that misbehaves, and gives its fault.
 fn fault(host: &Host, how: &str) -> AgentFault {
     let env = [("FAKE".to_owned(), Some(how.to_owned()))].into();
-    let ready_timeout = Some(if how == "silent" { "300ms".into() } else { "30s".into() });
-    let agent = host.host(&AgentRequest { env, ready_timeout, wait: Some("40s".into()), ..host.request() });
+    let ready_timeout = Some(if how == "silent" { SILENCE.into() } else { "60s".into() });
+    let agent = host.host(&AgentRequest { env, ready_timeout, wait: Some("120s".into()), ..host.request() });
     assert_eq!(agent.status, AgentStatus::Failed, "{how}: {agent:?}");
     let process = agent.process.clone().expect("a process");
     assert!(agent.ended_at.is_some());
@@ -27,7 +30,7 @@ fn fault(host: &Host, how: &str) -> AgentFault {
 fn an_agent_that_never_becomes_ready_is_told() {
     let fault = fault(&Host::start(), "silent");
     assert_eq!(fault.code, FaultCode::NeverReady);
-    assert!(fault.message.contains("0.3s") && fault.message.contains("it is the fake"), "{}", fault.message);
+    assert!(fault.message.contains("within 4s") && fault.message.contains("it is the fake"), "{}", fault.message);
 }
 
 #[test]

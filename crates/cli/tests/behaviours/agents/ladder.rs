@@ -20,9 +20,9 @@ fn interrupt_ladder_says_which_rung_worked() {
         let turn = host.begin(&agent.id, prompt);
         host.until_asked(2 * number + 1);
         let short = |text: &str| Some(Span::from(text));
-        let protocol_wait = if rung == Rung::Protocol { short("20s") } else { short("200ms") };
-        let int_wait = if rung == Rung::Int { short("20s") } else { short("200ms") };
-        let term_wait = if rung == Rung::Term { short("20s") } else { short("200ms") };
+        let protocol_wait = if rung == Rung::Protocol { short("60s") } else { short("200ms") };
+        let int_wait = if rung == Rung::Int { short("60s") } else { short("200ms") };
+        let term_wait = if rung == Rung::Term { short("60s") } else { short("200ms") };
         let request = InterruptRequest { protocol_wait, int_wait, term_wait, by: Some("the test".into()) };
         let answer = host.interrupt(&agent.id, &request);
         assert_eq!(answer.rung, Some(rung), "{prompt}: {answer:?}");

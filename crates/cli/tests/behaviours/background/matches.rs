@@ -79,8 +79,9 @@ fn wait_pattern_never() {
 fn wait_pattern_in_endless_output() {
     let pinfold = Pinfold::start(PINFOLD);
     let id = pinfold.sh("echo first; exec yes 0123456").id;
-    for (pattern, reason) in [("^first$", WaitReason::Matched), ("never", WaitReason::Timeout)] {
-        let query = WaitQuery { timeout: Some("100ms".into()), ..matching(pattern) };
+    for (pattern, timeout, reason) in [("^first$", "60s", WaitReason::Matched), ("never", "100ms", WaitReason::Timeout)]
+    {
+        let query = WaitQuery { timeout: Some(timeout.into()), ..matching(pattern) };
         let answer = answer_of(&pinfold, waiting(&pinfold, &id, query));
         assert_eq!(answer.reason, reason, "{pattern}");
     }

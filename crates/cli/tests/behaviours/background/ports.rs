@@ -8,6 +8,7 @@ use pinfold_testkit::{Pinfold, until_some};
 use super::{meanwhile, now, until, waiting};
 use crate::PINFOLD;
 use crate::output::gate::Gate;
+use crate::records::intent;
 
 /// Listens on a port that the kernel chooses, and prints it.
 const SERVER: &str = "exec perl -MIO::Socket::INET -e '$| = 1; \
@@ -44,15 +45,15 @@ fn wait_port_ends_with_the_process() {
     let pinfold = Pinfold::start(PINFOLD);
     let gate = Gate::new(&pinfold, "end");
     let id = pinfold.sh(&format!("{}; exit 3", gate.wait())).id;
-    let keeper = pinfold.keeper_pid(&id);
     let wait = waiting(&pinfold, &id, until("port"));
     let [answer] = &meanwhile(&pinfold, [wait], async || gate.open())[..] else { panic!("one answer") };
     assert_eq!((answer.reason, answer.port), (WaitReason::EndedBefore, None));
-    pinfold.wait_finished(&id);
-    // The keeper goes on to keep a server. The port is that one's, not of the process that ended.
-    let server = until_some("a server under the same keeper", || {
+    // A keeper goes on to keep a server. The port is that one's, not of the process that ended.
+    let keeper = |id: &str| intent(&pinfold, id).keeper;
+    let (id, server) = until_some("a server under the keeper of an ended process", || {
+        let ended = pinfold.wait_finished(&pinfold.sh("exit 3").id).id;
         let server = pinfold.sh(SERVER).id;
-        (pinfold.keeper_pid(&server) == keeper).then_some(server)
+        (keeper(&server) == keeper(&ended)).then_some((ended, server))
     });
     assert_eq!(pinfold.wait(&server, &until("port")).reason, WaitReason::Port);
     let answer = pinfold.wait(&id, &until("port"));

@@ -7,6 +7,7 @@ use pinfold_testkit::{Pinfold, until};
 use serde_json::json;
 
 use super::{ALICE, BOB, Client, with_settings};
+use crate::calls::Gate;
 use crate::{PINFOLD, wire};
 
 #[test]
@@ -22,10 +23,12 @@ fn output_fields() {
     let output = client.waited(&id);
     assert_eq!((&output["output"], &output["exit_code"]), (&json!("out\nerr\n"), &json!(42)));
     // What a descendant writes later is announced, and comes.
-    let id = client.start("(sleep 0.3; echo later) & echo first");
+    let gate = Gate::new(&pinfold, "later");
+    let id = client.start(&format!("({}; echo later) & echo first", gate.wait()));
     let output = client.waited(&id);
     assert_eq!((&output["output"], &output["exit_code"]), (&json!("first\n"), &json!(0)));
     assert_eq!(output["closed"], false);
+    gate.open();
     until("the rest", || client.output(&id)["closed"] == true);
     assert_eq!(client.output(&id)["output"], "first\nlater\n");
     let text = client.run(&json!({ "command": r"printf 'a\377b\200\303\050☃'" }));
@@ -75,6 +78,7 @@ fn wait_cap_5min() {
     let pinfold = with_settings("wait_cap = \"700ms\"");
     let client = Client::new(&pinfold);
     let id = client.start("echo so far; sleep 300");
+    until("it speaks", || client.output(&id)["output"] == "so far\n");
     let begun = std::time::Instant::now();
     let reply = client.get(&format!("/{id}/output?wait=true"));
     assert!(begun.elapsed().as_millis() >= 700, "it waited to the cap");
@@ -87,6 +91,7 @@ fn wait_two_waiters() {
     let pinfold = Pinfold::start(PINFOLD);
     let client = Client::new(&pinfold);
     let id = client.start("echo hi; sleep 300");
+    until("it speaks", || client.output(&id)["output"] == "hi\n");
     let request =
         format!("GET /api/v0/processes/{id}/output?wait=true HTTP/1.1\r\nHost: p\r\nConnection: close\r\n\r\n");
     let waiters: Vec<_> = (0..2)

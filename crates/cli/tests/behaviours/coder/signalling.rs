@@ -44,7 +44,8 @@ fn signal_order() {
 fn signal_order_when_it_cannot_be_sent() {
     let pinfold = Pinfold::start(PINFOLD);
     let client = Client::new(&pinfold);
-    let native = pinfold.sh("sleep 300").id;
+    // One process: nobody is left to end another, which would outlive the test.
+    let native = pinfold.sh("exec sleep 300").id;
     let id = client.list()[0]["id"].as_str().expect("an id").to_owned();
     let keeper = pinfold.keeper_pid(&native);
     pinfold.kill_daemon();

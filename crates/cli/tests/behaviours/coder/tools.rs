@@ -58,9 +58,9 @@ fn execute_shapes() {
     );
     assert_eq!(started["wall_duration_ms"], 0);
 
-    let slow = result(&agent.call("execute", json!({ "command": "echo begun; sleep 300", "timeout": "300ms" })));
+    let slow = result(&agent.call("execute", json!({ "command": "echo begun; sleep 300", "timeout": "4s" })));
     assert_eq!((&slow["success"], &slow["exit_code"]), (&json!(false), &json!(-1)));
-    assert_eq!(slow["error"], "command timed out after 300ms");
+    assert_eq!(slow["error"], "command timed out after 4s");
     assert_eq!(
         (&slow["output"], &slow["reason"], &slow["state"]),
         (&json!("begun\n"), &json!("timeout"), &json!("running"))

@@ -98,15 +98,13 @@ fn reboot_marks_lost() {
 #[test]
 fn torn_state_tolerated() {
     let pinfold = Pinfold::start(PINFOLD);
-    let commands = ["echo torn", "echo garbage", "echo cut", ":", "echo whole"];
-    let [torn, garbage, cut, stub, whole] = commands.map(|command| {
-        let record = pinfold.sh(&format!("{command}; exit 3"));
-        pinfold.wait_finished(&record.id)
-    });
+    let ended = |command: &str| pinfold.wait_finished(&pinfold.sh(&format!("{command}; exit 3")).id);
+    let [garbage, cut, stub, whole] = ["echo garbage", "echo cut", ":", "echo whole"].map(ended);
     // The keeper of the torn one lives on with another process.
     let keeper = |of: &Record| intent(&pinfold, &of.id).keeper;
-    let running = until_some("its keeper's next process", || {
-        Some(pinfold.sh(&counting(&gate(&pinfold)))).filter(|running| keeper(running) == keeper(&torn))
+    let (torn, running) = until_some("a keeper's next process", || {
+        let (torn, running) = (ended("echo torn"), pinfold.sh(&counting(&gate(&pinfold))));
+        (keeper(&running) == keeper(&torn)).then_some((torn, running))
     });
     pinfold.kill_daemon();
     std::fs::remove_file(pinfold.home().join("index.db")).expect("no index: all is read from the records");

@@ -100,7 +100,10 @@ fn k3_a_stopped_daemon_holds_up_no_process() {
 #[test]
 fn a_daemon_that_cannot_look_claims_nothing() {
     let pinfold = Pinfold::start(PINFOLD);
-    let (lost, ended) = (pinfold.sh("env -i setsid sleep 300 & exec sleep 300"), pinfold.sh("sleep 300"));
+    // Without a cgroup nothing but its environment tells whose it is, once its keeper is dead.
+    let wiped = if pinfold.health().containment == "cgroup" { "env -i" } else { "" };
+    let lost = pinfold.sh(&format!("{wiped} setsid sleep 300 & exec sleep 300"));
+    let ended = pinfold.sh("sleep 300");
     let tree = pinfold.until_tree(&lost.id, 2);
     let (daemon, keeper) = (pinfold.daemon_pid(), Pidfd::open(pinfold.keeper_pid(&lost.id)).expect("a keeper"));
     let descriptors = |most: &str| {

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use pinfold_api::error::ErrorCode;
 use pinfold_api::types::{ListQuery, Outcome, StartRequest, Started, Status};
-use pinfold_testkit::{Pinfold, Setup, children_of};
+use pinfold_testkit::{Pinfold, Setup, children_of, place_text};
 
 use crate::PINFOLD;
 use crate::calls::{call, ordinary_user, program, request, said};
@@ -161,7 +161,7 @@ fn assert_nothing_left(pinfold: &Pinfold) {
 fn spawn_failure_leaves_nothing() {
     let pinfold = ordinary_user();
     let home = pinfold.home().display().to_string();
-    write_with_mode(&pinfold.home().join("garbage"), "\x7fELF, or is it", 0o755);
+    place_text(b"\x7fELF, or is it", &pinfold.home().join("garbage"));
     let set_mode = |mode| {
         let locked = pinfold.home().join("locked");
         std::fs::set_permissions(locked, PermissionsExt::from_mode(mode)).expect("its mode");

@@ -1,12 +1,11 @@
 //! Attach: observers, writers, and a person at a terminal.
 
-use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 
 use pinfold_api::client::{AttachReader, AttachWriter, ClientError, Received};
 use pinfold_api::error::ErrorCode;
 use pinfold_api::types::{AttachControl, AttachNotice, AttachQuery, Outcome, PtySize, StartRequest, Stdin};
-use pinfold_testkit::{Pinfold, Terminal, until};
+use pinfold_testkit::{PATIENCE, Pinfold, Terminal, place_text, until};
 
 use super::{bytes, input, line, on_terminal, open, screen, text, until_shown};
 use crate::PINFOLD;
@@ -18,8 +17,7 @@ fn attach(pinfold: &Pinfold, id: &str, query: &AttachQuery) -> (AttachReader, At
 
 /// The next frame, or nothing at the end.
 fn next(pinfold: &Pinfold, reader: &mut AttachReader) -> Option<Received> {
-    let deadline = std::time::Duration::from_secs(20);
-    let frame = pinfold.block(async { tokio::time::timeout(deadline, reader.next()).await });
+    let frame = pinfold.block(async { tokio::time::timeout(PATIENCE, reader.next()).await });
     frame.expect("a frame in time").transpose().expect("a frame")
 }
 
@@ -260,8 +258,7 @@ fn run_with_a_terminal_passes_the_exit_code_on_and_questions_are_answered_once()
     let script = pinfold.home().join("ask");
     let ask = "#!/bin/sh\nstty -echo -icanon\nprintf '\\033[6n'\na=$(dd bs=1 count=6 2>/dev/null | od -An -c | tr -d ' ')\n\
                echo \"answer $a\"\nstty echo icanon\nread x\nexit 9\n";
-    std::fs::write(&script, ask).expect("a script");
-    std::fs::set_permissions(&script, PermissionsExt::from_mode(0o700)).expect("its mode");
+    place_text(ask.as_bytes(), &script);
     let mut person = at_a_terminal(&pinfold, &["run", "-it", &script.display().to_string()]);
     let said = person.until("answer 033[1;1R");
     assert!(!said.contains("\x1b[6n"), "the question reached a terminal that would answer it too: {said:?}");

@@ -272,8 +272,10 @@ fn a_model_uses_a_terminal() {
     until("it ends", || agent.call("process_output", json!({ "id": id, "cursor": 0 })).facts["exit_code"] == 4);
     assert!(!last.is_error);
     // Somebody else's prompt is news; it is told with what it asks.
-    agent
-        .call("execute", json!({ "command": "sleep 1; printf 'Password: '; read p", "pty": true, "background": true }));
+    let gate = crate::calls::Gate::new(&pinfold, "gate");
+    let command = format!("{}; printf 'Password: '; read p", gate.wait());
+    agent.call("execute", json!({ "command": command, "pty": true, "background": true }));
+    gate.open();
     let news = until_some("the prompt is news", || {
         agent.call("process_list", json!({})).news().into_iter().find(|news| news["event"] == "waiting_for_input")
     });
@@ -302,7 +304,11 @@ fn no_daemon_tty_access() {
 #[test]
 fn terminals_leave_no_descriptors_behind() {
     let pinfold = Pinfold::start(PINFOLD);
-    let descriptors = |pid: u32| std::fs::read_dir(format!("/proc/{pid}/fd")).map_or(0, |entries| entries.count());
+    // One connection to each keeper comes and goes with it.
+    let descriptors = |pid: u32| {
+        let all = std::fs::read_dir(format!("/proc/{pid}/fd")).map_or(0, |entries| entries.count());
+        all.saturating_sub(pinfold.keepers().len())
+    };
     let terminals = || {
         let held = |pid: u32| {
             let links = std::fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
@@ -320,5 +326,6 @@ fn terminals_leave_no_descriptors_behind() {
     let before = descriptors(daemon);
     (0..20).for_each(|_| run());
     until("keepers let go of their terminals", || terminals() == 0);
-    until("the daemon has no more than before", || descriptors(daemon) <= before + 2);
+    // A keeper that comes or goes just then may be counted with one and not with the other.
+    until("the daemon has no more than before", || descriptors(daemon) <= before + 4);
 }

@@ -196,10 +196,10 @@ fn owner_grace_counts_from_the_last_contact() {
     let pinfold = Pinfold::start(PINFOLD);
     let ann = pinfold.client().acting_as("ann", None);
     let graced =
-        StartRequest { lifetime: Some(Lifetime::Owner), owner_grace: Some("1s".into()), ..sleeper("sleep 300") };
+        StartRequest { lifetime: Some(Lifetime::Owner), owner_grace: Some("4s".into()), ..sleeper("sleep 300") };
     let record = start(&pinfold, &ann, graced.clone());
     // An open request is contact, however long it lasts.
-    let wait = WaitQuery { timeout: Some("3s".into()), ..WaitQuery::default() };
+    let wait = WaitQuery { timeout: Some("6s".into()), ..WaitQuery::default() };
     let waited = pinfold.block(ann.wait(&record.id, &wait)).expect("a wait");
     assert_eq!((waited.reason, waited.record.status), (WaitReason::Timeout, Status::Running));
     // The operator's is not.
@@ -279,7 +279,7 @@ fn owners_are_listed_as_far_as_they_are_seen() {
 #[test]
 fn runtime_and_idle_limits() {
     let pinfold = Pinfold::start(PINFOLD);
-    let limited = |command: &str| StartRequest { idle_limit: Some("1s".into()), ..sleeper(command) };
+    let limited = |command: &str| StartRequest { idle_limit: Some("4s".into()), ..sleeper(command) };
     let silent = start(&pinfold, pinfold.client(), limited("echo up; sleep 300 & sleep 300"));
     let talking = start(&pinfold, pinfold.client(), limited("while :; do echo tick; sleep .2; done"));
     let record = pinfold.wait_finished(&silent.id);

@@ -2,10 +2,9 @@
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
-use std::time::Duration;
 
 use pinfold_api::types::{Record, StartRequest, TokenAnswer, TokenRequest};
-use pinfold_testkit::{Pinfold, Setup};
+use pinfold_testkit::{PATIENCE, Pinfold, Setup};
 use serde_json::Value;
 
 use crate::PINFOLD;
@@ -19,7 +18,7 @@ fn listening() -> Pinfold {
 fn ask(pinfold: &Pinfold, method: &str, target: &str, headers: &[(&str, &str)], body: &str) -> (u16, String) {
     let address = pinfold.health().tcp.expect("it listens");
     let mut stream = TcpStream::connect(address).expect("a connection");
-    stream.set_read_timeout(Some(Duration::from_secs(20))).expect("a timeout");
+    stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
     let mut head = format!("{method} {target} HTTP/1.1\r\nConnection: close\r\nContent-Length: {}\r\n", body.len());
     if !headers.iter().any(|(name, _)| *name == "Host") {
         head.push_str("Host: localhost\r\n");

@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 
 use super::agent::{Agent, Called, shim};
 use crate::PINFOLD;
+use crate::calls::until_said;
 
 fn tools(agent: &mut Agent) -> Vec<Value> {
     agent.request("tools/list", json!({}))["result"]["tools"].as_array().expect("tools").clone()
@@ -138,7 +139,7 @@ fn returns_before_client_timeout() {
     assert!(called.notes().contains("not longer"), "{}", called.text);
     // A stop whose grace is longer goes on by itself.
     let stubborn = agent.background("trap '' TERM; echo ready; while :; do sleep 0.1; done");
-    agent.call("process_wait", json!({ "id": stubborn, "pattern": "ready" }));
+    until_said(&pinfold, &stubborn, "ready");
     let called = agent.call("process_signal", json!({ "id": stubborn, "grace": "3s" }));
     assert!(called.notes().contains("goes on"), "{}", called.text);
     assert_eq!(pinfold.wait_finished(&stubborn).status, Status::Finished);

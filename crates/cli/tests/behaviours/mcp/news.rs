@@ -6,6 +6,16 @@ use serde_json::{Value, json};
 
 use super::agent::{Agent, Called, shim};
 use crate::PINFOLD;
+use crate::calls::Gate;
+
+/// Starts a command in the background and lets it end like this once the call is answered: what ends before is told with
+/// the answer itself.
+fn ends_later(pinfold: &Pinfold, agent: &mut Agent, end: &str) -> String {
+    let gate = Gate::new(pinfold, &format!("gate-{}", end.replace(' ', "-").replace(';', "")));
+    let id = agent.background(&format!("{}; {end}", gate.wait()));
+    gate.open();
+    id
+}
 
 fn told(called: &Called) -> Vec<String> {
     called.news().iter().map(|news| news["id"].as_str().unwrap_or_default().to_owned()).collect()
@@ -25,7 +35,7 @@ fn until_told(agent: &mut Agent) -> Vec<Value> {
 fn ends_are_told_once_with_the_next_result() {
     let pinfold = Pinfold::start(PINFOLD);
     let mut agent = Agent::connect(&pinfold);
-    let id = agent.background("sleep 0.5; echo last words; exit 5");
+    let id = ends_later(&pinfold, &mut agent, "echo last words; exit 5");
     pinfold.wait_finished(&id);
     let news = until_told(&mut agent);
     assert_eq!((&news[0]["id"], &news[0]["exit_code"]), (&json!(id), &json!(5)));
@@ -41,14 +51,14 @@ fn ends_are_told_once_with_the_next_result() {
 fn an_end_that_was_shown_is_no_news() {
     let pinfold = Pinfold::start(PINFOLD);
     let mut agent = Agent::connect_with(shim(&pinfold, &["--owner", "chat"]));
-    let id = agent.background("sleep 0.3; exit 5");
+    let id = ends_later(&pinfold, &mut agent, "exit 5");
     assert_eq!(agent.call("process_wait", json!({ "id": id })).facts["exit_code"], 5);
     assert_eq!(told(&agent.execute("true")), [""; 0]);
     agent.hang_up();
     drop(agent);
     // Something else ends, so that there is a result to be sure of.
     let mut next = Agent::connect_with(shim(&pinfold, &["--owner", "chat"]));
-    let other = next.background("sleep 0.3; exit 6");
+    let other = ends_later(&pinfold, &mut next, "exit 6");
     pinfold.wait_finished(&other);
     assert!(until_told(&mut next).iter().any(|news| news["id"] == other.as_str()));
 }
@@ -58,7 +68,7 @@ fn m4_neither_a_crash_nor_a_cancelled_call_loses_an_end() {
     let pinfold = Pinfold::start(PINFOLD);
     let owner = ["--owner", "chat"];
     let mut agent = Agent::connect_with(shim(&pinfold, &owner));
-    let id = agent.background("sleep 0.3; exit 5");
+    let id = ends_later(&pinfold, &mut agent, "exit 5");
     let waiting =
         agent.begin_call("process_wait", json!({ "id": id, "until": "match", "pattern": "never", "timeout": "40s" }));
     agent.notify("notifications/cancelled", json!({ "requestId": waiting }));
@@ -74,7 +84,7 @@ fn m4_neither_a_crash_nor_a_cancelled_call_loses_an_end() {
 fn what_a_killed_server_had_fetched_is_told_by_the_next() {
     let pinfold = Pinfold::start(PINFOLD);
     let mut agent = Agent::connect_with(shim(&pinfold, &["--owner", "chat"]));
-    let first = agent.background("sleep 0.3; exit 5");
+    let first = ends_later(&pinfold, &mut agent, "exit 5");
     pinfold.wait_finished(&first);
     // What the server does between its fetch and its answer, and then it is gone.
     let query = EventsQuery {
@@ -91,7 +101,7 @@ fn what_a_killed_server_had_fetched_is_told_by_the_next() {
     });
     Pidfd::open(agent.shim.id()).expect("a shim").kill();
     let mut next = Agent::connect_with(shim(&pinfold, &["--owner", "chat"]));
-    let second = next.background("sleep 0.3; exit 6");
+    let second = ends_later(&pinfold, &mut next, "exit 6");
     pinfold.wait_finished(&second);
     let mut told = Vec::new();
     until("both are told", || {
@@ -105,7 +115,7 @@ fn what_a_killed_server_had_fetched_is_told_by_the_next() {
 fn many_ends_are_told_in_few_words() {
     let pinfold = Pinfold::start(PINFOLD);
     let mut agent = Agent::connect(&pinfold);
-    let gate = crate::calls::Gate::new(&pinfold, "gate");
+    let gate = Gate::new(&pinfold, "gate");
     let ids: Vec<String> = (0..30).map(|n| agent.background(&format!("{}; echo end {n}", gate.wait()))).collect();
     gate.open();
     let all = pinfold.list(&Default::default());

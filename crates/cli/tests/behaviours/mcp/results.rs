@@ -1,6 +1,6 @@
 //! Group 10: what a result says, and how a model goes on from it.
 
-use pinfold_testkit::Pinfold;
+use pinfold_testkit::{Pinfold, until};
 use serde_json::{Value, json};
 
 use super::agent::{Agent, shim};
@@ -149,8 +149,17 @@ fn silent_background_hint() {
     let mut agent = Agent::connect(&pinfold);
     let called = agent.call("execute", json!({ "command": "exec sleep 300", "background": true }));
     assert!(called.notes().contains("told in the news") && called.notes().contains("process_wait"), "{}", called.text);
-    let failed = agent.call("execute", json!({ "command": "PATH=/bin; definitely-not-a-command", "background": true }));
-    assert_eq!((&failed.facts["exit_code"], failed.is_error), (&json!(127), false), "{}", failed.text);
+    // What fails while its start is answered is told with the answer; a shell that is slow to start may fail after it.
+    until("an early failure", || {
+        let command = json!({ "command": "PATH=/bin; definitely-not-a-command", "background": true });
+        let failed = agent.call("execute", command);
+        assert!(
+            !failed.is_error && [&json!(127), &Value::Null].contains(&&failed.facts["exit_code"]),
+            "{}",
+            failed.text
+        );
+        failed.facts["exit_code"] == 127
+    });
 }
 
 /// No client is woken by itself: each is told so at the start, and what was asked to be told comes with a later result.
@@ -165,7 +174,7 @@ fn notify_unsupported_said() {
     assert!(called.notes().contains("nothing wakes you"), "{}", called.text);
     gate.open();
     let mut news = Vec::new();
-    pinfold_testkit::until("the match is told", || {
+    until("the match is told", || {
         news.extend(agent.call("process_list", json!({})).news());
         !news.is_empty()
     });

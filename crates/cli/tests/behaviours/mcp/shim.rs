@@ -58,14 +58,18 @@ fn shim_group_killed() {
 #[test]
 fn client_death_policy() {
     let pinfold = Pinfold::start(PINFOLD);
-    for signal in [1, 2, 9, 15] {
-        let mut agent = Agent::connect_with(shim(&pinfold, &["--lifetime", "owner", "--owner-grace", "1s"]));
+    let clients = [1, 2, 9, 15].map(|signal| {
+        let mut agent = Agent::connect_with(shim(&pinfold, &["--lifetime", "owner", "--owner-grace", "5s"]));
         let bound = agent.background("sleep 300 & exec sleep 300");
         let kept =
             agent.call("execute", json!({ "command": "exec sleep 300", "background": true, "lifetime": "keep" }));
-        // The shim stands for its owner while it lives, though nobody calls.
-        let grace_over = WaitQuery { timeout: Some("2500ms".into()), ..WaitQuery::default() };
-        assert_eq!(pinfold.wait(&bound, &grace_over).reason, WaitReason::Timeout);
+        (signal, agent, bound, kept)
+    });
+    // The shim stands for its owner while it lives, though nobody calls.
+    let grace_over = WaitQuery { timeout: Some("7s".into()), ..WaitQuery::default() };
+    assert_eq!(pinfold.wait(&clients[3].2, &grace_over).reason, WaitReason::Timeout);
+    for (signal, agent, bound, kept) in clients {
+        assert_eq!(pinfold.show(&bound).status, Status::Running, "signal {signal}");
         Pidfd::open(agent.shim.id()).expect("a shim").signal(signal);
         let record = pinfold.wait_finished(&bound);
         assert_eq!((record.cause, record.tree.len()), (Some(Cause::OwnerEnded), 0), "signal {signal}");

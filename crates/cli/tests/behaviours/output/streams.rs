@@ -61,10 +61,18 @@ fn streams_separable() {
 #[test]
 fn times_are_the_same_in_every_read() {
     let pinfold = Pinfold::start(PINFOLD);
+    // Each is read before the next is written, and a while passes.
+    let gates = ["one", "two"].map(|name| Gate::new(&pinfold, name));
+    let [one, two] = gates.each_ref().map(|gate| format!("{}; sleep 0.3", gate.wait()));
     let id = start_separate(
         &pinfold,
-        r"printf 'gone\rout 1\n'; sleep 0.3; printf 'a long line of errors \351\n' >&2; sleep 0.3; echo out 2",
+        &format!(r"printf 'gone\rout 1\n'; {one}; printf 'a long line of errors \351\n' >&2; {two}; echo out 2"),
     );
+    let mut cursor = 0;
+    for gate in &gates {
+        cursor = read_next(&pinfold, &id, cursor).next_cursor;
+        gate.open();
+    }
     pinfold.wait_finished(&id);
     let all = timed(&pinfold, &id, None);
     assert!(all.len() == 3 && all[0].0 < all[1].0 && all[1].0 < all[2].0, "{all:?}");

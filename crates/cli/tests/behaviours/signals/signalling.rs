@@ -110,24 +110,26 @@ fn stopped_state_visible() {
 #[test]
 fn interrupt_ladder() {
     let pinfold = Pinfold::start(PINFOLD);
+    // Each is given the time to say what it got, and then killed.
+    let grace = "3s";
     // Asked for step by step …
     let id = ready(&pinfold, &request(&telling("INT TERM"))).id;
     send(&pinfold, &id, "INT");
     until_said(&pinfold, &id, "^got INT$");
     assert_eq!(pinfold.show(&id).status, Status::Running);
-    let answer = pinfold.stop_request(&id, &with_grace("300ms"));
+    let answer = pinfold.stop_request(&id, &with_grace(grace));
     assert_eq!((answer.record.outcome, answer.record.cause), (killed(), Some(Cause::StopRequested)));
     assert_eq!(pinfold.text(&id), "ready\ngot INT\ngot TERM\n");
 
     // … with INT as the stop signal …
     let id = ready(&pinfold, &request(&telling("INT TERM"))).id;
-    let answer = pinfold.stop_request(&id, &StopRequest { signal: Some("INT".into()), ..with_grace("300ms") });
+    let answer = pinfold.stop_request(&id, &StopRequest { signal: Some("INT".into()), ..with_grace(grace) });
     assert_eq!(answer.record.outcome, killed());
     assert_eq!(pinfold.text(&id), "ready\ngot INT\n");
 
     // … and by a person at the keyboard; tests that run in the background of a script ignore INT, a person does not.
     let mut keyboard = Command::new("env");
-    keyboard.args(["--default-signal=INT", PINFOLD, "run", "--grace", "300ms", "--name", "ladder"]);
+    keyboard.args(["--default-signal=INT", PINFOLD, "run", "--grace", grace, "--name", "ladder"]);
     keyboard.arg(telling("INT TERM")).env("PINFOLD_HOME", pinfold.home());
     let mut client = Running::spawn(keyboard);
     assert_eq!(client.line(), "ready");

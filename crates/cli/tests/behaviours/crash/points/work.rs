@@ -5,7 +5,7 @@ use std::fmt::Write;
 use pinfold_api::types::{
     EventsQuery, GcRequest, HandoverRequest, Notify, Outcome, StartRequest, StopRequest, Streams, TokenRequest,
 };
-use pinfold_testkit::{Pidfd, until};
+use pinfold_testkit::{Pidfd, place_text, until};
 
 use super::trial::Trial;
 use crate::records::{files_in, intent};
@@ -43,10 +43,8 @@ fn live(trial: &mut Trial) {
 
 /// A program that is there and cannot be executed.
 pub(super) fn failed_start(trial: &mut Trial) {
-    use std::os::unix::fs::PermissionsExt;
     let program = trial.pinfold.home().with_extension("program");
-    std::fs::write(&program, "#!/no/such/interpreter\n").expect("a program");
-    std::fs::set_permissions(&program, PermissionsExt::from_mode(0o755)).expect("executable");
+    place_text(b"#!/no/such/interpreter\n", &program);
     trial.try_start_daemon();
     let request = StartRequest { argv: Some(vec![program.display().to_string()]), ..StartRequest::default() };
     trial.start(request, String::new(), Outcome::FailedToStart { step: "exec".into(), error: String::new() });
@@ -105,9 +103,13 @@ pub(super) fn bulk(trial: &mut Trial) {
 
 pub(super) fn two_streams(trial: &mut Trial) {
     trial.try_start_daemon();
-    let command =
-        "for i in 1 2 3 4 5 6 7 8; do echo $i; sleep 0.02; i=$((i+1)); done; echo 9 >&2; sleep 0.15; echo 10 >&2";
-    let command = command.replace("echo $i;", "if [ $((i%2)) = 0 ]; then echo $i >&2; else echo $i; fi;");
+    // Each is on disk before the next is written: else which of the two streams is read first would be open.
+    let kept = trial.pinfold.home().join("processes").join("$PINFOLD_ID").join("out.00000000000000000000");
+    let kept = format!("until [ \"$( {{ wc -l < {}; }} 2>/dev/null)\" = $i ]; do sleep 0.01; done", kept.display());
+    let command = format!(
+        "for i in 1 2 3 4 5 6 7 8 9 10; do if [ $i = 9 ] || [ $((i%2)) = 0 ]; then echo $i >&2; else echo $i; fi; \
+         {kept}; [ $i != 9 ] || sleep 0.15; done"
+    );
     let request = StartRequest { streams: Some(Streams::Separate), ..shell(command) };
     trial.start(request, lines(10), Outcome::Exited { code: 0 });
     trial.wait(0);
@@ -124,6 +126,8 @@ pub(super) fn stop(trial: &mut Trial) {
     trial.start(request, lines(1), Outcome::Signaled { signal: 9, name: "KILL".into(), core_dumped: false });
     trial.jobs[0].ended_by_request = true;
     let Some(id) = trial.jobs[0].id.clone() else { return };
+    // Before that it would end by TERM, and nobody would be killed.
+    until("it is deaf to TERM", || trial.pinfold.show(&id).output.bytes > 0);
     let _ = trial.pinfold.block(trial.pinfold.client().stop(&id, &StopRequest::default()));
 }
 
