@@ -4,6 +4,7 @@
 mod faults;
 mod ladder;
 mod observers;
+mod owners;
 mod rounds;
 mod survival;
 mod turns;
