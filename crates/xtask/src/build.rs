@@ -13,37 +13,28 @@ pub enum Profile {
     Release,
 }
 
-/// Builds these packages, each with a program of its own name, and says where the programs are.
+/// Builds these packages, each with a program of its own name, and says where the programs are. A release is built as
+/// its users build it; for development the workspace's features do, which `cargo build --workspace` has built before.
 pub fn build<const N: usize>(root: &Path, profile: Profile, packages: [&str; N]) -> anyhow::Result<[PathBuf; N]> {
-    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    command.args(["build", "--message-format=json-render-diagnostics"]).current_dir(root).stderr(Stdio::inherit());
-    if profile == Profile::Release {
-        command.arg("--release");
+    match profile {
+        Profile::Release => with(root, &["--release"], ["--package"; N], packages),
+        Profile::Dev => with(root, &["--workspace"], ["--bin"; N], packages),
     }
-    command.args(packages.iter().flat_map(|package| ["--package", package]));
-    let output = command.output().context("cannot run cargo")?;
-    ensure!(output.status.success(), "the build failed");
-    let messages = String::from_utf8_lossy(&output.stdout);
-    let mut programs = [const { PathBuf::new() }; N];
-    for (program, package) in programs.iter_mut().zip(packages) {
-        *program = executable(&messages, package).with_context(|| format!("cargo built no program `{package}`"))?;
-    }
-    Ok(programs)
 }
 
-/// Builds a program and an example of the workspace, with the features that `cargo test --workspace` has built before.
+/// Builds a program and an example, for development.
 pub fn program_and_example(root: &Path, program: &str, example: &str) -> anyhow::Result<[PathBuf; 2]> {
-    in_workspace(root, ["--bin", "--example"], [program, example])
+    with(root, &["--workspace"], ["--bin", "--example"], [program, example])
 }
 
-/// Builds a program of the workspace, with the same features.
-pub fn program(root: &Path, program: &str) -> anyhow::Result<PathBuf> {
-    in_workspace(root, ["--bin"], [program]).map(|[program]| program)
-}
-
-fn in_workspace<const N: usize>(root: &Path, kinds: [&str; N], names: [&str; N]) -> anyhow::Result<[PathBuf; N]> {
+fn with<const N: usize>(
+    root: &Path,
+    options: &[&str],
+    kinds: [&str; N],
+    names: [&str; N],
+) -> anyhow::Result<[PathBuf; N]> {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    command.args(["build", "--message-format=json-render-diagnostics", "--workspace"]);
+    command.args(["build", "--message-format=json-render-diagnostics"]).args(options);
     command.args(kinds.iter().zip(names).flat_map(|(kind, name)| [*kind, name]));
     let output = command.current_dir(root).stderr(Stdio::inherit()).output().context("cannot run cargo")?;
     ensure!(output.status.success(), "the build failed");

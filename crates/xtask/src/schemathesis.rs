@@ -44,7 +44,7 @@ pub fn run(root: &Path, options: &Options) -> anyhow::Result<ExitCode> {
             return Ok(ExitCode::SUCCESS);
         }
     };
-    let pinfold = build::program(root, "pinfold")?;
+    let [pinfold] = build::build(root, build::Profile::Dev, ["pinfold"])?;
     let user = is_root().then_some(NOBODY);
     // Nobody cannot enter root's home, which is where commands would start.
     let setup = Setup { config: CONFIG.to_owned(), user, env: vec![("HOME".to_owned(), "/".to_owned())] };
