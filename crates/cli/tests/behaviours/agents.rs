@@ -3,6 +3,7 @@
 
 mod faults;
 mod ladder;
+mod models;
 mod observers;
 mod owners;
 mod rounds;
