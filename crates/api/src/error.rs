@@ -13,8 +13,10 @@ pub enum ErrorCode {
     BodyTooLarge,
     /// A field or parameter has an unusable value.
     InvalidRequest,
-    /// There is no such route or method.
+    /// There is no such route.
     NoSuchRoute,
+    /// The route does not take this method: the header `Allow` names those that it takes.
+    MethodNotAllowed,
     /// No process with this id, name or prefix is visible to the caller.
     NotFound,
     /// More than one process id begins with this prefix.

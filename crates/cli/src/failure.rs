@@ -78,6 +78,7 @@ fn exit_of(code: ErrorCode) -> u8 {
         | ErrorCode::BodyTooLarge
         | ErrorCode::InvalidRequest
         | ErrorCode::NoSuchRoute
+        | ErrorCode::MethodNotAllowed
         | ErrorCode::NotFound
         | ErrorCode::AmbiguousId
         | ErrorCode::BadCwd

@@ -1,13 +1,15 @@
 //! Attaching: one observer's WebSocket. Output out, and input in where that was asked for.
 //!
-//! Every observer reads the output from the disk by a cursor of its own, so that each misses nothing and slows nobody: one that
-//! does not read keeps only its own task waiting, and what is dropped meanwhile is told as a gap. Its input frames
+//! Every observer reads the output by a cursor of its own, so that each misses nothing and slows nobody: one that
+//! does not read keeps only its own task waiting, and what is dropped meanwhile is told as a gap. What several read at about the same time comes
+//! from the disk once, by the [`shelf`](crate::shelf) of the process. Its input frames
 //! are numbered and go to the keeper under those numbers, so that a frame sent again after a crash is applied once.
-//! Bounds: frames of [`FRAME_MOST`], one of ours under way, one input waiting for room.
+//! Bounds: frames of [`FRAME_MOST`], one stretch of output and one frame of it under way, one input waiting for room.
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use axum::body::Bytes;
 use axum::extract::ws::rejection::WebSocketUpgradeRejection;
 use axum::extract::ws::{Message, WebSocket, WebSocketUpgrade};
 use axum::response::Response;
@@ -16,6 +18,7 @@ use pinfold_api::types::{AttachControl, AttachNotice, AttachQuery, PtySize as Ap
 use pinfold_model::input::{Input, KEY_MOST, QUEUE_MOST};
 use pinfold_model::spec::PtySize;
 use pinfold_store::ids::random_mark;
+use pinfold_store::reader::OutputReader;
 
 use crate::find::Found;
 use crate::refusal::Refusal;
@@ -23,11 +26,15 @@ use crate::registry::{Entry, State};
 use crate::render::{self, api_cause, api_outcome, api_status};
 use crate::scope::Caller;
 use crate::service::{Core, blocking};
+use crate::shelf::{STRETCH, Shelf};
 use crate::wait::{has_closed, has_exited, until_change, until_output};
 
-/// The longest frame of a client, and the most bytes of one of ours.
+/// The longest frame of a client, and the most bytes of one of ours: what a socket takes at once, since what it does not take is
+/// moved for every further try.
 const FRAME_MOST: usize = QUEUE_MOST;
-const PIECE: usize = 256 * 1024;
+const FRAME: usize = 64 * 1024;
+/// Bytes of a client's that are read at a time; they are made ready before each try.
+const EAR: usize = 16 * 1024;
 /// How soon room is asked for again.
 const AGAIN: Duration = Duration::from_millis(20);
 /// Output is waited for this long before it is waited for again.
@@ -62,6 +69,10 @@ pub(crate) async fn begin(
         _ => None,
     };
     let cursor = drawing.as_ref().map_or(query.cursor.unwrap_or(0), |(_, cursor)| *cursor);
+    let shelf = match &found {
+        Found::Here(entry) => entry.shelf(),
+        Found::Ended(_) => Arc::default(),
+    };
     let observer = Observer {
         core,
         caller,
@@ -71,8 +82,10 @@ pub(crate) async fn begin(
         writer: write.then(|| Typist { session, next: query.next.unwrap_or(0), waiting: None }),
         told_exit: false,
         has_read: false,
+        shelf,
+        unsent: Bytes::new(),
     };
-    let upgrade = upgrade.max_message_size(FRAME_MOST).max_frame_size(FRAME_MOST);
+    let upgrade = upgrade.max_message_size(FRAME_MOST).max_frame_size(FRAME_MOST).read_buffer_size(EAR);
     Ok(upgrade.on_upgrade(move |socket| observer.run(socket, drawing.map(|(drawing, _)| drawing))))
 }
 
@@ -87,6 +100,10 @@ struct Observer {
     told_exit: bool,
     /// Whether the output was read at all.
     has_read: bool,
+    /// What it shares with others.
+    shelf: Arc<Shelf>,
+    /// What was read and comes next; it ends at `cursor`.
+    unsent: Bytes,
 }
 
 /// One who may type.
@@ -154,13 +171,20 @@ impl Observer {
         }
         // Whether more may come is asked before the read: what is called closed is complete.
         let (exited, closed) = (has_exited(&state), has_closed(&state));
+        if self.send_frame(socket).await? {
+            return Ok(false);
+        }
         // Nothing was told of since the last read: the keeper is asked, and the disk is not.
         if self.has_read && !exited && !closed && state.output_bytes <= self.cursor {
             return Ok(true);
         }
         self.has_read = true;
-        let (cursor, directory, reading) = (self.cursor, self.core.home.process(self.found.id()), state.clone());
-        let piece = blocking(move || render::reader(&reading, &directory).read(cursor, PIECE)).await;
+        let reader = render::reader(&state, &self.core.home.process(self.found.id()));
+        if state.output_bytes > self.cursor && self.take_shared(&reader).await {
+            return self.send_frame(socket).await.map(|_| false);
+        }
+        let cursor = self.cursor;
+        let piece = blocking(move || reader.read(cursor, STRETCH)).await;
         let Ok(Ok(piece)) = piece else {
             refuse(socket, &Refusal::new(ErrorCode::Internal, "its output cannot be read")).await?;
             return Err(Over);
@@ -169,13 +193,35 @@ impl Observer {
             tell(socket, &AttachNotice::Gap { from: gap.start, to: gap.end }).await?;
         }
         self.cursor = piece.next;
-        if !piece.bytes.is_empty() {
-            socket.send(Message::Binary(piece.bytes.into())).await.map_err(|_| Over)?;
-        }
-        if piece.next < piece.end {
+        self.unsent = piece.bytes.into();
+        if self.send_frame(socket).await? || piece.next < piece.end {
             return Ok(false);
         }
         self.tell_end(socket, &state, (exited, closed)).await?;
+        Ok(true)
+    }
+
+    /// Takes what follows from what is shared with others; whether there was something.
+    async fn take_shared(&mut self, reader: &OutputReader) -> bool {
+        let (cursor, reader) = (self.cursor, reader.clone());
+        let read = async || {
+            let piece = blocking(move || reader.read(cursor, STRETCH)).await.ok()?.ok()?;
+            // Of a gap each is told by itself.
+            piece.gap.is_none().then_some(piece.bytes)
+        };
+        let Some(bytes) = self.shelf.bytes(cursor, read).await else { return false };
+        self.cursor += bytes.len() as u64;
+        self.unsent = bytes;
+        true
+    }
+
+    /// Sends one frame of what was read; whether there was something.
+    async fn send_frame(&mut self, socket: &mut WebSocket) -> Result<bool, Over> {
+        if self.unsent.is_empty() {
+            return Ok(false);
+        }
+        let frame = self.unsent.split_to(self.unsent.len().min(FRAME));
+        socket.send(Message::Binary(frame)).await.map_err(|_| Over)?;
         Ok(true)
     }
 

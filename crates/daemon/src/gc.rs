@@ -90,8 +90,10 @@ pub(crate) async fn tend(core: Arc<Core>) {
             return;
         }
         keepers::shrink(&core).await;
-        let owning: HashSet<String> =
+        let mut owning: HashSet<String> =
             core.registry.live().iter().map(|entry| entry.state.borrow().history.owner().to_owned()).collect();
+        // An agent that rests is its owner's, too.
+        owning.extend(core.agents.all().iter().filter(|seat| !seat.is_over()).map(|seat| seat.owner()));
         core.owners.forget_silent(|owner| owning.contains(owner));
         lock(&core.unreadable).retain(|unreadable| core.home.processes().join(&unreadable.id).exists());
         if let Err(refusal) = core.collect(core.config.limits.clone(), false).await {

@@ -449,9 +449,10 @@ async fn no_route(request: Request) -> Refusal {
     Refusal::new(ErrorCode::NoSuchRoute, message)
 }
 
+/// The router adds which methods there are, as `Allow`.
 async fn no_method(request: Request) -> Refusal {
     let message = format!("{} does not take {}: see /openapi.json", request.uri().path(), request.method());
-    Refusal::new(ErrorCode::NoSuchRoute, message)
+    Refusal::new(ErrorCode::MethodNotAllowed, message)
 }
 
 /// A JSON body, with errors that say what is wrong with it.

@@ -58,8 +58,16 @@ impl Core {
         }
         states.extend(ended.into_iter().take(room));
         let total = total_ended + total_live;
+        let given_up = self.given_up(states.iter().map(|state| &state.history)).await;
         let core = Arc::clone(self);
-        let processes = blocking(move || states.iter().map(|state| core.show(state)).collect()).await?;
+        let show = move |state: &State| {
+            let mut record = core.show(state);
+            if let Some(life) = &mut record.life {
+                life.gave_up = given_up.get(&state.history.intent.id).cloned();
+            }
+            record
+        };
+        let processes = blocking(move || states.iter().map(show).collect()).await?;
         let unreadable = if *scope == Scope::Operator { lock(&self.unreadable).clone() } else { vec![] };
         Ok(ProcessList { processes, total, next: last.map(|place| render_place(&place)), unreadable })
     }

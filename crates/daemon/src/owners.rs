@@ -1,6 +1,6 @@
 //! Owners: who is whose parent, who was heard of, whose waits are to be released; and what their end means.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -24,8 +24,6 @@ use crate::registry::{Entry, lock};
 use crate::scope::{Caller, Scope};
 use crate::service::Core;
 
-/// How often owners that have gone silent are looked for.
-const LOOK: Duration = Duration::from_millis(500);
 /// Characters of a purpose.
 const PURPOSE_MOST: usize = 500;
 
@@ -35,7 +33,7 @@ pub(crate) struct OwnerBook {
     inner: Arc<Mutex<Inner>>,
     /// Nobody was heard of before; silence counts from here.
     begun: Instant,
-    /// A process has begun whose owner may not be silent for long.
+    /// A process or an agent has begun whose owner may not be silent for long.
     graced: Notify,
 }
 
@@ -139,8 +137,18 @@ impl OwnerBook {
             lock(&self.inner).tree.learn(history.owner(), ancestors);
         }
         if history.intent.spec.lifetime.grace().is_some() {
-            self.graced.notify_one();
+            self.note_grace();
         }
+    }
+
+    /// Something has begun whose owner may not be silent for long.
+    pub(crate) fn note_grace(&self) {
+        self.graced.notify_one();
+    }
+
+    /// Returns when something has begun whose owner may not be silent for long.
+    pub(crate) async fn grace_noted(&self) {
+        self.graced.notified().await;
     }
 
     /// Says who the parent of an owner is.
@@ -159,7 +167,7 @@ impl OwnerBook {
     }
 
     /// How long nothing was heard of an owner; nothing while a request is under way.
-    fn silence(&self, owner: &str) -> Duration {
+    pub(crate) fn silence(&self, owner: &str) -> Duration {
         match lock(&self.inner).heard.get(owner) {
             Some(heard) if heard.open > 0 => Duration::ZERO,
             Some(heard) => heard.last.elapsed(),
@@ -275,22 +283,30 @@ impl Core {
         let view = self.owners.view_of(owner);
         let mut entries = self.registry.live();
         entries.retain(|entry| view.iter().any(|owner| owner == entry.state.borrow().history.owner()));
-        self.end_resting_agents(&view).await;
         let heir = self.owners.parent(owner);
+        // Before their processes: an agent that begins another meanwhile ends that, too.
+        let agents = self.end_agents(&view, heir.as_deref(), grace);
         let ends = |history: &History| {
             view.iter().any(|owner| owner == history.owner()) && history.intent.spec.lifetime != Lifetime::Keep
         };
         let cancelled = self.cancel_restarts("the end of its owner", ends).await;
         let core = Arc::clone(self);
         // Goes on even if its caller goes away: what was begun is not left half done.
-        let ending = tokio::spawn(async move { core.end_all(entries, heir, grace).await });
+        let ending = tokio::spawn(async move {
+            let ended = core.end_all(entries, heir, grace).await;
+            for agent in agents.under_way {
+                let _ = agent.await;
+            }
+            let (agents_stopped, agents_handed_over) = (agents.stopped, agents.handed_over);
+            EndAnswer { agents_stopped, agents_handed_over, ..ended }
+        });
         let mut ended = ending.await.map_err(Refusal::internal)?;
         ended.stopped.extend(cancelled);
         Ok(EndAnswer { owner: owner.to_owned(), ..ended })
     }
 
     /// Lets each process go the way of its lifetime, all at once. `heir` is who gets what is to be handed over.
-    async fn end_all(
+    pub(crate) async fn end_all(
         self: &Arc<Self>,
         entries: Vec<Arc<Entry>>,
         heir: Option<String>,
@@ -387,46 +403,4 @@ impl Core {
 
 fn no_owner(owner: &str) -> Refusal {
     Refusal::new(ErrorCode::NotFound, format!("no owner `{owner}`: `pinfold owner ls` lists those in view"))
-}
-
-/// Ends what owners left that were not heard of for as long as their processes were to live on. Sleeps while no
-/// process has such a time.
-pub(crate) async fn tend(core: Arc<Core>) {
-    let mut shutdown = core.shutdown.subscribe();
-    let mut ending = HashSet::new();
-    loop {
-        let live = core.registry.live();
-        let graced = live.iter().any(|entry| grace_of(entry).is_some());
-        let rest = async {
-            match graced {
-                true => tokio::time::sleep(LOOK).await,
-                false => core.owners.graced.notified().await,
-            }
-        };
-        tokio::select! {
-            () = rest => {}
-            _ = shutdown.wait_for(|shutdown| *shutdown) => return,
-        }
-        ending.retain(|id| live.iter().any(|entry| entry.id == *id));
-        let mut left: HashMap<String, Vec<Arc<Entry>>> = HashMap::new();
-        for entry in core.registry.live() {
-            let owner = entry.state.borrow().history.owner().to_owned();
-            let silent = grace_of(&entry).is_some_and(|grace| core.owners.silence(&owner) >= grace);
-            if silent && ending.insert(entry.id.clone()) {
-                left.entry(owner).or_default().push(entry);
-            }
-        }
-        for (owner, entries) in left {
-            tracing::info!(owner, processes = entries.len(), "an owner has gone silent");
-            let heir = core.owners.parent(&owner);
-            let core = Arc::clone(&core);
-            tokio::spawn(async move { core.end_all(entries, heir, None).await });
-        }
-    }
-}
-
-/// How long the owner of a process may be silent. What was handed over is no longer bound to whoever started it.
-fn grace_of(entry: &Entry) -> Option<Duration> {
-    let state = entry.state.borrow();
-    state.history.intent.spec.lifetime.grace().filter(|_| state.history.handovers.is_empty())
 }

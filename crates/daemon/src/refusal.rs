@@ -58,6 +58,7 @@ impl Refusal {
             | ErrorCode::AmbiguousId => StatusCode::BAD_REQUEST,
             ErrorCode::BodyTooLarge => StatusCode::PAYLOAD_TOO_LARGE,
             ErrorCode::NoSuchRoute | ErrorCode::NotFound => StatusCode::NOT_FOUND,
+            ErrorCode::MethodNotAllowed => StatusCode::METHOD_NOT_ALLOWED,
             ErrorCode::BadCwd | ErrorCode::NoProgram | ErrorCode::FailedToStart => StatusCode::UNPROCESSABLE_ENTITY,
             ErrorCode::AlreadyOver
             | ErrorCode::AgentBusy

@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
 use pinfold_model::facts::{Fact, History, Status};
 use pinfold_model::id::ProcessId;
@@ -16,6 +16,7 @@ use tokio::sync::watch;
 
 use crate::link::Link;
 use crate::refusal::Refusal;
+use crate::shelf::Shelf;
 use crate::terminal::Terminal;
 
 /// Ended entries kept in memory; beyond, the oldest go.
@@ -61,6 +62,8 @@ pub(crate) struct Entry {
     terminal: Mutex<Option<Terminal>>,
     /// Whether somebody follows its terminal.
     followed: AtomicBool,
+    /// What its observers share, while there are any.
+    shelf: Mutex<Weak<Shelf>>,
 }
 
 impl Entry {
@@ -80,6 +83,7 @@ impl Entry {
             looked_for: AtomicBool::new(false),
             terminal: Mutex::new(None),
             followed: AtomicBool::new(false),
+            shelf: Mutex::default(),
         })
     }
 
@@ -126,6 +130,16 @@ impl Entry {
     /// Lets go of the emulator: it can be made anew from the output.
     pub(crate) fn drop_terminal(&self) {
         *lock(&self.terminal) = None;
+    }
+
+    /// What its observers share. Held by each of them, and gone with the last.
+    pub(crate) fn shelf(&self) -> Arc<Shelf> {
+        let mut held = lock(&self.shelf);
+        held.upgrade().unwrap_or_else(|| {
+            let shelf = Arc::new(Shelf::default());
+            *held = Arc::downgrade(&shelf);
+            shelf
+        })
     }
 
     /// Whether nobody follows its terminal yet.

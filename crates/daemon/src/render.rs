@@ -70,10 +70,7 @@ pub(crate) fn record(state: &State, directory: &Path, look: Look) -> Record {
         exited_at: history.exit.as_ref().map(|exit| rfc3339(exit.at)),
         finished_at: history.ended_at().map(rfc3339),
         outcome: history.outcome().map(api_outcome),
-        stopped_by: match &cause {
-            Some(Cause::StopRequested { by }) => Some(by.clone()),
-            _ => None,
-        },
+        stopped_by: cause.as_ref().and_then(Cause::asked_by).map(str::to_owned),
         cause: cause.as_ref().map(api_cause),
         output: summary(state, directory, look),
         usage: usage(history, &members),

@@ -29,7 +29,7 @@ use crate::services::chain::{self, Chains};
 use crate::services::lease::Leases;
 use crate::tokens::Tokens;
 use crate::webhook::Webhooks;
-use crate::{agents, deliver, gc, http, limits, log, owners, recovery, scope, tcp};
+use crate::{agents, deliver, gc, http, limits, log, recovery, scope, silence, tcp};
 
 /// Routes that the daemon serves without knowing them, for a client of its own socket.
 pub type Mount = Box<dyn FnOnce(PathBuf) -> axum::Router + Send>;
@@ -106,7 +106,7 @@ async fn serve(mut options: Options, home: Home, _lock: &HomeLock) -> Result<(),
     let tcp =
         listen_tcp(&core).await?.map(|listener| tokio::spawn(tcp::serve(Arc::clone(&core), router.clone(), listener)));
     let tending = tokio::spawn(gc::tend(Arc::clone(&core)));
-    let ending = tokio::spawn(owners::tend(Arc::clone(&core)));
+    let ending = tokio::spawn(silence::tend(Arc::clone(&core)));
     let delivering = tokio::spawn(deliver::tend(Arc::clone(&core)));
     let keeping = tokio::spawn(agents::tend(Arc::clone(&core)));
     let reviving = tokio::spawn(chain::tend(Arc::clone(&core)));

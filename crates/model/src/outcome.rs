@@ -57,6 +57,16 @@ pub enum Cause {
     OwnerEnded,
 }
 
+impl Cause {
+    /// Who asked for it, where that is the cause.
+    pub fn asked_by(&self) -> Option<&str> {
+        match self {
+            Cause::StopRequested { by } => Some(by),
+            _ => None,
+        }
+    }
+}
+
 impl Outcome {
     /// The exit code that a shell would show for it: the code, or 128 plus the signal.
     pub fn shell_code(&self) -> Option<u8> {

@@ -6,7 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::{Lifetime, Strays};
+use super::{Cause, Lifetime, Strays};
 use crate::input::{Size, Span};
 
 /// `POST /v1/agents`: which agent to host, and how.
@@ -185,6 +185,12 @@ pub struct Agent {
     pub status: AgentStatus,
     /// Why it failed.
     pub fault: Option<AgentFault>,
+    /// Why it was stopped: at a request, with its owner, or as its process was.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cause: Option<Cause>,
+    /// Who asked for the stop, where that is the cause.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stopped_by: Option<String>,
     pub owner: String,
     pub cwd: String,
     pub model: Option<String>,

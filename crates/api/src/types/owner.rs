@@ -33,6 +33,11 @@ pub struct EndAnswer {
     pub stopped: Vec<String>,
     pub kept: Vec<String>,
     pub handed_over: Vec<String>,
+    /// Hosted agents that end with it: they take no further turn, whether they run or rest.
+    #[serde(default)]
+    pub agents_stopped: Vec<String>,
+    #[serde(default)]
+    pub agents_handed_over: Vec<String>,
     /// Processes of the stopped ones that could not be ended. Empty means: verified empty.
     pub survivors: Vec<Survivor>,
 }

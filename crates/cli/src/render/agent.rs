@@ -3,6 +3,7 @@
 use jiff::Timestamp;
 use pinfold_api::types::{Agent, AgentList, AgentStatus, InterruptAnswer, Rung, ToolCall, Turn, TurnStatus};
 
+use super::outcome::cause_name;
 use super::paint::{Paint, Tone};
 use super::quantity::{between, render_duration, since};
 use super::table::{Cell, Heading, Side, cell, plain, render_table};
@@ -49,6 +50,7 @@ pub(crate) fn render_agent(agent: &Agent, paint: Paint) -> String {
     let mut text = format!("{}{name}  {}  {status}\n", paint.apply(Tone::Strong, &agent.id), agent.kind);
     let known = [
         ("fault", agent.fault.as_ref().map(|fault| fault.message.clone())),
+        ("cause", render_cause(agent)),
         ("process", agent.process.clone()),
         ("session", agent.session.clone()),
         ("version", agent.version.clone()),
@@ -71,6 +73,15 @@ pub(crate) fn render_agent(agent: &Agent, paint: Paint) -> String {
         text.push_str(&format!("  {:<8} {notice}\n", "notice"));
     }
     text
+}
+
+/// Why it was stopped.
+fn render_cause(agent: &Agent) -> Option<String> {
+    let cause = cause_name(agent.cause?)?;
+    Some(match &agent.stopped_by {
+        Some(by) => format!("{cause} by {by}"),
+        None => cause.to_owned(),
+    })
 }
 
 /// Why an agent failed, and where to look.

@@ -57,7 +57,7 @@ fn row(record: &Record, now: Timestamp) -> Vec<Cell> {
     vec![
         cell(&record.id, Tone::Strong),
         plain(record.name.as_deref().map_or_else(dash, |name| cut(name, NAME_MOST))),
-        cell(render_status(record), status_tone(record)),
+        cell(render_standing(record, now), status_tone(record)),
         cell(outcome.map_or_else(dash, |outcome| render_outcome(outcome, record.cause)), outcome_tone(outcome)),
         plain(age),
         plain(ran(record, now).map_or_else(dash, render_duration)),
@@ -66,6 +66,26 @@ fn row(record: &Record, now: Timestamp) -> Vec<Cell> {
         plain(render_size(record.output.bytes)),
         plain(&record.command),
     ]
+}
+
+/// The status, and in a word what a reader of a list should know of it: `running, waiting` for input, `finished, restarting in
+/// 12s`, `finished, gave up`.
+fn render_standing(record: &Record, now: Timestamp) -> String {
+    let status = render_status(record);
+    let life = record.life.as_ref();
+    let more = match life.and_then(|life| life.restarting_at.as_deref()) {
+        Some(at) => Some(restarting(at, now)),
+        None if record.waiting_for_input == Some(true) => Some("waiting".to_owned()),
+        None => life.and_then(|life| life.gave_up.as_ref()).map(|_| "gave up".to_owned()),
+    };
+    more.map_or(status.clone(), |more| format!("{status}, {more}"))
+}
+
+fn restarting(at: &str, now: Timestamp) -> String {
+    match between(&now.to_string(), at) {
+        Some(left) if !left.is_zero() => format!("restarting in {}", render_duration(left)),
+        _ => "restarting".to_owned(),
+    }
 }
 
 /// How long the command itself ran, or runs.
@@ -125,6 +145,24 @@ b       -     finished  exit 1   5m00s   2.5s     -  -          3.0 KiB  npm run
 ";
         assert_eq!(text, expected);
         assert!(!text.contains('\t'));
+    }
+
+    #[test]
+    fn a_row_says_in_a_word_what_it_waits_for_and_whether_it_comes_again() {
+        let life = |restarting_at: Option<&str>, gave_up: Option<&str>| {
+            let life = serde_json::json!({ "restart": "always", "number": 6, "restarting_at": restarting_at, "gave_up": gave_up });
+            Some(serde_json::from_value(life).expect("a life"))
+        };
+        let ended = Record { status: Status::Finished, waiting_for_input: None, ..sample::record() };
+        let standing = |record: &Record| render_standing(record, sample::now());
+        assert_eq!(standing(&Record { waiting_for_input: Some(true), ..sample::record() }), "running, waiting");
+        let restarting = Record { life: life(Some("2026-01-01T01:00:12Z"), None), ..ended.clone() };
+        assert_eq!(standing(&restarting), "finished, restarting in 12s");
+        let late = Record { life: life(Some("2026-01-01T00:59:59Z"), None), ..ended.clone() };
+        assert_eq!(standing(&late), "finished, restarting");
+        let given_up = Record { life: life(None, Some("restarted 5 times, gave up")), ..ended.clone() };
+        assert_eq!(standing(&given_up), "finished, gave up");
+        assert_eq!(standing(&ended), "finished");
     }
 
     #[test]

@@ -35,15 +35,23 @@ pub(crate) fn render_outcome(outcome: &Outcome, cause: Option<Cause>) -> String 
         Outcome::FailedToStart { .. } => "failed to start".to_owned(),
         Outcome::Lost { .. } => "lost".to_owned(),
     };
+    match cause.and_then(cause_name) {
+        Some(cause) => format!("{what} ({cause})"),
+        None => what,
+    }
+}
+
+/// Why it ended, where pinfold had a part in it.
+pub(crate) fn cause_name(cause: Cause) -> Option<&'static str> {
     match cause {
-        Some(Cause::StopRequested) => format!("{what} (stopped)"),
-        Some(Cause::TimeLimit) => format!("{what} (time limit)"),
-        Some(Cause::IdleLimit) => format!("{what} (idle limit)"),
-        Some(Cause::OutOfMemory) => format!("{what} (out of memory)"),
-        Some(Cause::PidsLimit) => format!("{what} (pids limit)"),
-        Some(Cause::CpuTimeLimit) => format!("{what} (cpu time limit)"),
-        Some(Cause::OwnerEnded) => format!("{what} (owner ended)"),
-        Some(Cause::OnItsOwn) | None => what,
+        Cause::StopRequested => Some("stopped"),
+        Cause::TimeLimit => Some("time limit"),
+        Cause::IdleLimit => Some("idle limit"),
+        Cause::OutOfMemory => Some("out of memory"),
+        Cause::PidsLimit => Some("pids limit"),
+        Cause::CpuTimeLimit => Some("cpu time limit"),
+        Cause::OwnerEnded => Some("owner ended"),
+        Cause::OnItsOwn => None,
     }
 }
 

@@ -38,7 +38,13 @@ pub(crate) fn render_owners(list: &OwnerList, now: Timestamp, width: Option<usiz
 /// What an owner's end did, a line for each kind of it.
 pub(crate) fn render_end(answer: &EndAnswer, paint: Paint) -> String {
     let mut text = format!("{}  ended\n", paint.apply(Tone::Strong, &answer.owner));
-    let kinds = [("stopped", &answer.stopped), ("kept", &answer.kept), ("handed over", &answer.handed_over)];
+    let kinds = [
+        ("stopped", &answer.stopped),
+        ("kept", &answer.kept),
+        ("handed over", &answer.handed_over),
+        ("agents stopped", &answer.agents_stopped),
+        ("agents handed over", &answer.agents_handed_over),
+    ];
     for (kind, ids) in kinds.into_iter().filter(|(_, ids)| !ids.is_empty()) {
         text.push_str(&format!("  {kind}: {}\n", ids.join(" ")));
     }
@@ -94,10 +100,11 @@ mod tests {
             owner: "a".into(),
             stopped: vec!["k1".into(), "k2".into()],
             kept: vec!["k3".into()],
-            handed_over: vec![],
+            agents_stopped: vec!["a1".into()],
             survivors: vec![Survivor { pid: 9, command: "dd".into(), reason: "stuck".into() }],
+            ..EndAnswer::default()
         };
-        let expected = "a  ended\n  stopped: k1 k2\n  kept: k3\n  pid 9 dd lives on: stuck\n";
+        let expected = "a  ended\n  stopped: k1 k2\n  kept: k3\n  agents stopped: a1\n  pid 9 dd lives on: stuck\n";
         assert_eq!(render_end(&answer, Paint::Plain), expected);
     }
 

@@ -3,11 +3,15 @@
 
 mod faults;
 mod ladder;
+mod models;
 mod observers;
+mod owners;
 mod rounds;
 mod survival;
 mod turns;
+mod user;
 
+use std::os::unix::fs::{MetadataExt, chown};
 use std::path::{Path, PathBuf};
 
 use pinfold_api::client::ClientError;
@@ -28,9 +32,15 @@ struct Host {
 
 impl Host {
     fn start() -> Self {
-        let pinfold = Pinfold::start(PINFOLD);
+        Self::at(Pinfold::start(PINFOLD))
+    }
+
+    fn at(pinfold: Pinfold) -> Self {
         let work = pinfold.home().join("work");
         std::fs::create_dir_all(&work).expect("a directory");
+        // Whoever runs the daemon runs its agents.
+        let owner = std::fs::metadata(pinfold.home()).expect("a home").uid();
+        chown(&work, Some(owner), None).expect("a directory of the daemon's user");
         // Named as the first argument of the program, which is a shell: a file that was just written cannot always be executed
         // while other tests fork.
         std::fs::write(work.join("app-server"), include_str!("agents/fake.sh")).expect("the fake is written");

@@ -11,10 +11,17 @@ use pinfold_testkit::{PATIENCE, Pinfold};
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub(crate) status: u16,
+    pub(crate) head: String,
     pub(crate) body: String,
 }
 
 impl Answer {
+    /// The value of a header.
+    pub(crate) fn header(&self, name: &str) -> Option<&str> {
+        let lines = self.head.lines().filter_map(|line| line.split_once(':'));
+        lines.filter(|(given, _)| given.eq_ignore_ascii_case(name)).map(|(_, value)| value.trim()).next()
+    }
+
     /// The error in it.
     pub(crate) fn error(&self) -> ApiError {
         serde_json::from_str(&self.body).unwrap_or_else(|error| panic!("no error of ours ({error}): {self:?}"))
@@ -59,5 +66,6 @@ pub(crate) fn parse(answer: &[u8]) -> Answer {
     let text = String::from_utf8_lossy(answer);
     let (head, body) = text.split_once("\r\n\r\n").unwrap_or_else(|| panic!("no answer: {text:?}"));
     let status = head.split(' ').nth(1).and_then(|status| status.parse().ok());
-    Answer { status: status.unwrap_or_else(|| panic!("no status: {head}")), body: body.to_owned() }
+    let status = status.unwrap_or_else(|| panic!("no status: {head}"));
+    Answer { status, head: head.to_owned(), body: body.to_owned() }
 }

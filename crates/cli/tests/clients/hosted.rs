@@ -1,13 +1,15 @@
 //! The real agents, hosted by pinfold, with a model that the test plays.
 
-use std::path::PathBuf;
+use std::os::unix::fs::{MetadataExt, chown};
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use pinfold_api::types::{
     Agent as Hosted, AgentMode, AgentRequest, AgentStatus, Approvals, FaultCode, InterruptRequest, Rung, Transport,
     Turn, TurnQuery, TurnRequest, TurnStatus,
 };
-use pinfold_testkit::{Pidfd, Pinfold, until};
+use pinfold_testkit::ground::{NOBODY, is_root};
+use pinfold_testkit::{Pidfd, Pinfold, Setup, until};
 use serde_json::json;
 
 use crate::PINFOLD;
@@ -39,12 +41,17 @@ fn stage(kind: Agent, change: impl FnOnce(&mut AgentRequest)) -> Option<Stage> {
 }
 
 fn stage_of(kind: Agent, program: &Program, change: impl FnOnce(&mut AgentRequest)) -> Stage {
+    stage_at(Pinfold::start(PINFOLD), kind, program, change)
+}
+
+/// With this daemon; what the agent works with belongs to the daemon's user.
+fn stage_at(pinfold: Pinfold, kind: Agent, program: &Program, change: impl FnOnce(&mut AgentRequest)) -> Stage {
     static NUMBER: AtomicU32 = AtomicU32::new(0);
-    let pinfold = Pinfold::start(PINFOLD);
     let name = format!("pinfold-hosted-{}-{}", std::process::id(), NUMBER.fetch_add(1, Ordering::Relaxed));
     let scratch = std::env::temp_dir().join(name);
     let model = Model::listen();
     let command = program.command(&scratch, model.address, &Way::Stdio { home: pinfold.home().to_owned() });
+    give_to(std::fs::metadata(pinfold.home()).expect("a home").uid(), &scratch);
     let text = |value: &std::ffi::OsStr| value.to_string_lossy().into_owned();
     let mut request = AgentRequest {
         kind: if kind == Agent::Codex { "codex" } else { "claude" }.to_owned(),
@@ -67,6 +74,19 @@ fn stage_of(kind: Agent, program: &Program, change: impl FnOnce(&mut AgentReques
     Stage { pinfold, model, agent, scratch }
 }
 
+/// Gives a directory and all in it to a user.
+fn give_to(user: u32, path: &Path) {
+    chown(path, Some(user), None).expect("it can be given");
+    for entry in std::fs::read_dir(path).into_iter().flatten().flatten() {
+        let kind = entry.file_type().expect("a file");
+        if kind.is_dir() {
+            give_to(user, &entry.path());
+        } else if kind.is_file() {
+            chown(entry.path(), Some(user), None).expect("it can be given");
+        }
+    }
+}
+
 impl Stage {
     fn begin(&self, text: &str) -> u64 {
         let request = TurnRequest { text: text.into(), ..TurnRequest::default() };
@@ -87,7 +107,10 @@ impl Stage {
 
 /// Two turns, a tool with permission, an interrupt, and a turn after it.
 fn led(kind: Agent, tool: &str, argument: &str) -> Option<()> {
-    let mut stage = stage(kind, |_| {})?;
+    lead(stage(kind, |_| {})?, tool, argument)
+}
+
+fn lead(mut stage: Stage, tool: &str, argument: &str) -> Option<()> {
     let first = stage.begin("first");
     stage.model.act(&Act::Say("hello there".into())).expect("it asks its model");
     let first = stage.finish(first);
@@ -122,6 +145,23 @@ fn led(kind: Agent, tool: &str, argument: &str) -> Option<()> {
 #[test]
 fn hosted_codex_is_led_through_turns_tools_and_interrupts() {
     led(Agent::Codex, "exec_command", "cmd");
+}
+
+#[test]
+fn hosted_codex_is_led_by_a_daemon_of_an_ordinary_user() {
+    as_ordinary_user(Agent::Codex, "exec_command", "cmd");
+}
+
+/// The same with a daemon that has no right of root's.
+fn as_ordinary_user(kind: Agent, tool: &str, argument: &str) -> Option<()> {
+    let program = kind.installed()?;
+    let setup = Setup { user: is_root().then_some(NOBODY), ..Setup::default() };
+    let stage = stage_at(Pinfold::start_with(PINFOLD, setup), kind, &program, |_| {});
+    assert!(stage.agent.fault.is_none(), "{:?}", stage.agent);
+    let process = stage.pinfold.show(stage.agent.process.as_deref().expect("a process"));
+    let user = std::fs::metadata(format!("/proc/{}", process.pid.expect("a leader"))).expect("it lives").uid();
+    assert_eq!(user, std::fs::metadata(stage.pinfold.home()).expect("a home").uid());
+    lead(stage, tool, argument)
 }
 
 #[test]

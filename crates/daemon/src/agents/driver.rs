@@ -157,10 +157,11 @@ impl Driver {
                 let answered = self.answer(request).await;
                 let _ = answer.send(answered);
             }
-            Command::Stop(by, grace, answer) => {
-                self.stop(by, grace).await;
+            Command::Stop(cause, grace, answer) => {
+                self.stop(cause, grace).await;
                 let _ = answer.send(());
             }
+            Command::HandOver(heir) => self.hand_over(heir).await,
             Command::Emptied(process) => {
                 self.lingering -= 1;
                 self.show(AgentEventKind::Emptied, |event| event.process = Some(process.to_string()));
@@ -337,7 +338,7 @@ impl Driver {
         let requested = if own_doing { None } else { life.requested_end() };
         match (turn, requested) {
             (Some(turn), requested) => self.turn_cut_short(turn, &life, requested).await,
-            (None, Some(reason)) if self.state.stopping.is_none() => self.state.stopping = Some(reason),
+            (None, Some(cause)) => self.state.begin_stop(cause),
             (None, None) if !ready && !self.state.is_over() && self.state.stopping.is_none() => {
                 self.exited_before_ready(&life).await;
             }
@@ -357,6 +358,20 @@ impl Driver {
         }
         let message = format!("it {} before it was ready{said}", life.ending());
         self.fail(FaultCode::ExitedBeforeReady, message).await;
+    }
+
+    /// Its owner ended, and it goes on for another.
+    async fn hand_over(&mut self, heir: String) {
+        if self.state.is_over() || self.state.stopping.is_some() {
+            return;
+        }
+        self.state.heir = Some(heir.clone());
+        self.save().await;
+        *lock(&self.seat.heir) = Some(heir.clone());
+        self.publish();
+        self.show(AgentEventKind::Notice, |event| {
+            event.text = Some(format!("its owner ended: it was handed over to {heir}"));
+        });
     }
 
     /// Tells when nothing is left of a life.

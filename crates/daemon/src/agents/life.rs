@@ -179,16 +179,9 @@ impl Life {
     }
 
     /// Why it ended, unless that was its own idea.
-    pub(crate) fn requested_end(&self) -> Option<String> {
-        match self.entry.state.borrow().history.cause()? {
-            Cause::OnItsOwn | Cause::OutOfMemory => None,
-            Cause::StopRequested { by } => Some(format!("it was stopped by {by}")),
-            Cause::TimeLimit => Some("its time limit passed".to_owned()),
-            Cause::IdleLimit => Some("its idle limit passed".to_owned()),
-            Cause::PidsLimit => Some("its tree reached its limit of processes".to_owned()),
-            Cause::CpuTimeLimit => Some("its tree used up its processor time".to_owned()),
-            Cause::OwnerEnded => Some("its owner ended".to_owned()),
-        }
+    pub(crate) fn requested_end(&self) -> Option<Cause> {
+        let cause = self.entry.state.borrow().history.cause()?;
+        (!matches!(cause, Cause::OnItsOwn | Cause::OutOfMemory)).then_some(cause)
     }
 
     /// How its leader ended, in words.
@@ -267,10 +260,13 @@ pub(crate) async fn start(
     if let Some(token) = door.and_then(|door| door.token) {
         env.insert(TOKEN_VARIABLE.to_owned(), Some(token));
     }
-    let request = spec.start_request(life, &settings, env);
-    let caller = core.caller(Scope::Operator, Some(spec.owner.clone()), None).await?;
+    let mut request = spec.start_request(life, &settings, env);
+    if let Some(heir) = lock(&seat.heir).clone() {
+        (request.owner, request.owner_grace) = (Some(heir), None);
+    }
+    // Not in the name of its owner: that an agent goes on is no sign of life of whoever began it.
+    let caller = core.caller(Scope::Operator, None, None).await?;
     let started = core.start(&caller, request).await?;
-    drop(caller);
     find(core, &started.record.id).await
 }
 
@@ -287,9 +283,7 @@ fn env_of(core: &Core, seat: &Seat, life: u64) -> Result<Env, Refusal> {
     let key = format!("agent-{}-{life}", seat.id);
     match &*lock(&seat.env) {
         Some(env) => Ok(env.clone()),
-        None if seat.spec.env_names.is_empty() || core.registry.by_key(&seat.spec.owner, &key).is_some() => {
-            Ok(Env::new())
-        }
+        None if seat.spec.env_names.is_empty() || core.registry.by_key(&seat.owner(), &key).is_some() => Ok(Env::new()),
         None => {
             let names = seat.spec.env_names.join(", ");
             let message = format!(

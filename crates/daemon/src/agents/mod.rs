@@ -3,7 +3,7 @@
 //! A client of the rest of the daemon: an agent is a process with a stdin of its own whose stdout is read by cursor, so
 //! that it lives on without a daemon. `spec` is what was asked for, `state` what survives, `seat` what others see of an
 //! agent; `driver` leads one agent, with `life` for the process it runs as, `standing` for what it shows and `turns` for what it does; `ladder`
-//! interrupts, `service` is what the routes call, `routes` are they, `events` is what is heard meanwhile, `wire` the WebSocket of an
+//! interrupts, `ends` ends it with its owner or at a request, `service` is what the routes call, `routes` are they, `events` is what is heard meanwhile, `wire` the WebSocket of an
 //! agent that connects to us, `observe` those of observers.
 //!
 //! Invariants that live here, each with a test of its name:
@@ -15,6 +15,7 @@
 //! [`spec::PROMPT_MOST`] bytes of a prompt, [`events::KEPT`] events in memory.
 
 mod driver;
+mod ends;
 mod events;
 mod ladder;
 mod life;
@@ -28,6 +29,7 @@ mod state;
 mod turns;
 mod wire;
 
+pub(crate) use ends::EndingAgents;
 pub(crate) use routes::routes;
 pub(crate) use seat::Agents;
 pub(crate) use service::{recover, tend};

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use pinfold_api::types::{Agent, AnswerRequest, Rung, Turn};
 use pinfold_model::id::ProcessId;
+use pinfold_model::outcome::Cause;
 use pinfold_store::agents::AgentDir;
 use tokio::sync::{mpsc, oneshot, watch};
 
@@ -29,6 +30,8 @@ pub(crate) struct Seat {
     pub(crate) events: Ring,
     /// The values of its environment; gone after a crash of the daemon.
     pub(crate) env: Mutex<Option<Env>>,
+    /// Whom it was handed over to, when the owner it began with ended. Written by the driver alone.
+    pub(crate) heir: Mutex<Option<String>>,
     /// The rung that an interrupt stands on, for the driver to say which one worked.
     pub(crate) rung: Mutex<Option<Rung>>,
 }
@@ -51,7 +54,9 @@ pub(crate) enum Command {
     Interrupt(String, oneshot::Sender<Option<u64>>),
     Answer(AnswerRequest, oneshot::Sender<Result<(), Refusal>>),
     /// With the grace, if not the agent's own.
-    Stop(String, Option<Duration>, oneshot::Sender<()>),
+    Stop(Cause, Option<Duration>, oneshot::Sender<()>),
+    /// To another owner, since its own ended.
+    HandOver(String),
     /// Nothing of a former life is left.
     Emptied(ProcessId),
 }
@@ -71,6 +76,10 @@ impl Agents {
         lock(&self.seats).remove(id);
     }
 
+    pub(crate) fn get(&self, id: &ProcessId) -> Option<Arc<Seat>> {
+        lock(&self.seats).get(id).cloned()
+    }
+
     /// All of them, newest first.
     pub(crate) fn all(&self) -> Vec<Arc<Seat>> {
         let mut all: Vec<_> = lock(&self.seats).values().cloned().collect();
@@ -82,5 +91,15 @@ impl Agents {
 impl Seat {
     pub(crate) fn is_over(&self) -> bool {
         self.view.borrow().agent.ended_at.is_some()
+    }
+
+    /// Whose it is now.
+    pub(crate) fn owner(&self) -> String {
+        lock(&self.heir).clone().unwrap_or_else(|| self.spec.owner.clone())
+    }
+
+    /// How long its owner may be silent. What was handed over is no longer bound to whoever started it.
+    pub(crate) fn grace(&self) -> Option<Duration> {
+        self.spec.grace().filter(|_| lock(&self.heir).is_none())
     }
 }

@@ -6,11 +6,10 @@ use std::time::Duration;
 use pinfold_api::error::ErrorCode;
 use pinfold_api::types::{
     Agent, AgentEventPage, AgentEventsQuery, AgentFault, AgentList, AgentListQuery, AgentMode, AgentRequest,
-    AgentStatus, AgentStopRequest, AnswerRequest, FaultCode, IfBusy, InterruptAnswer, InterruptRequest, Lifetime, Turn,
-    TurnList, TurnRequest, TurnsQuery,
+    AgentStatus, AnswerRequest, FaultCode, IfBusy, InterruptAnswer, InterruptRequest, Turn, TurnList, TurnRequest,
+    TurnsQuery,
 };
-use pinfold_model::id::{ProcessId, is_prefix};
-use pinfold_model::spec::GRACE_MOST;
+use pinfold_model::id::is_prefix;
 use pinfold_model::units::{Moment, parse_duration};
 use pinfold_store::agents::{AgentDir, list_agents};
 use tokio::sync::{mpsc, oneshot, watch};
@@ -35,8 +34,6 @@ const LIST_MOST: usize = 500;
 const OVER_MOST: usize = 1000;
 /// The longest that a request waits.
 const WAIT_MOST: Duration = Duration::from_secs(3600);
-/// A stop may take this much longer than its grace.
-const STOP_SLACK: Duration = Duration::from_secs(15);
 /// Events and turns in one answer.
 const EVENTS: u32 = 100;
 const EVENTS_MOST: u32 = 1000;
@@ -75,7 +72,7 @@ impl Core {
         let dir = dir.map_err(|error| {
             Refusal::new(ErrorCode::StoreUnwritable, format!("the agent cannot be written down: {error}"))
         })?;
-        let (seat, commands) = seat_for(spec, dir, Some(env), 0);
+        let (seat, commands) = seat_for(spec, dir, Some(env), &AgentState::default());
         let mut driver = Driver::new(Arc::clone(self), Arc::clone(&seat), AgentState::default(), commands);
         self.agents.insert(&seat);
         if seat.spec.mode == AgentMode::Persistent
@@ -87,12 +84,15 @@ impl Core {
             return Err(refusal);
         }
         tokio::spawn(driver.run());
+        if seat.grace().is_some() {
+            self.owners.note_grace();
+        }
         Ok((self.ready_agent(&seat, wait).await, true))
     }
 
     fn holder_of_agent_key(&self, owner: &str, key: Option<&str>) -> Option<Arc<Seat>> {
         let key = key?;
-        self.agents.all().into_iter().find(|seat| seat.spec.owner == owner && seat.spec.key.as_deref() == Some(key))
+        self.agents.all().into_iter().find(|seat| seat.owner() == owner && seat.spec.key.as_deref() == Some(key))
     }
 
     /// The agent, once it is ready or has failed, or the time is over.
@@ -132,7 +132,7 @@ impl Core {
     fn sees_agent(&self, scope: &Scope, seat: &Seat) -> bool {
         match scope {
             Scope::Operator => true,
-            Scope::Owner(viewer) => self.owners.sees(viewer, &seat.spec.owner),
+            Scope::Owner(viewer) => self.owners.sees(viewer, &seat.owner()),
         }
     }
 
@@ -140,7 +140,7 @@ impl Core {
         let all = query.all.unwrap_or(false);
         let mut seats = self.agents.all();
         seats.retain(|seat| {
-            let wanted = query.owner.as_ref().is_none_or(|owner| *owner == seat.spec.owner);
+            let wanted = query.owner.as_ref().is_none_or(|owner| *owner == seat.owner());
             wanted && (all || !seat.is_over()) && self.sees_agent(scope, seat)
         });
         let more = seats.len().saturating_sub(LIST_MOST) as u64;
@@ -197,40 +197,6 @@ impl Core {
         Ok(seat.view.borrow().agent.clone())
     }
 
-    /// Stops an agent and its whole tree, and waits until that is done.
-    pub(crate) async fn stop_agent(&self, seat: &Seat, request: AgentStopRequest) -> Result<Agent, Refusal> {
-        let grace = request.grace.as_ref().map(|grace| parse_duration(&grace.text())).transpose()?;
-        let within = grace.unwrap_or(GRACE_MOST).min(GRACE_MOST) + STOP_SLACK;
-        let by = request.by.unwrap_or_else(|| "a client".to_owned());
-        let (answer, begun) = oneshot::channel();
-        if ask(seat, Command::Stop(by, grace, answer)).await.is_ok() {
-            let _ = begun.await;
-        }
-        let mut view = seat.view.subscribe();
-        let deadline = tokio::time::Instant::now() + within;
-        let _ = tokio::time::timeout_at(deadline, view.wait_for(|view| view.agent.ended_at.is_some())).await;
-        let agent = seat.view.borrow().agent.clone();
-        // It is stopped when nothing of it is left, and not when its leader is gone.
-        for entry in agent.lives.iter().filter_map(|id| self.registry.get(&ProcessId::parse(id).ok()?)) {
-            let mut state = entry.state.subscribe();
-            let over = state.wait_for(|state| state.history.status().is_over());
-            let _ = tokio::time::timeout_at(deadline, over).await;
-        }
-        Ok(agent)
-    }
-
-    /// Ends the agents of these owners whose lifetime that is and that have no process to end with.
-    pub(crate) async fn end_resting_agents(&self, owners: &[String]) {
-        for seat in self.agents.all() {
-            let ends = matches!(seat.spec.lifetime, Some(Lifetime::Owner | Lifetime::Parent));
-            let rests = seat.view.borrow().agent.status == AgentStatus::Resting;
-            if ends && rests && owners.contains(&seat.spec.owner) {
-                let (answer, _) = oneshot::channel();
-                let _ = ask(&seat, Command::Stop("the end of its owner".to_owned(), None, answer)).await;
-            }
-        }
-    }
-
     pub(crate) async fn turns(&self, seat: &Seat, query: &TurnsQuery) -> Result<TurnList, Refusal> {
         let last = seat.view.borrow().agent.turns;
         let first = query.after.unwrap_or(0) + 1;
@@ -264,7 +230,7 @@ pub(crate) fn parse_after(seat: &Seat, after: Option<&str>) -> Result<u64, Refus
     }
 }
 
-async fn ask(seat: &Seat, command: Command) -> Result<(), Refusal> {
+pub(super) async fn ask(seat: &Seat, command: Command) -> Result<(), Refusal> {
     seat.commands.send(command).await.map_err(|_| over(seat.id.as_str()))
 }
 
@@ -289,7 +255,12 @@ pub(crate) async fn read_turn(seat: &Seat, number: u64) -> Result<Turn, Refusal>
     turn.ok_or_else(|| Refusal::new(ErrorCode::NotFound, format!("agent {} has no turn {number}", seat.id)))
 }
 
-fn seat_for(spec: AgentSpec, dir: AgentDir, env: Option<Env>, seq: u64) -> (Arc<Seat>, mpsc::Receiver<Command>) {
+fn seat_for(
+    spec: AgentSpec,
+    dir: AgentDir,
+    env: Option<Env>,
+    state: &AgentState,
+) -> (Arc<Seat>, mpsc::Receiver<Command>) {
     let (commands, incoming) = mpsc::channel(COMMANDS);
     let seat = Seat {
         id: spec.id.clone(),
@@ -297,7 +268,8 @@ fn seat_for(spec: AgentSpec, dir: AgentDir, env: Option<Env>, seq: u64) -> (Arc<
         dir,
         view: watch::Sender::new(View::default()),
         commands,
-        events: Ring::after(seq),
+        events: Ring::after(state.seq),
+        heir: Mutex::new(state.heir.clone()),
         env: Mutex::new(env),
         rung: Mutex::new(None),
     };
@@ -326,7 +298,7 @@ pub(crate) async fn recover(core: &Arc<Core>) {
 }
 
 async fn take_up(core: &Arc<Core>, spec: AgentSpec, dir: AgentDir, mut state: AgentState, damage: Option<String>) {
-    let (seat, commands) = seat_for(spec, dir, None, state.seq);
+    let (seat, commands) = seat_for(spec, dir, None, &state);
     core.agents.insert(&seat);
     if let Some(damage) = damage {
         // Nothing is written over what could not be read.

@@ -90,10 +90,15 @@ impl AgentSpec {
         if request.program.as_deref().is_some_and(|program| program.trim().is_empty()) {
             return Err(Refusal::invalid("`program` is empty: leave it out, or name the agent's program"));
         }
+        let lifetime = request.lifetime.unwrap_or_default();
+        if request.owner_grace.is_some() && lifetime == Lifetime::Keep {
+            return Err(Refusal::invalid("`owner_grace` goes with `lifetime` `owner` or `parent`: say which"));
+        }
         let duration = |span: &Option<Span>| span.as_ref().map(|span| parse_duration(&span.text())).transpose();
         let ready_timeout = duration(&request.ready_timeout)?.unwrap_or(READY).min(READY_MOST);
         let turn_limit = duration(&request.turn_limit)?.filter(|limit| !limit.is_zero());
         duration(&request.grace)?;
+        duration(&request.owner_grace)?;
         Ok(Self {
             id,
             at,
@@ -123,6 +128,11 @@ impl AgentSpec {
         })
     }
 
+    /// How long its owner may be silent.
+    pub(crate) fn grace(&self) -> Option<Duration> {
+        self.owner_grace.as_ref().and_then(|grace| parse_duration(&grace.text()).ok())
+    }
+
     /// What the adapter of a life is told.
     pub(crate) fn settings_of(&self, resume: Option<String>, cwd: &str, url: Option<String>) -> Settings {
         Settings {
@@ -136,7 +146,7 @@ impl AgentSpec {
         }
     }
 
-    /// The process of a life.
+    /// The process of a life, for the owner that the agent began with.
     pub(crate) fn start_request(&self, life: u64, settings: &Settings, env: Env) -> StartRequest {
         let mut argv = vec![self.program.clone()];
         argv.extend(self.kind.arguments(settings));

@@ -3,10 +3,12 @@
 use pinfold_agents::{Conversation, Phase};
 use pinfold_api::types::{Agent, AgentStatus};
 use pinfold_model::id::ProcessId;
+use pinfold_model::outcome::Cause;
 
 use super::driver::Driver;
 use super::seat::View;
 use crate::clock::rfc3339;
+use crate::render::api_cause;
 
 impl Driver {
     /// Shows how the agent stands.
@@ -24,13 +26,16 @@ impl Driver {
             .life
             .as_ref()
             .map(|life| life.entry.state.borrow().history.intent.spec.cwd.to_string_lossy().into_owned());
+        let cause = state.cause.as_ref().filter(|_| state.is_over());
         Agent {
             id: spec.id.to_string(),
             name: spec.name.clone(),
             kind: spec.kind.name().to_owned(),
             status: self.status(),
             fault: state.fault.clone(),
-            owner: spec.owner.clone(),
+            cause: cause.map(api_cause),
+            stopped_by: cause.and_then(Cause::asked_by).map(str::to_owned),
+            owner: self.seat.owner(),
             cwd: cwd.or_else(|| spec.cwd.clone()).unwrap_or_else(|| self.core.user_home.clone()),
             model: spec.model.clone(),
             mode: spec.mode,

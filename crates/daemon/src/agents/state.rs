@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use pinfold_agents::Conversation;
 use pinfold_api::types::{AgentFault, Turn};
 use pinfold_model::id::ProcessId;
+use pinfold_model::outcome::Cause;
 use pinfold_model::units::Moment;
 use pinfold_store::agents::AgentDir;
 use serde::{Deserialize, Serialize};
@@ -49,6 +50,12 @@ pub(crate) struct AgentState {
     pub(crate) fault: Option<AgentFault>,
     /// Whether somebody asked for its end, and who.
     pub(crate) stopping: Option<String>,
+    /// Why it was stopped; states of before this was written have none.
+    #[serde(default)]
+    pub(crate) cause: Option<Cause>,
+    /// Whom it was handed over to, when the owner it began with ended.
+    #[serde(default)]
+    pub(crate) heir: Option<String>,
     pub(crate) ended: Option<Moment>,
     /// Who asked that the running turn be interrupted.
     pub(crate) interrupted_by: Option<String>,
@@ -109,8 +116,30 @@ impl AgentState {
         self.keys.push_back((key, number));
     }
 
+    /// It is to end. The first cause stands.
+    pub(crate) fn begin_stop(&mut self, cause: Cause) {
+        if self.stopping.is_none() {
+            self.stopping = Some(reason_of(&cause));
+            self.cause = Some(cause);
+        }
+    }
+
     pub(crate) fn is_over(&self) -> bool {
         self.ended.is_some()
+    }
+}
+
+/// Why something ended, in words.
+pub(crate) fn reason_of(cause: &Cause) -> String {
+    match cause {
+        Cause::OnItsOwn => "it ended by itself".to_owned(),
+        Cause::OutOfMemory => "its tree reached its memory limit".to_owned(),
+        Cause::StopRequested { by } => format!("it was stopped by {by}"),
+        Cause::TimeLimit => "its time limit passed".to_owned(),
+        Cause::IdleLimit => "its idle limit passed".to_owned(),
+        Cause::PidsLimit => "its tree reached its limit of processes".to_owned(),
+        Cause::CpuTimeLimit => "its tree used up its processor time".to_owned(),
+        Cause::OwnerEnded => "its owner ended".to_owned(),
     }
 }
 

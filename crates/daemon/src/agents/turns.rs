@@ -14,7 +14,7 @@ use tokio::time::Instant;
 use super::driver::Driver;
 use super::ladder::{self, Waits};
 use super::life::{self, Door, Life};
-use super::state::read_turn;
+use super::state::{read_turn, reason_of};
 use super::wire::{self, Wire};
 use crate::clock::{now, rfc3339};
 use crate::refusal::Refusal;
@@ -103,7 +103,7 @@ impl Driver {
             return Ok((None, None));
         }
         let key = format!("agent-{}-{}", self.seat.id, self.state.life);
-        let started = self.core.registry.by_key(&self.seat.spec.owner, &key).is_some();
+        let started = self.core.registry.by_key(&self.seat.owner(), &key).is_some();
         let token = match started {
             true => None,
             false => Some(random_token().map_err(Refusal::internal)?),
@@ -224,7 +224,7 @@ impl Driver {
     }
 
     /// The program ended under a turn: that was asked for, or it is begun again, once.
-    pub(super) async fn turn_cut_short(&mut self, mut turn: Turn, life: &Life, requested: Option<String>) {
+    pub(super) async fn turn_cut_short(&mut self, mut turn: Turn, life: &Life, requested: Option<Cause>) {
         self.turn_by = None;
         let how = life.ending();
         if let Some(by) = self.state.interrupted_by.take() {
@@ -234,12 +234,9 @@ impl Driver {
                 .close_turn(turn, TurnStatus::Interrupted, format!("interrupted by {by}: the agent {how}"))
                 .await;
         }
-        if let Some(reason) = requested {
-            self.close_turn(turn, TurnStatus::Interrupted, format!("the agent {how}: {reason}")).await;
-            if self.state.stopping.is_none() {
-                self.state.stopping = Some(reason);
-            }
-            return;
+        if let Some(cause) = requested {
+            self.close_turn(turn, TurnStatus::Interrupted, format!("the agent {how}: {}", reason_of(&cause))).await;
+            return self.state.begin_stop(cause);
         }
         if turn.attempts < 2 && !self.state.is_over() {
             let why = format!("the agent {how} in the middle of the turn, which was begun again");
@@ -319,25 +316,25 @@ impl Driver {
     }
 
     /// Begins to stop: nothing follows, and its process is ended.
-    pub(super) async fn stop(&mut self, by: String, grace: Option<Duration>) {
+    pub(super) async fn stop(&mut self, cause: Cause, grace: Option<Duration>) {
         if self.state.is_over() || self.state.stopping.is_some() {
             return;
         }
-        self.state.stopping = Some(by.clone());
+        self.state.begin_stop(cause.clone());
         self.save().await;
         // Former lives may have left something behind.
         let entries = self.state.lives.iter().filter_map(|id| self.core.registry.get(id));
         for entry in entries.filter(|entry| !entry.status().is_over()) {
             let own = entry.state.borrow().history.intent.spec.stop;
             let manner = grace.map(|grace| StopManner { grace: grace.min(GRACE_MOST), ..own });
-            self.end_process(entry, by.clone(), manner);
+            self.end_process_for(entry, cause.clone(), manner);
         }
     }
 
     /// All of it is stopped.
     async fn stopped(&mut self) {
         let reason = self.state.stopping.clone().unwrap_or_default();
-        self.abandon_turns(TurnStatus::Interrupted, &format!("the agent was stopped: {reason}")).await;
+        self.abandon_turns(TurnStatus::Interrupted, &format!("the agent ended: {reason}")).await;
         self.state.ended = Some(now());
         self.save().await;
         self.publish();
@@ -357,10 +354,14 @@ impl Driver {
 
     /// Ends a process and its tree; its end is seen like any other.
     pub(super) fn end_process(&self, entry: Arc<Entry>, by: String, manner: Option<StopManner>) {
+        self.end_process_for(entry, Cause::StopRequested { by }, manner);
+    }
+
+    fn end_process_for(&self, entry: Arc<Entry>, cause: Cause, manner: Option<StopManner>) {
         let core = Arc::clone(&self.core);
         tokio::spawn(async move {
             let manner = manner.unwrap_or(entry.state.borrow().history.intent.spec.stop);
-            if let Err(refusal) = core.stop_entry(&entry, Cause::StopRequested { by }, manner).await {
+            if let Err(refusal) = core.stop_entry(&entry, cause, manner).await {
                 tracing::warn!(process = %entry.id, error = %refusal.0, "an agent's process cannot be stopped");
             }
         });

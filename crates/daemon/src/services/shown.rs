@@ -1,15 +1,17 @@
 //! What clients see of a service.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use pinfold_api::types::{LifeShown, ReadyShown, ReadyState as ApiReadyState, Record};
+use pinfold_api::types::{Event, LifeShown, ReadyShown, ReadyState as ApiReadyState, Record};
 use pinfold_model::event::EventKind;
 use pinfold_model::facts::History;
+use pinfold_model::id::ProcessId;
 use pinfold_model::ready::{Ready, ReadyBy, ReadyPort, ReadyState};
 use pinfold_model::restart::{When, number_of};
 use pinfold_model::service::Service;
 use pinfold_model::spec::Spec;
+use pinfold_store::queries::Queries;
 
 use crate::clock::rfc3339;
 use crate::registry::State;
@@ -83,12 +85,31 @@ impl Core {
         let mut record = self.with_due(record, history);
         let Some(life) = &mut record.life else { return record };
         life.next = self.successor(history).await.map(|next| next.to_string());
-        let id = history.intent.id.clone();
-        let gave_up = self.query(move |queries| queries.latest_of(&id, EventKind::GaveUp)).await.ok().flatten();
-        let event: Option<pinfold_api::types::Event> =
-            gave_up.and_then(|event| serde_json::from_str(&event.payload).ok());
-        life.gave_up = event.and_then(|event| event.text);
+        life.gave_up = self.given_up([history].into_iter()).await.remove(&history.intent.id);
         record
+    }
+
+    /// Why no other life follows, of those that ended where one was expected.
+    pub(crate) async fn given_up(
+        self: &Arc<Self>,
+        histories: impl Iterator<Item = &History>,
+    ) -> HashMap<ProcessId, String> {
+        let restarted = |history: &&History| history.intent.spec.service.restart.is_some();
+        let ended = histories.filter(|history| history.status().is_over()).filter(restarted);
+        let ids: Vec<ProcessId> = ended.map(|history| history.intent.id.clone()).collect();
+        if ids.is_empty() {
+            return HashMap::new();
+        }
+        let ask = move |queries: &Queries| {
+            let mut given_up = HashMap::new();
+            for id in ids {
+                let event = queries.latest_of(&id, EventKind::GaveUp)?;
+                let event = event.and_then(|event| serde_json::from_str::<Event>(&event.payload).ok());
+                given_up.extend(event.and_then(|event| event.text).map(|text| (id, text)));
+            }
+            Ok(given_up)
+        };
+        self.query(ask).await.unwrap_or_default()
     }
 }
 

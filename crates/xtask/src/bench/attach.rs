@@ -1,6 +1,7 @@
 //! What it costs to be attached: a key to its echo against a bare pseudoterminal, and fifty observers of one process
 //! against one.
 
+use std::ops::Deref;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -59,24 +60,24 @@ async fn attached_keys(daemon: &Daemon, keys: usize) -> anyhow::Result<Samples> 
     let (mut reader, mut writer) = client.attach(&id, &query).await?;
     let mut said = Vec::new();
     while !String::from_utf8_lossy(&said).contains("ready\n") {
-        said.extend(bytes(&mut reader).await?);
+        said.extend_from_slice(&bytes(&mut reader).await?);
     }
     let mut samples = Samples::new();
     for _ in 0..keys {
         let begun = Instant::now();
         ensure!(writer.send("k".into()).await, "the connection ended");
-        ensure!(bytes(&mut reader).await? == b"k", "another echo");
+        ensure!(*bytes(&mut reader).await? == *b"k", "another echo");
         samples.push_ms(begun.elapsed());
     }
     client.stop(&id, &Default::default()).await?;
     Ok(samples)
 }
 
-/// The next bytes of output.
-async fn bytes(reader: &mut AttachReader) -> anyhow::Result<Vec<u8>> {
+/// The next bytes of output, as they came: a copy would be part of what is measured.
+async fn bytes(reader: &mut AttachReader) -> anyhow::Result<impl Deref<Target = [u8]>> {
     loop {
         match reader.next().await.context("the connection ended")?? {
-            Received::Bytes(bytes) => return Ok(bytes.to_vec()),
+            Received::Bytes(bytes) => return Ok(bytes),
             Received::Notice(notice) => {
                 if let AttachNotice::Gap { .. } = *notice {
                     bail!("a gap");

@@ -5,7 +5,7 @@
 use std::fmt::Write;
 use std::time::Duration;
 
-use pinfold_api::types::{Outcome, StartRequest};
+use pinfold_api::types::{Outcome, Pty, StartRequest, Stdin};
 
 use super::dice::Dice;
 
@@ -23,6 +23,10 @@ pub(super) struct Part {
     /// How it may end. Several only where a stop races against the end.
     pub(super) ends: Vec<Outcome>,
     pub(super) stop: Option<Stop>,
+    /// Whether it gives back what it is fed, as many lines as it prints, and then ends.
+    pub(super) fed: bool,
+    /// Whether it has a terminal.
+    on_terminal: bool,
     grace: &'static str,
 }
 
@@ -44,10 +48,20 @@ impl Part {
         let dice = &mut Dice::new(seed, 1_000_000 + number);
         let code = dice.between(0, 100) as u8;
         let exits = vec![Outcome::Exited { code }];
-        let part = |kind, command, lines, ends| Part { number, kind, command, lines, ends, stop: None, grace: "30s" };
+        let part = |kind, command, lines, ends| Part {
+            number,
+            kind,
+            command,
+            lines,
+            ends,
+            stop: None,
+            fed: false,
+            on_terminal: false,
+            grace: "30s",
+        };
         // A shell tells on its standard error of the sleep that was terminated.
         let counting = "exec 2>/dev/null; i=0; while :; do i=$((i+1)); echo $i; sleep 0.1; done";
-        match dice.between(0, 12) {
+        match dice.between(0, 15) {
             0 | 1 => {
                 let lines = dice.between(5, 40);
                 let count = format!("i=0; while [ $i -lt {lines} ]; do i=$((i+1)); echo $i; sleep 0.1; done");
@@ -98,6 +112,17 @@ impl Part {
                 let ends = vec![Outcome::Exited { code: 9 }];
                 Part { stop, ..part("patient", format!("trap 'exit 9' TERM; {counting}"), None, ends) }
             }
+            11 | 12 => {
+                let lines = dice.between(1, 80);
+                Part { fed: true, ..part("fed", format!("cat; exit {code}"), Some(lines), exits) }
+            }
+            13 => {
+                let lines = dice.between(5, 40);
+                // What it prints comes as it is, without a carriage return.
+                let count =
+                    format!("stty -onlcr; i=0; while [ $i -lt {lines} ]; do i=$((i+1)); echo $i; sleep 0.05; done");
+                Part { on_terminal: true, ..part("on a terminal", format!("{count}; exit {code}"), Some(lines), exits) }
+            }
             _ => {
                 let time = dice.between(100, 900);
                 let term = Outcome::Signaled { signal: 15, name: "TERM".to_owned(), core_dumped: false };
@@ -114,7 +139,18 @@ impl Part {
         let name = format!(": {owner} {number} {}", mark.0);
         let command = format!("{name}; seq 1 {lines}; sleep {}.{}; exit {code}", time / 10, time % 10);
         let ends = vec![Outcome::Exited { code }];
-        Self { number, kind: "an agent's", command, lines: Some(lines), ends, stop: None, grace: "30s" }
+        let (fed, on_terminal) = (false, false);
+        Self {
+            number,
+            kind: "an agent's",
+            command,
+            lines: Some(lines),
+            ends,
+            stop: None,
+            fed,
+            on_terminal,
+            grace: "30s",
+        }
     }
 
     pub(super) fn command(&self) -> &str {
@@ -127,6 +163,8 @@ impl Part {
             env: [("CHAOS".to_owned(), Some(mark.0.clone()))].into(),
             owner: Some(format!("owner-{}", self.number % 7)),
             grace: Some(self.grace.into()),
+            stdin: self.fed.then_some(Stdin::Pipe),
+            pty: self.on_terminal.then_some(Pty::Wanted(true)),
             idempotency_key: Some(format!("chaos-{}", self.number)),
             ..StartRequest::default()
         }
@@ -184,7 +222,7 @@ mod tests {
         let mark = Mark("m".to_owned());
         let kinds: std::collections::BTreeSet<_> =
             (0..300).map(|number| Part::of(1, number, &mark, true).kind).collect();
-        assert_eq!(kinds.len(), 11, "{kinds:?}");
+        assert_eq!(kinds.len(), 13, "{kinds:?}");
         assert_eq!(Part::of(3, 5, &mark, true).command, Part::of(3, 5, &mark, true).command);
         assert!((0..300).all(|number| Part::of(1, number, &mark, false).kind != "wiped escapee"));
     }

@@ -20,6 +20,9 @@ const REQUEST: Duration = Duration::from_secs(10);
 /// How long after the last fault everything must be acknowledged.
 const AFTERWARDS: Duration = Duration::from_secs(90);
 
+/// How many start processes.
+pub(super) const STARTERS: usize = 3;
+
 /// What all of them share.
 #[derive(Debug)]
 pub(super) struct Play {
@@ -31,6 +34,8 @@ pub(super) struct Play {
     /// Processes alive at once.
     most: u64,
     next: AtomicU64,
+    /// Those who start processes and have not finished.
+    starters: AtomicU64,
     live: AtomicU64,
     /// No more starts.
     pub(super) last_call: AtomicBool,
@@ -70,6 +75,7 @@ impl Play {
             cgroup,
             most,
             next: AtomicU64::new(0),
+            starters: AtomicU64::new(STARTERS as u64),
             live: AtomicU64::new(0),
             last_call: AtomicBool::new(false),
             over: AtomicBool::new(false),
@@ -88,7 +94,7 @@ impl Play {
         lock(&self.violations).push(what);
     }
 
-    fn is_over(&self) -> bool {
+    pub(super) fn is_over(&self) -> bool {
         self.over.load(Ordering::Relaxed)
     }
 
@@ -98,6 +104,12 @@ impl Play {
 
     /// Starts process after process until the last call; each until it is acknowledged.
     pub(super) fn start_processes(&self) -> anyhow::Result<()> {
+        let started = self.start_until_the_last_call();
+        self.starters.fetch_sub(1, Ordering::Release);
+        started
+    }
+
+    fn start_until_the_last_call(&self) -> anyhow::Result<()> {
         let voice = Voice::new(self)?;
         while !self.is_last_call() {
             if self.live.load(Ordering::Relaxed) >= self.most {
@@ -120,6 +132,11 @@ impl Play {
             }
         }
         Ok(())
+    }
+
+    /// Whether nobody will be added.
+    pub(super) fn is_all_started(&self) -> bool {
+        self.starters.load(Ordering::Acquire) == 0
     }
 
     /// Stops those whose time has come, until the play is over and none is left.
@@ -217,20 +234,23 @@ impl Play {
 }
 
 /// A client with patience.
-struct Voice<'a> {
+pub(super) struct Voice<'a> {
     play: &'a Play,
     runtime: Runtime,
     client: Client,
 }
 
 impl<'a> Voice<'a> {
-    fn new(play: &'a Play) -> anyhow::Result<Self> {
+    pub(super) fn new(play: &'a Play) -> anyhow::Result<Self> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         Ok(Self { play, runtime, client: play.scene.client() })
     }
 
     /// One try.
-    fn once<T, F: Future<Output = Result<T, ClientError>>>(&self, ask: impl FnOnce(Client) -> F) -> Option<T> {
+    pub(super) fn once<T, F: Future<Output = Result<T, ClientError>>>(
+        &self,
+        ask: impl FnOnce(Client) -> F,
+    ) -> Option<T> {
         self.try_once(ask).ok()
     }
 

@@ -1,7 +1,7 @@
 //! `cargo xtask chaos`: a real daemon with many processes of known behaviour, shot at from all sides; then everything is
 //! accounted for. What is lost is printed, the home is kept as evidence, and the exit code is 1.
 //!
-//! `dice` decides, `cast` are the processes, `scene` the home and its daemon, `crew` the clients, `agents` those that speak
+//! `dice` decides, `cast` are the processes, `scene` the home and its daemon, `crew` the clients, `feed` the one who sends input, `agents` those that speak
 //! MCP, `faults` what is done to them, `check` the accounting, `report` the figures.
 
 mod agents;
@@ -10,6 +10,7 @@ mod check;
 mod crew;
 mod dice;
 mod faults;
+mod feed;
 mod report;
 mod scene;
 
@@ -23,7 +24,7 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use crate::build::{Profile, build};
 use check::{Account, Checker};
-use crew::{Play, lock};
+use crew::{Play, STARTERS, lock};
 use faults::{Done, Saboteur};
 use report::Figures;
 use scene::Scene;
@@ -101,18 +102,18 @@ fn perform(play: &Play, time: Duration) -> anyhow::Result<(Account, Done)> {
     let until = Instant::now() + time;
     let mut saboteur = Saboteur::new(play);
     let sabotaged = std::thread::scope(|scope| {
-        let crew: [fn(&Play) -> anyhow::Result<()>; 9] = [
+        let starters: [fn(&Play) -> anyhow::Result<()>; STARTERS] = [Play::start_processes; STARTERS];
+        let others: [fn(&Play) -> anyhow::Result<()>; 7] = [
             |play| play.act_as_agent(0),
             |play| play.act_as_agent(1),
-            Play::start_processes,
-            Play::start_processes,
-            Play::start_processes,
+            Play::feed_processes,
             Play::stop_processes,
             Play::stop_processes,
             Play::read_output,
             Play::follow_events,
         ];
-        let hands: Vec<_> = crew.into_iter().map(|work| scope.spawn(move || work(play))).collect();
+        let crew = starters.into_iter().chain(others);
+        let hands: Vec<_> = crew.map(|work| scope.spawn(move || work(play))).collect();
         let sabotaged = saboteur.work(until);
         play.last_call.store(true, Ordering::Relaxed);
         // Without a daemon nothing more can be done.

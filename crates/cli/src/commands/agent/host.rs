@@ -82,6 +82,9 @@ pub(crate) struct Manner {
     /// What becomes of it when its owner ends [default: keep]
     #[arg(long, value_parser = PossibleValuesParser::new(["keep", "owner", "parent"]).map(lifetime_of))]
     pub(crate) lifetime: Option<Lifetime>,
+    /// With `--lifetime owner` or `parent`: its owner counts as ended this long after its last contact
+    #[arg(long, value_name = "D")]
+    pub(crate) owner_grace: Option<String>,
     /// What becomes of what its program left running [default: keep]
     #[arg(long, value_parser = PossibleValuesParser::new(["keep", "stop"]).map(strays_of))]
     pub(crate) strays: Option<Strays>,
@@ -151,6 +154,7 @@ impl Manner {
             inherit_env: Some(false),
             owner: self.owner.clone().or_else(|| inherited_owner(global)),
             lifetime: self.lifetime,
+            owner_grace: span(&self.owner_grace),
             strays: self.strays,
             grace: span(&self.grace),
             memory_limit: self.memory_limit.as_deref().map(Size::from),

@@ -106,25 +106,6 @@ fn other_owner_not_found_agents_are_seen_by_their_owner_and_its_ancestors() {
 }
 
 #[test]
-fn owner_end_policy_an_agent_ends_with_its_owner() {
-    let host = Host::start();
-    let lifetime = Some(pinfold_api::types::Lifetime::Owner);
-    let agent = host.host(&AgentRequest { owner: Some("chat".into()), lifetime, ..host.request() });
-    let turn = host.begin(&agent.id, "hang");
-    host.until_asked(1);
-    host.pinfold.block(host.pinfold.client().end_owner("chat", &Default::default())).expect("ended");
-    let turn = host.finish(&agent.id, turn.number);
-    assert_eq!(turn.status, TurnStatus::Interrupted, "{turn:?}");
-    until("it is stopped", || host.show(&agent.id).status == AgentStatus::Stopped);
-    assert_eq!(host.asked().len(), 1, "a requested end is not begun again");
-    // One that has no process just now ends too.
-    let mode = Some(AgentMode::Fresh);
-    let agent = host.host(&AgentRequest { owner: Some("chat".into()), lifetime, mode, ..host.request() });
-    host.pinfold.block(host.pinfold.client().end_owner("chat", &Default::default())).expect("ended");
-    until("it is stopped", || host.show(&agent.id).status == AgentStatus::Stopped);
-}
-
-#[test]
 fn the_command_line_hosts_shows_and_stops() {
     let host = Host::start();
     let work = host.work.to_string_lossy().into_owned();

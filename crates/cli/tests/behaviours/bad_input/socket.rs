@@ -86,14 +86,26 @@ fn unknown_routes_and_methods() {
         ("GET", "/v1/processes/"),
         ("GET", "/v1/processes/a/b/c"),
         ("GET", "//v1/processes"),
-        ("DELETE", "/v1/processes/abcdef"),
-        ("PUT", "/v1/processes"),
-        ("PATCH", "/healthz"),
-        ("BREW", "/v1/processes"),
     ] {
         let answer = send(&daemon.pinfold, method, target, b"");
         let error = answer.error();
         assert_eq!((answer.status, error.code), (404, ErrorCode::NoSuchRoute), "{method} {target}");
+        let named = [method, target, "/openapi.json"].iter().all(|part| error.message.contains(part));
+        assert!(named, "{method} {target}: {error}");
+    }
+    for (method, target, allowed) in [
+        ("DELETE", "/v1/processes/abcdef", "GET,HEAD"),
+        ("PUT", "/v1/processes", "POST,GET,HEAD"),
+        ("GET", "/v1/processes/abcdef/stop", "POST"),
+        ("GET", "/v1/tokens/abcdef", "DELETE"),
+        ("DELETE", "/v1/agents", "POST,GET,HEAD"),
+        ("PATCH", "/healthz", "GET,HEAD"),
+        ("BREW", "/v1/processes", "POST,GET,HEAD"),
+    ] {
+        let answer = send(&daemon.pinfold, method, target, b"");
+        let error = answer.error();
+        assert_eq!((answer.status, error.code), (405, ErrorCode::MethodNotAllowed), "{method} {target}");
+        assert_eq!(answer.header("allow"), Some(allowed), "{method} {target}");
         let named = [method, target, "/openapi.json"].iter().all(|part| error.message.contains(part));
         assert!(named, "{method} {target}: {error}");
     }

@@ -168,6 +168,7 @@ fn waiting_for_input_flagged() {
             pinfold.start_request(&on_terminal("printf 'Proceed? [y/N] '; read a; echo $a; exec sleep 300")).record;
         assert_eq!(waits(&asks.id), WaitReason::Input);
         assert_eq!(pinfold.show(&asks.id).waiting_for_input, Some(true));
+        assert!(pinfold.cli(&["ps"]).stdout.contains("running, waiting"));
         let told = until_some("the owner is told", || {
             pinfold.events(0).events.into_iter().find(|event| event.kind == EventKind::WaitingForInput)
         });

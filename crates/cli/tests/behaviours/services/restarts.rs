@@ -236,3 +236,21 @@ fn restart_that_makes_no_sense_is_refused() {
     assert!(refuse(RestartPolicy { factor: Some(0.5), ..always() }).contains("factor"));
     assert!(refuse(RestartPolicy { initial: Some("2m".into()), ..always() }).contains("initial"));
 }
+
+/// What a list says of those that come again and those that do not, for people and for programs.
+#[test]
+fn restart_with_backoff_is_told_in_lists() {
+    let pinfold = Pinfold::start(PINFOLD);
+    let mut request = restarted("exit 1", "on_failure", "1ms");
+    if let Some(Restart::Policy(policy)) = &mut request.restart {
+        policy.limit = Some(1);
+    }
+    pinfold.start_request(&request);
+    let listed =
+        |number| lives(&pinfold).into_iter().find_map(|record| record.life.filter(|life| life.number == number));
+    until("it was given up", || listed(2).is_some_and(|life| life.gave_up.is_some()));
+    assert_eq!(listed(1).and_then(|life| life.gave_up), None, "that one was followed");
+    assert!(pinfold.cli(&["ps"]).stdout.contains("finished, gave up"));
+    pinfold.start_request(&StartRequest { name: None, ..restarted("exit 1", "always", "60s") });
+    until("another waits", || pinfold.cli(&["ps"]).stdout.contains("finished, restarting in "));
+}
