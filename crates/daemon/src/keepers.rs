@@ -1,7 +1,7 @@
 //! Keepers: the nursery that forks them, the idle ones that wait for work, and what their messages mean.
 //!
-//! A keeper whose process is over takes the next one (K4), so a busy daemon forks nobody. Idle ones have the
-//! next process's directory made ahead. When the last idle one is taken, another is forked a moment later,
+//! A keeper whose process is over takes the next one (K4), so a busy daemon forks nobody. Idle ones make the
+//! next process's directory ahead. When the last idle one is taken, another is forked a moment later,
 //! not at once: it would compete with the command that is starting.
 
 use std::collections::VecDeque;
@@ -15,6 +15,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use pinfold_model::environment::EnvironmentFilter;
+use pinfold_model::facts::Fact;
 use pinfold_model::link::{FromKeeper, NurserySetup, ToKeeper, VERSION, encode};
 use pinfold_os::cgroup::Cgroup;
 use pinfold_os::{crash_point, proc, socket};
@@ -33,6 +34,8 @@ const IDLE_LEAST: usize = 2;
 const FORK_TRIES: u32 = 5;
 /// How long after the last idle keeper was taken another is forked.
 const REFILL_AFTER: Duration = Duration::from_millis(200);
+/// How soon an idle keeper makes the next directory, if nothing is started before.
+const PREPARE_AFTER: Duration = Duration::from_millis(5);
 /// How long the daemon's end waits for keepers to remove what limited their trees.
 const LAST_LEAVES: Duration = Duration::from_secs(2);
 
@@ -173,19 +176,31 @@ pub(crate) async fn shrink(core: &Arc<Core>) {
     }
 }
 
-/// A keeper has nothing to keep: it waits for the next process, whose directory it makes ahead.
+/// A keeper has nothing to keep: it waits for the next process, whose directory it will make ahead.
 pub(crate) async fn give_back(core: &Arc<Core>, link: Arc<Link>) {
     if core.keepers.idle_count() >= IDLE_MOST || core.is_shutting_down() {
         let _ = link.tell(&ToKeeper::Retire).await;
         return;
     }
-    let id = lock(&core.ids).next();
-    if let Ok(id) = id
-        && link.tell(&ToKeeper::Prepare { id: id.clone() }).await.is_ok()
-    {
-        link.set_prepared(id);
-    }
     lock(&core.keepers.idle).push_back(link);
+    let core = Arc::clone(core);
+    tokio::spawn(async move {
+        tokio::time::sleep(PREPARE_AFTER).await;
+        prepare(&core).await;
+    });
+}
+
+/// Has idle keepers make the directories of what they will keep. In the shade of a command that has just begun to run, or
+/// when nothing happens: whoever waits for an answer, and the next start, do not wait for that.
+async fn prepare(core: &Arc<Core>) {
+    let unprepared: Vec<Arc<Link>> =
+        lock(&core.keepers.idle).iter().filter(|link| !link.is_prepared()).cloned().collect();
+    for link in unprepared {
+        let Ok(id) = lock(&core.ids).next() else { return };
+        // Set first: while this is sent, a start may come, and what it finds is on its way to the keeper before it.
+        link.set_prepared(id.clone());
+        let _ = link.tell(&ToKeeper::Prepare { id }).await;
+    }
 }
 
 /// Removes the cgroups of keepers and nurseries that were killed; the living ones remove their own.
@@ -226,8 +241,12 @@ pub(crate) async fn serve(core: Arc<Core>, link: Arc<Link>, mut incoming: Incomi
             }
             FromKeeper::Fact { id, fact } => match link.entry().filter(|entry| entry.id == id) {
                 Some(entry) => {
+                    let begins = matches!(fact, Fact::Started(_));
                     core.note_fact(&entry, fact).await;
                     screen::follow(&core, &entry);
+                    if begins {
+                        prepare(&core).await;
+                    }
                 }
                 None => tracing::warn!(%id, "a fact of a process that is not this keeper's"),
             },

@@ -32,6 +32,7 @@ mod gc;
 mod heartbeat;
 mod http;
 mod input;
+mod json;
 mod keepers;
 mod ledger;
 mod limits;

@@ -105,6 +105,10 @@ impl Link {
         lock(&self.prepared).take()
     }
 
+    pub(crate) fn is_prepared(&self) -> bool {
+        lock(&self.prepared).is_some()
+    }
+
     pub(crate) fn set_prepared(&self, id: ProcessId) {
         *lock(&self.prepared) = Some(id);
     }

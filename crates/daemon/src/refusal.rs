@@ -1,7 +1,7 @@
 //! Errors on their way out: the one place that decides HTTP status and error code.
 
+use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
-use axum::{Json, http::StatusCode};
 use pinfold_api::error::{ApiError, ErrorCode};
 use pinfold_model::admission;
 use pinfold_model::id::ProcessId;
@@ -11,6 +11,8 @@ use pinfold_model::spec;
 use pinfold_model::units::{BadDuration, BadSize};
 use pinfold_model::view::BadPattern;
 use pinfold_store::index::IndexError;
+
+use crate::json::Json;
 
 /// A request that is not fulfilled, with a reason that the caller can act on.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -4,12 +4,12 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
+use axum::Router;
 use axum::extract::{Path, Request, State};
 use axum::http::{StatusCode, header};
 use axum::response::sse::{Event as SseEvent, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
-use axum::{Json, Router};
 use pinfold_api::types::{
     AgentEventsQuery, AgentListQuery, AgentRequest, AgentStopRequest, AnswerRequest, InterruptRequest, TurnQuery,
     TurnRequest, TurnsQuery,
@@ -21,6 +21,7 @@ use super::seat::Seat;
 use super::service::{parse_after, wait_turn};
 use crate::events::Queue;
 use crate::http::{Answer, Id, Input, MaybeInput, Params, Shared};
+use crate::json::Json;
 use crate::refusal::Refusal;
 use crate::scope::Caller;
 use crate::service::Core;
