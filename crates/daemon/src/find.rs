@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use pinfold_api::error::ErrorCode;
-use pinfold_model::facts::History;
+use pinfold_model::facts::{History, Intent};
 use pinfold_model::id::{ProcessId, is_prefix};
 
 use crate::refusal::Refusal;
@@ -26,6 +26,14 @@ impl Found {
         match self {
             Found::Here(entry) => entry.snapshot(),
             Found::Ended(history) => Entry::new((**history).clone()).snapshot(),
+        }
+    }
+
+    /// What its spec says of it.
+    pub(crate) fn intent(&self) -> Arc<Intent> {
+        match self {
+            Found::Here(entry) => Arc::clone(&entry.state.borrow().history.intent),
+            Found::Ended(history) => Arc::clone(&history.intent),
         }
     }
 

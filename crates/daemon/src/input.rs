@@ -34,7 +34,8 @@ impl Core {
     /// Sends input to a process.
     pub(crate) async fn input(self: &Arc<Self>, found: &Found, request: InputRequest) -> Result<InputAnswer, Refusal> {
         let wait = request.wait.as_ref().map(|wait| parse_duration(&wait.text())).transpose()?.unwrap_or_default();
-        let spec = found.snapshot().history.intent.spec;
+        let history = found.snapshot().history;
+        let spec = &history.intent.spec;
         if !spec.takes_input() {
             return Err(no_stdin(found.id()));
         }

@@ -149,7 +149,7 @@ impl Core {
 }
 
 fn streams_of(found: &Found) -> Streams {
-    found.snapshot().history.intent.spec.streams
+    found.intent().spec.streams
 }
 
 /// Whether such output can be read so.

@@ -199,8 +199,8 @@ fn lives(keeper: &KeeperIdentity) -> bool {
 
 /// Waits for the end of a keeper that cannot be asked, and takes up what its record says then.
 async fn watch_from_afar(core: Arc<Core>, entry: Arc<Entry>) {
-    let keeper = entry.snapshot().history.intent.keeper;
-    while lives(&keeper) {
+    let history = entry.snapshot().history;
+    while lives(&history.intent.keeper) {
         tokio::time::sleep(FROM_AFAR).await;
     }
     core.keeper_went(entry).await;

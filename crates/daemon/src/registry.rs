@@ -204,8 +204,8 @@ impl Registry {
     pub(crate) fn insert(&self, entry: &Arc<Entry>) -> Registered {
         let mut inner = lock(&self.inner);
         let intent = entry.state.borrow().history.intent.clone();
-        if let Some(key) = intent.spec.idempotency_key {
-            let key = (intent.spec.owner, key);
+        if let Some(key) = &intent.spec.idempotency_key {
+            let key = (intent.spec.owner.clone(), key.clone());
             if let Some(holder) = inner.keys.get(&key).and_then(|id| inner.by_id.get(id)) {
                 return Registered::KeyTaken(Arc::clone(holder));
             }
@@ -288,9 +288,9 @@ impl Registry {
 impl Inner {
     fn forget(&mut self, id: &ProcessId) {
         let Some(entry) = self.by_id.remove(id) else { return };
-        let spec = entry.state.borrow().history.intent.spec.clone();
-        if let Some(key) = spec.idempotency_key {
-            self.keys.remove(&(spec.owner, key));
+        let intent = Arc::clone(&entry.state.borrow().history.intent);
+        if let Some(key) = &intent.spec.idempotency_key {
+            self.keys.remove(&(intent.spec.owner.clone(), key.clone()));
         }
     }
 }

@@ -379,7 +379,8 @@ fn notify(asked: types::Notify) -> Result<Notify, BadDuration> {
 
 /// The holder of a key, unless it was asked for something else under that key.
 fn same_request(holder: Found, spec: &Spec) -> Result<Found, Refusal> {
-    let theirs = holder.snapshot().history.intent.spec;
+    let intent = holder.snapshot().history.intent;
+    let theirs = &intent.spec;
     if theirs.program == spec.program && theirs.cwd == spec.cwd {
         return Ok(holder);
     }

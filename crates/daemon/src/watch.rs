@@ -146,7 +146,7 @@ struct Judge {
 impl Watcher {
     /// A watch that begins, or goes on where an earlier daemon's ended; `None` if it is over.
     async fn take_up(core: &Arc<Core>, entry: &Arc<Entry>) -> Result<Option<Self>, Refusal> {
-        let notify = entry.snapshot().history.intent.spec.notify;
+        let notify = entry.snapshot().history.intent.spec.notify.clone();
         let id = entry.id.clone();
         let known = core.query(move |queries| {
             let ended = queries.latest_of(&id, EventKind::WatchEnded)?.is_some();

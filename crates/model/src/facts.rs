@@ -4,6 +4,7 @@
 //! told is what is written. [`History`] is what the facts add up to.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
@@ -174,7 +175,8 @@ pub const NOTES_MOST: usize = 8;
 /// All the facts of one process, added up.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct History {
-    pub intent: Intent,
+    /// Shared: histories are handed around, and what was asked for is most of one.
+    pub intent: Arc<Intent>,
     pub start: Option<Start>,
     pub exit: Option<Exit>,
     pub closed_at: Option<Moment>,
@@ -194,7 +196,7 @@ impl History {
     /// A process that was asked for and nothing more.
     pub fn new(intent: Intent) -> Self {
         Self {
-            intent,
+            intent: Arc::new(intent),
             start: None,
             exit: None,
             closed_at: None,
