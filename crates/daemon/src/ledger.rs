@@ -30,10 +30,19 @@ const PRUNE_EVERY: u32 = 1000;
 
 #[derive(Debug)]
 enum Message {
-    Apply(Vec<Change>),
+    Apply(Making),
     Flush(oneshot::Sender<()>),
     /// Something that reads and writes in one step, after all that was handed over before it.
     Do(Task),
+}
+
+/// How changes are made. That takes a while, so the writer's thread does it, and nobody waits for it.
+struct Making(Box<dyn FnOnce() -> Vec<Change> + Send>);
+
+impl std::fmt::Debug for Making {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str("Making")
+    }
 }
 
 /// What is done with the index on the writer's thread.
@@ -85,8 +94,13 @@ impl Ledger {
 
     /// Hands over changes; they are committed soon.
     pub(crate) async fn apply(&self, changes: Vec<Change>) {
+        self.make(move || changes).await;
+    }
+
+    /// Hands over what changes are made of; they are made and committed soon.
+    pub(crate) async fn make(&self, changes: impl FnOnce() -> Vec<Change> + Send + 'static) {
         self.pending.fetch_add(1, Ordering::AcqRel);
-        let _ = self.queue.send(Message::Apply(changes)).await;
+        let _ = self.queue.send(Message::Apply(Making(Box::new(changes)))).await;
     }
 
     /// Does something with the index in one step, after all that was handed over is committed.
@@ -148,8 +162,8 @@ impl Writer {
             let mut next = Some(first);
             while let Some(message) = next {
                 match message {
-                    Message::Apply(more) => {
-                        changes.extend(more);
+                    Message::Apply(Making(make)) => {
+                        changes.extend(make());
                         batches += 1;
                     }
                     Message::Flush(done) => flushes.push(done),

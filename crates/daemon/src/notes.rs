@@ -37,16 +37,19 @@ impl Core {
             Some(note) => tracing::info!(process = %entry.id, %note, "noted"),
             None => self.note_in_log(&history, kind),
         }
-        let mut changes = Vec::with_capacity(2);
-        changes.extend(kind.map(|kind| event_of(&history, kind, at)));
         let over = history.status().is_over();
         if over {
             self.registry.retire(entry);
             self.metrics.note_end(&history);
-            let bytes = render::disk_bytes(&history);
-            changes.push(Change::Put(Box::new(history.clone()), bytes));
         }
-        self.ledger.apply(changes).await;
+        let told = history.clone();
+        let made = move || {
+            let event = kind.map(|kind| event_of(&told, kind, at));
+            let end = over.then(|| (render::disk_bytes(&told), told));
+            let end = end.map(|(bytes, history)| Change::Put(Box::new(history), bytes));
+            event.into_iter().chain(end).collect()
+        };
+        self.ledger.make(made).await;
         if over {
             self.follow_end(&history).await;
         }
