@@ -309,7 +309,7 @@ impl<'a> Keeper<'a> {
             Err(error) => return self.fail(intent, record, Failure { step: StartStep::Spawn, error }),
         };
         let birthplace = Birthplace::of(self.cgroup.as_ref(), watch.as_ref());
-        match launch(&mut self.spawner, &intent, env, directory.path(), &birthplace) {
+        match launch(&mut self.spawner, &self.birthright.inherited, &intent, env, directory.path(), &birthplace) {
             Ok(launched) => {
                 crash_point!("keeper.leader_spawned");
                 if let Some(watch) = &mut watch {

@@ -1,11 +1,11 @@
 //! From a spec to the arguments of exec: program, environment, standard streams.
 
 use std::collections::BTreeMap;
-use std::ffi::{CString, OsStr, OsString};
+use std::ffi::{CStr, CString, OsStr, OsString};
 use std::fs::OpenOptions;
 use std::io::{self, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
@@ -63,6 +63,7 @@ impl<'a> Birthplace<'a> {
 /// Starts the leader of a process.
 pub(crate) fn launch(
     spawner: &mut Spawner,
+    inherited: &Inherited,
     intent: &Intent,
     env: BTreeMap<String, Option<String>>,
     directory: &Path,
@@ -70,10 +71,10 @@ pub(crate) fn launch(
 ) -> Result<Launched, Failure> {
     let spawn_failed = |error: io::Error| Failure { step: StartStep::Spawn, error: error.to_string() };
     let spec = &intent.spec;
-    let environment = environment(intent, env);
+    let environment = Environment::new(inherited, intent, env);
     let (name, argv) = arguments(&spec.program, directory).map_err(spawn_failed)?;
     let programs = candidates(&name, &environment, &spec.cwd);
-    let env: Vec<CString> = environment.iter().filter_map(|(name, value)| entry(name, value)).collect();
+    let env = environment.entries();
     let cwd = c_string(spec.cwd.as_os_str().as_bytes());
     let streams = StandardStreams::new(spec)?;
     let null = io::stdin();
@@ -194,40 +195,68 @@ fn arguments(program: &Program, directory: &Path) -> io::Result<(OsString, Vec<C
     }
 }
 
-/// Base, then what was asked for, then pinfold's own marks, which nothing overrides.
-fn environment(intent: &Intent, env: BTreeMap<String, Option<String>>) -> BTreeMap<OsString, OsString> {
-    let mut environment: BTreeMap<OsString, OsString> =
-        if intent.spec.inherit_env { std::env::vars_os().collect() } else { BTreeMap::new() };
-    if intent.spec.pty.is_some() {
-        environment.insert("TERM".into(), TERM.into());
+/// The environment that a nursery was given, as exec wants it: made once, and shared by all its keepers.
+#[derive(Debug)]
+pub(crate) struct Inherited(Vec<(OsString, CString)>);
+
+impl Inherited {
+    /// That of this program.
+    pub(crate) fn look() -> Self {
+        let whole = |(name, value): (OsString, OsString)| entry(&name, &value).map(|entry| (name, entry));
+        Self(std::env::vars_os().filter_map(whole).collect())
     }
-    for (name, value) in env {
-        match value {
-            Some(value) => environment.insert(name.into(), value.into()),
-            None => environment.remove(OsStr::new(&name)),
+}
+
+/// The environment of one process.
+struct Environment<'a> {
+    inherited: &'a [(OsString, CString)],
+    /// What is added, replaced (a value) or left out (none).
+    own: BTreeMap<OsString, Option<CString>>,
+}
+
+impl<'a> Environment<'a> {
+    /// Base, then what was asked for, then pinfold's own marks, which nothing overrides.
+    fn new(inherited: &'a Inherited, intent: &Intent, env: BTreeMap<String, Option<String>>) -> Self {
+        let mut own = BTreeMap::new();
+        let mut put = |name: OsString, value: Option<&str>| {
+            let value = value.and_then(|value| entry(&name, OsStr::new(value)));
+            own.insert(name, value);
         };
+        if intent.spec.pty.is_some() {
+            put("TERM".into(), Some(TERM));
+        }
+        env.into_iter().for_each(|(name, value)| put(name.into(), value.as_deref()));
+        let marks = [intent.id.as_str(), &intent.spec.owner, &intent.mark];
+        RESERVED_ENV.into_iter().zip(marks).for_each(|(name, value)| put(name.into(), Some(value)));
+        Self { inherited: if intent.spec.inherit_env { &inherited.0 } else { &[] }, own }
     }
-    let marks = [intent.id.as_str(), &intent.spec.owner, &intent.mark];
-    environment.extend(RESERVED_ENV.into_iter().zip(marks).map(|(name, value)| (name.into(), value.into())));
-    environment
+
+    fn entries(&self) -> Vec<&CStr> {
+        let kept = self.inherited.iter().filter(|(name, _)| !self.own.contains_key(name));
+        kept.map(|(_, entry)| entry).chain(self.own.values().flatten()).map(CString::as_c_str).collect()
+    }
+
+    fn get(&self, name: &str) -> Option<&OsStr> {
+        let entry = match self.own.get(OsStr::new(name)) {
+            Some(own) => own.as_ref(),
+            None => self.inherited.iter().find(|(inherited, _)| inherited == name).map(|(_, entry)| entry),
+        };
+        entry.map(|entry| OsStr::from_bytes(&entry.as_bytes()[name.len() + 1..]))
+    }
 }
 
 /// Where exec should look: the name itself if it is a path, else each directory of the process's own PATH.
-fn candidates(name: &OsStr, environment: &BTreeMap<OsString, OsString>, cwd: &Path) -> Vec<CString> {
+fn candidates(name: &OsStr, environment: &Environment<'_>, cwd: &Path) -> Vec<CString> {
     if name.as_bytes().contains(&b'/') {
         return vec![c_string(name.as_bytes())];
     }
-    let path = environment.get(OsStr::new("PATH")).map_or(OsStr::new(DEFAULT_PATH), OsString::as_os_str);
-    std::env::split_paths(path)
+    std::env::split_paths(environment.get("PATH").unwrap_or(OsStr::new(DEFAULT_PATH)))
         .map(|directory| c_string(cwd.join(directory).join(name).as_os_str().as_bytes()))
         .collect()
 }
 
 fn entry(name: &OsStr, value: &OsStr) -> Option<CString> {
-    let mut entry = name.to_owned();
-    entry.push("=");
-    entry.push(value);
-    CString::new(entry.into_vec()).ok()
+    CString::new([name.as_bytes(), b"=", value.as_bytes()].concat()).ok()
 }
 
 /// A C string; specs hold no NUL (see `model::spec`), and an inherited one cannot either.

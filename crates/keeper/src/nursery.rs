@@ -12,6 +12,7 @@ use pinfold_os::daemonize::{self, Fork};
 use pinfold_os::{fsio, socket};
 
 use crate::keeper::Keeper;
+use crate::launch::Inherited;
 
 /// What every keeper of this nursery is born with.
 #[derive(Debug)]
@@ -19,6 +20,7 @@ pub(crate) struct Birthright {
     pub(crate) home: PathBuf,
     pub(crate) durable_over_power_loss: bool,
     pub(crate) cgroups: Option<Base>,
+    pub(crate) inherited: Inherited,
 }
 
 /// The program `pinfold nursery`: standard input is the socket of the daemon that started it.
@@ -45,6 +47,7 @@ fn run() -> std::io::Result<()> {
         cgroups: setup.cgroup_name.as_deref().and_then(|name| cgroup::open_base(name).ok()),
         home: setup.home,
         durable_over_power_loss: setup.durable_over_power_loss,
+        inherited: Inherited::look(),
     };
     replace_stdio()?;
     daemonize::ignore_children();

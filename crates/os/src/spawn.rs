@@ -25,7 +25,7 @@ pub struct Launch<'a> {
     /// Paths to try in this order; the first that exists is executed.
     pub programs: &'a [CString],
     pub argv: &'a [CString],
-    pub env: &'a [CString],
+    pub env: &'a [&'a CStr],
     pub cwd: &'a CStr,
     pub stdin: BorrowedFd<'a>,
     pub stdout: BorrowedFd<'a>,
@@ -281,8 +281,8 @@ fn clone_onto_stack(args: &mut libc::clone_args, errand: &mut Errand) -> i64 {
 compile_error!("pinfold starts programs with clone3 on x86_64 and aarch64");
 
 /// The addresses of C strings, ended by a null pointer as exec wants them.
-fn pointers(strings: &[CString]) -> Vec<*const libc::c_char> {
-    strings.iter().map(|string| string.as_ptr()).chain([ptr::null()]).collect()
+fn pointers(strings: &[impl AsRef<CStr>]) -> Vec<*const libc::c_char> {
+    strings.iter().map(|string| string.as_ref().as_ptr()).chain([ptr::null()]).collect()
 }
 
 fn block_all_signals() -> libc::sigset_t {

@@ -42,7 +42,7 @@ fn start(limited: &Limited, script: &str) -> Child {
     let launch = Launch {
         programs: &strings(&["/bin/sh"]),
         argv: &strings(&["sh", "-c", script]),
-        env: &strings(&["PATH=/usr/bin:/bin"]),
+        env: &[c"PATH=/usr/bin:/bin"],
         cwd: c"/",
         stdin: null.as_fd(),
         stdout: null.as_fd(),

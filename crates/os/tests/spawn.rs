@@ -16,7 +16,7 @@ fn run(script: &str, cwd: &CStr, programs: &[&str]) -> Result<(Child, String), S
     let launch = Launch {
         programs: &strings(programs),
         argv: &strings(&["sh", "-c", script]),
-        env: &strings(&["PATH=/usr/bin:/bin", "GREETING=hello"]),
+        env: &[c"PATH=/usr/bin:/bin", c"GREETING=hello"],
         cwd,
         stdin: null.as_fd(),
         stdout: pipe.write.as_fd(),
