@@ -20,8 +20,8 @@ use crate::build::{Profile, build};
 
 /// Where the counts are kept.
 const KEPT: &str = "crates/xtask/instructions.toml";
-/// How much more than kept is too much: above what other compilers, C libraries and schedulers make of the same code.
-const TOLERANCE: f64 = 1.10;
+/// How much more than kept is too much: above what other C libraries, and other moments at which the index is written, make of it.
+const TOLERANCE: f64 = 1.20;
 /// Each path is taken so many times, after this many that are not counted.
 const TIMES: u64 = 100;
 const WARM_UP: u64 = 20;
@@ -241,8 +241,8 @@ mod tests {
     #[test]
     fn more_than_kept_is_too_many_and_what_is_not_kept_is_said() {
         let kept = counts(&[("a", 1000), ("b", 1000)]);
-        assert!(judge(&counts(&[("a", 1090), ("b", 500)]), &kept).1);
-        assert!(!judge(&counts(&[("a", 1110), ("b", 1000)]), &kept).1);
+        assert!(judge(&counts(&[("a", 1190), ("b", 500)]), &kept).1);
+        assert!(!judge(&counts(&[("a", 1210), ("b", 1000)]), &kept).1);
         let (text, well) = judge(&counts(&[("c", 1)]), &kept);
         assert!(!well && text.contains("NOT KEPT"), "{text}");
     }
