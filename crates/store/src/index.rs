@@ -122,7 +122,8 @@ impl Index {
             None => missing(home).map_err(io)?,
         };
         remove_companions(&path);
-        let first = reason.as_ref().map_or(0, |_| (now.0 / 1000) as i64);
+        // In microseconds: nobody writes events faster, so that a second rebuild soon after gives no number again.
+        let first = reason.as_ref().map_or(0, |_| now.0 as i64);
         let index = create(&path, durability, first)?;
         Ok(match reason {
             Some(reason) => Opened::Rebuild { index, reason },

@@ -179,10 +179,10 @@ fn a_missing_index_is_rebuilt_only_where_there_are_processes_and_counts_on() {
     ProcessDir::prepare(&home.processes(), &id(1)).expect("prepared");
     let (mut index, reason) = rebuilt(&home);
     assert!(reason.contains("missing"), "{reason}");
-    assert_eq!(index.last_seq().expect("seq"), 1_700_000_000_000);
-    assert_eq!(index.apply(&[event(1, EventKind::Started)]).expect("applied")[0].seq, 1_700_000_000_001);
+    assert_eq!(index.last_seq().expect("seq"), NOW.0);
+    assert_eq!(index.apply(&[event(1, EventKind::Started)]).expect("applied")[0].seq, 1_700_000_000_000_001);
     drop(index);
-    assert_eq!(ready(&home).last_seq().expect("seq"), 1_700_000_000_001);
+    assert_eq!(ready(&home).last_seq().expect("seq"), 1_700_000_000_000_001);
 }
 
 #[test]
@@ -319,5 +319,22 @@ fn numbers_go_on_in_a_home_without_directories() {
     crate::ids::IdSource::open(&home).expect("ids").next().expect("an id");
     std::fs::remove_file(home.index()).expect("removed");
     let (index, _) = rebuilt(&home);
-    assert_eq!(index.last_seq().expect("seq"), NOW.0 / 1000);
+    assert_eq!(index.last_seq().expect("seq"), NOW.0);
+}
+
+/// However many events a rebuild writes, the numbers of the next one, a second later, are others.
+#[test]
+fn numbers_are_given_once_though_the_index_is_rebuilt_twice() {
+    let home = Scratch::home();
+    ProcessDir::prepare(&home.processes(), &id(1)).expect("prepared");
+    let (mut index, _) = rebuilt(&home);
+    let many: Vec<_> = (1..=2000).map(|number| event(number, EventKind::Started)).collect();
+    let last = index.apply(&many).expect("applied").last().map_or(0, |event| event.seq);
+    drop(index);
+    std::fs::remove_file(home.index()).expect("removed");
+    let soon = Moment(NOW.0 + 1_000_000);
+    let Opened::Rebuild { index, .. } = Index::open(&home, Durability::Programs, soon).expect("open") else {
+        panic!("ready")
+    };
+    assert!(last > NOW.0 && index.last_seq().expect("seq") >= last);
 }

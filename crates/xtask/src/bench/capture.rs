@@ -65,7 +65,7 @@ fn cases(bytes: usize) -> [Case; 4] {
         what: format!("capture: {what}"),
         command: command.clone(),
         output_limit: None,
-        target: Some(Target::RatioAtLeast(0.8)),
+        target: Some(Target::RatioAtLeast(0.95)),
     };
     let whole = |id, (what, command): &(String, String)| Case {
         id,

@@ -37,7 +37,7 @@ fn beside_processes(stage: &Stage, processes: usize) -> anyhow::Result<Vec<Row>>
     let each = |grown: f64| Summary::of_one(grown / processes as f64);
     let what = format!("memory per running process ({processes} × `sleep`), PSS beyond its own");
     Ok(vec![
-        Row::new("memory_per_process", what, "MiB", each(after - before)).target(Target::AtMost(0.6)),
+        Row::new("memory_per_process", what, "MiB", each(after - before)).target(Target::AtMost(0.2)),
         Row::new("memory_per_process_daemon", "of which in the daemon", "MiB", each(daemon_after - daemon_before)),
     ])
 }

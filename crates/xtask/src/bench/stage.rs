@@ -109,6 +109,10 @@ impl Daemon {
         self.child.id()
     }
 
+    pub(super) fn binary(&self) -> &Path {
+        &self.binary
+    }
+
     pub(super) fn home(&self) -> &Path {
         &self.home
     }

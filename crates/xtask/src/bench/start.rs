@@ -1,7 +1,11 @@
-//! Start → exit → output of `sh -c true` on one kept-alive connection, against a bare spawn.
+//! Start → exit → output of `sh -c true` on one kept-alive connection and by the command line, against a bare spawn.
 //!
 //! Blocks of each kind alternate, so that the machine's drift falls on all alike. A pause before each block lets what
 //! the block before left to be done be done: it shall not flatter one by slowing the other.
+
+use std::process::{Command, Stdio};
+
+use anyhow::ensure;
 
 use super::report::{Row, Target};
 use super::stage::{self, Stage, settle};
@@ -15,26 +19,38 @@ const RUNS: usize = 1000;
 pub(super) fn measure(stage: &Stage, scale: Scale) -> anyhow::Result<Vec<Row>> {
     let daemon = stage.daemon("start")?;
     let (runtime, client) = (stage::runtime()?, daemon.client());
-    let [mut plain, mut piped, mut two, mut one] = [const { Samples::new() }; 4];
+    let [mut plain, mut piped, mut two, mut one, mut command] = [const { Samples::new() }; 5];
     let two_requests = || runtime.block_on(stage::start_exit_output(&client));
     let one_request = || runtime.block_on(stage::start_and_wait(&client));
+    let by_command = || {
+        let mut command = Command::new(daemon.binary());
+        command.args(["run", "true"]).env("PINFOLD_HOME", daemon.home()).stdin(Stdio::null());
+        let status = command.stdout(Stdio::null()).stderr(Stdio::null()).status()?;
+        ensure!(status.success(), "`pinfold run true` ended with {status}");
+        Ok(())
+    };
     for _ in 0..BLOCK {
         bare::spawn_and_wait()?;
         two_requests()?;
+        by_command()?;
     }
     for _ in 0..scale.of(RUNS).div_ceil(BLOCK) {
         block(&mut plain, bare::spawn_and_wait)?;
         block(&mut two, two_requests)?;
         block(&mut piped, bare::spawn_read_and_wait)?;
         block(&mut one, one_request)?;
+        block(&mut command, by_command)?;
     }
     let bare = plain.summary(Better::Less);
     Ok(vec![
         Row::new("start_exit_output", "start → exit → output, two requests", "ms", two.summary(Better::Less))
             .against(bare::SPAWN_AND_WAIT, bare)
-            .target(Target::RatioAtMost(1.6)),
+            .target(Target::RatioAtMost(1.35)),
         Row::new("start_and_wait", "the same in one request (`wait`)", "ms", one.summary(Better::Less))
             .against(bare::SPAWN_AND_WAIT, bare),
+        Row::new("cli_run", "`pinfold run true`, the daemon running", "ms", command.summary(Better::Less))
+            .against(bare::SPAWN_AND_WAIT, bare)
+            .target(Target::RatioAtMost(2.5)),
         Row::new("bare_piped", "bare spawn with its output read through a pipe", "ms", piped.summary(Better::Less))
             .against(bare::SPAWN_AND_WAIT, bare),
     ])

@@ -40,7 +40,7 @@ pub(super) fn measure(stage: &Stage, scale: Scale) -> anyhow::Result<Vec<Row>> {
     Ok(vec![
         Row::new("throughput_16", "16 clients at once, two requests", "runs/s", two.summary(Better::More))
             .against(what, bare)
-            .target(Target::RatioAtLeast(0.55)),
+            .target(Target::RatioAtLeast(0.75)),
         Row::new("throughput_16_wait", "16 clients at once, one request", "runs/s", one.summary(Better::More))
             .against(what, bare),
     ])

@@ -60,7 +60,7 @@ pub(super) fn measure(stage: &Stage, scale: Scale) -> anyhow::Result<Vec<Row>> {
         }
     }
     let rows = MOMENTS.iter().zip(&samples).map(|(moment, samples)| {
-        Row::new(moment.id, moment.what, "ms", samples.summary(Better::Less)).target(Target::AtMost(1.0))
+        Row::new(moment.id, moment.what, "ms", samples.summary(Better::Less)).target(Target::AtMost(0.3))
     });
     Ok(rows.collect())
 }

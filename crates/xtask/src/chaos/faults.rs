@@ -30,7 +30,7 @@ pub(super) struct Done {
     pub(super) keepers: BTreeSet<KeeperName>,
     /// Whether output may have gaps.
     pub(super) disk_was_full: bool,
-    /// When the index was torn, in milliseconds: event numbers after it are higher than this.
+    /// When the index was torn, in microseconds: event numbers after it are higher than this.
     pub(super) rebuilds: Vec<u64>,
     /// Ended processes whose records were torn.
     pub(super) torn: BTreeSet<String>,
@@ -309,7 +309,7 @@ impl<'a> Saboteur<'a> {
         }
         self.count("index torn");
         let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH)?;
-        self.done.rebuilds.push(now.as_millis() as u64);
+        self.done.rebuilds.push(now.as_micros() as u64);
         Ok(())
     }
 
