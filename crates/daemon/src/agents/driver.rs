@@ -161,7 +161,10 @@ impl Driver {
                 self.stop(cause, grace).await;
                 let _ = answer.send(());
             }
-            Command::HandOver(heir) => self.hand_over(heir).await,
+            Command::HandOver(heir, answer) => {
+                self.hand_over(heir).await;
+                let _ = answer.send(());
+            }
             Command::Emptied(process) => {
                 self.lingering -= 1;
                 self.show(AgentEventKind::Emptied, |event| event.process = Some(process.to_string()));

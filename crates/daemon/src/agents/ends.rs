@@ -89,7 +89,13 @@ impl Core {
             (Lifetime::Parent, Some(heir)) => {
                 ending.handed_over.push(id);
                 let heir = heir.to_owned();
-                ending.under_way.push(tokio::spawn(async move { drop(ask(&seat, Command::HandOver(heir)).await) }));
+                let hand_over = async move {
+                    let (answer, written) = oneshot::channel();
+                    if ask(&seat, Command::HandOver(heir, answer)).await.is_ok() {
+                        let _ = written.await;
+                    }
+                };
+                ending.under_way.push(tokio::spawn(hand_over));
             }
             (Lifetime::Owner | Lifetime::Parent, _) => {
                 ending.stopped.push(id);

@@ -55,8 +55,8 @@ pub(crate) enum Command {
     Answer(AnswerRequest, oneshot::Sender<Result<(), Refusal>>),
     /// With the grace, if not the agent's own.
     Stop(Cause, Option<Duration>, oneshot::Sender<()>),
-    /// To another owner, since its own ended.
-    HandOver(String),
+    /// To another owner, since its own ended. Answered when that is written down.
+    HandOver(String, oneshot::Sender<()>),
     /// Nothing of a former life is left.
     Emptied(ProcessId),
 }
