@@ -145,7 +145,9 @@ fn upgrade_under_load() {
             assert_eq!((before.status, before.pid), (Status::Running, writer.pid));
             until("it writes on", || pinfold.show(&writer.id).output.bytes > before.output.bytes);
         }
-        writers.push(pinfold.sh(&command));
+        let another = pinfold.sh(&command);
+        until("it writes", || pinfold.show(&another.id).output.bytes > 0);
+        writers.push(another);
     }
     std::fs::write(&gate, "").expect("an open gate");
     for writer in &writers {
