@@ -48,7 +48,7 @@ impl Core {
         if !dry_run {
             self.remove(chosen).await?;
             // Both the account of what ended and what was removed may have taken much.
-            blocking(daemonize::give_back_memory).await?;
+            blocking(daemonize::trim_memory).await?;
         }
         Ok(GcAnswer { removed, freed_bytes, dry_run })
     }

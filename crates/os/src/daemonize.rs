@@ -6,19 +6,9 @@ use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 /// All threads share one heap, which shrinks only when it is told to. By default glibc gives each thread its own, each of
 /// which keeps what it once needed; and one that ends in 128 KiB of nothing is cut, for which every core is interrupted.
 pub fn share_one_heap() {
-    #[cfg(target_env = "gnu")]
     for (parameter, value) in [(libc::M_ARENA_MAX, 1), (libc::M_TRIM_THRESHOLD, i32::MAX), (libc::M_TOP_PAD, 1 << 20)] {
         // SAFETY: sets a parameter of the allocator, before there are threads.
         unsafe { libc::mallopt(parameter, value) };
-    }
-}
-
-/// Gives the kernel back what was freed. By itself glibc gives back only the end of its heap.
-pub fn give_back_memory() {
-    #[cfg(target_env = "gnu")]
-    // SAFETY: takes the allocator's own locks and frees nothing that is used.
-    unsafe {
-        libc::malloc_trim(0);
     }
 }
 
@@ -104,7 +94,7 @@ fn close_between(first: RawFd, last: RawFd) {
     }
 }
 
-/// Returns what the allocator holds in reserve to the kernel.
+/// Returns what the allocator holds in reserve to the kernel; by itself it returns only the end of its heap.
 pub fn trim_memory() {
     // SAFETY: plain library call.
     unsafe { libc::malloc_trim(0) };
