@@ -169,9 +169,7 @@ impl<'a> Checker<'a> {
         if missing > 0 && !self.done.disk_was_full {
             self.lost(actor, &format!("{missing} bytes are missing, and the disk was never full"));
         }
-        // Bytes that a full disk refused are known to the keeper alone until the end is written: they may go with it.
-        let refused = keeper_killed && self.done.disk_was_full;
-        if total < actor.read && !refused {
+        if total < actor.read {
             self.lost(actor, &format!("it was read up to {}, and ends at {total}", actor.read));
         }
         let stopped_early = actor.part.stop.is_some() && actor.part.kind == "racing";
