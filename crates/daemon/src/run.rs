@@ -136,6 +136,10 @@ fn compose(options: &Options, home: Home) -> Result<Core, RunError> {
     let config = options.config.clone();
     let power = config.durability == crate::config::Durability::Power;
     let durability = if power { pinfold_store::Durability::Power } else { pinfold_store::Durability::Programs };
+    // Before the index, which changes by being opened: a home that is refused is left as it was.
+    let tokens =
+        TokenFile::open(&home).map_err(io(format!("cannot read {}", home.root().join("tokens.json").display())))?;
+    let ids = IdSource::open(&home).map_err(io("cannot read the ids file"))?;
     let index = match Index::open(&home, durability, now())? {
         Opened::Ready(index) => index,
         Opened::Rebuild { index, reason } => {
@@ -146,9 +150,6 @@ fn compose(options: &Options, home: Home) -> Result<Core, RunError> {
     let queries = Index::reader(&home.index())?;
     let owners = OwnerBook::new(queries.parents()?);
     let ledger = Ledger::start(index, config.events)?;
-    let tokens =
-        TokenFile::open(&home).map_err(io(format!("cannot read {}", home.root().join("tokens.json").display())))?;
-    let ids = IdSource::open(&home).map_err(io("cannot read the ids file"))?;
     let name = cgroup_name(home.root());
     let limit_name = limits::place_name(&name);
     let cgroups = match config.containment {
