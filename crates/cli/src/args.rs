@@ -2,9 +2,10 @@
 //!
 //! Each command's own arguments stand in its file.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::commands::{
     agent, attach, completions, config, connect, daemon, doctor, events, gc, handover, hook, logs, man, mcp, owner,
@@ -38,8 +39,23 @@ pub(crate) struct Global {
     pub(crate) acting_as: Option<String>,
 }
 
-/// The commands.
+impl Args {
+    /// What the command line says; where it says nothing that makes sense, says so and exits.
+    pub(crate) fn read() -> Self {
+        let mut definition = Self::command();
+        let is_named = |word: &OsString| definition.get_subcommands().any(|command| command.get_name() == word);
+        // All the commands together take longer to define than most of them to run: only help speaks of all.
+        if !std::env::args_os().nth(1).is_some_and(|word| is_named(&word)) {
+            definition.build();
+        }
+        let mut matches = definition.get_matches();
+        Self::from_arg_matches_mut(&mut matches).unwrap_or_else(|error| error.format(&mut Self::command()).exit())
+    }
+}
+
+/// The commands. Each is defined when it is named.
 #[derive(Debug, Subcommand)]
+#[command(defer = true)]
 pub(crate) enum Command {
     Run(Box<run::RunArgs>),
     Ps(ps::PsArgs),
@@ -74,14 +90,14 @@ pub(crate) enum Command {
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory;
-
     use super::*;
 
     #[test]
     fn the_definition_is_sound_and_every_command_shows_an_example() {
         Args::command().debug_assert();
-        for command in Args::command().get_subcommands() {
+        let mut definition = Args::command();
+        definition.build();
+        for command in definition.get_subcommands().filter(|command| command.get_name() != "help") {
             let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
             assert!(help.starts_with("Example"), "{} has no example", command.get_name());
         }

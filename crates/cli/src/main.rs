@@ -15,14 +15,12 @@ mod session;
 
 use std::process::ExitCode;
 
-use clap::Parser;
-
 fn main() -> ExitCode {
     // Before anything else: keepers are forked from this process, and what it allocates, each of them carries.
     if std::env::args_os().nth(1).is_some_and(|word| word == "nursery") {
         pinfold_keeper::nursery::main()
     }
-    let args = args::Args::parse();
+    let args = args::Args::read();
     let mut screen = screen::Screen::new(args.global.json);
     match commands::dispatch(args, &mut screen).and_then(|code| screen.finish().map(|()| code)) {
         Ok(code) => ExitCode::from(code),

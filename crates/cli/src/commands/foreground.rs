@@ -47,8 +47,13 @@ enum Happened {
 }
 
 /// Shows the process until its leader exited and its output is copied.
-pub(super) async fn watch(session: &Session, id: &str, showing: &Showing, screen: &Screen) -> Result<Ending, Failure> {
-    let mut interrupts = Interrupts::listen()?;
+pub(super) async fn watch(
+    session: &Session,
+    id: &str,
+    showing: &Showing,
+    interrupts: &mut Interrupts,
+    screen: &Screen,
+) -> Result<Ending, Failure> {
     let (tell_end, end) = watch::channel(None);
     let copying = copy(session, id, showing.streams, end);
     let ending = exit_of(session, id, showing.timeout.as_deref());
@@ -105,6 +110,40 @@ pub(super) async fn watch(session: &Session, id: &str, showing: &Showing, screen
         }
     }
     Ok(record.map_or(Ending::Left, Ending::Exited))
+}
+
+/// Waits for an answer before which there is nothing to interrupt. An interrupt is kept for then; a second one leaves,
+/// and gives `None`.
+pub(super) async fn heeding<T>(interrupts: &mut Interrupts, answer: impl Future<Output = T>) -> Option<T> {
+    let (mut presses, mut first) = (Presses::default(), None);
+    tokio::pin!(answer);
+    loop {
+        tokio::select! {
+            answer = &mut answer => {
+                interrupts.keep(first);
+                return Some(answer);
+            }
+            interrupt = interrupts.next() => match presses.count(Instant::now()) {
+                Some(1) => first = Some(interrupt),
+                Some(_) => return None,
+                None => {}
+            },
+        }
+    }
+}
+
+/// Shows the output of one that has exited.
+pub(super) async fn show(
+    session: &Session,
+    id: &str,
+    streams: Option<Streams>,
+    output_bytes: u64,
+) -> Result<(), Failure> {
+    if output_bytes == 0 {
+        return Ok(());
+    }
+    let (_told, end) = watch::channel(Some(output_bytes));
+    copy(session, id, streams, end).await
 }
 
 /// How often the person asked.

@@ -1,6 +1,7 @@
 //! The signals that a person or a system sends to a command in the foreground.
 
-use std::io;
+use std::fs::File;
+use std::io::{self, Read};
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
@@ -19,6 +20,8 @@ pub(super) struct Interrupts {
     int: Option<Signal>,
     term: Option<Signal>,
     hup: Option<Signal>,
+    /// One that came before there was anything to interrupt.
+    kept: Option<Interrupt>,
 }
 
 impl Interrupts {
@@ -32,16 +35,25 @@ impl Interrupts {
             int: take(SignalKind::interrupt())?,
             term: take(SignalKind::terminate())?,
             hup: take(SignalKind::hangup())?,
+            kept: None,
         })
     }
 
     /// The next one. Nothing is lost if this is dropped before it is done.
     pub(super) async fn next(&mut self) -> Interrupt {
+        if let Some(kept) = self.kept.take() {
+            return kept;
+        }
         tokio::select! {
             () = arrival(&mut self.int) => Interrupt::Int,
             () = arrival(&mut self.term) => Interrupt::End,
             () = arrival(&mut self.hup) => Interrupt::End,
         }
+    }
+
+    /// Takes one for later.
+    pub(super) fn keep(&mut self, interrupt: Option<Interrupt>) {
+        self.kept = interrupt;
     }
 }
 
@@ -57,8 +69,10 @@ async fn arrival(signal: &mut Option<Signal>) {
 
 /// The mask of signals that this process was started with as ignored.
 fn ignored_signals() -> u64 {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    ignored_in(&status).unwrap_or(0)
+    // Read at once: what std makes of a file without a length is a read for each doubling.
+    let mut status = [0; 4096];
+    let read = File::open("/proc/self/status").and_then(|mut file| file.read(&mut status)).unwrap_or(0);
+    ignored_in(&String::from_utf8_lossy(&status[..read])).unwrap_or(0)
 }
 
 fn ignored_in(status: &str) -> Option<u64> {

@@ -8,11 +8,15 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use pinfold_api::input::{Size, Span};
-use pinfold_api::types::{Cause, OutputQuery, Pty, PtySize, Record, StartRequest, Started, Stdin, Strays, Streams};
+use pinfold_api::types::{
+    Cause, OutputQuery, Pty, PtySize, Record, StartRequest, Started, Stdin, Strays, Streams, WaitReason,
+};
+use rustix::rand::GetRandomFlags;
 
 use super::attach::{self, AttachArgs};
 use super::feed;
 use super::foreground::{self, Ending, Showing};
+use super::interrupts::Interrupts;
 use super::notify::NotifyArgs;
 use super::service::{self, ServiceArgs};
 use super::show_screen::parse_size;
@@ -24,6 +28,8 @@ use crate::screen::Screen;
 use crate::session::Session;
 use crate::{exit, paths};
 
+/// How long the answer to a start waits for the end: what is short costs one request.
+const SHORT: &str = "50ms";
 /// What pinfold sets in every process.
 pub(super) const MARKS: [&str; 3] = ["PINFOLD_ID", "PINFOLD_OWNER", "PINFOLD_MARK"];
 
@@ -142,6 +148,9 @@ pub(crate) async fn run(
         request.pty = Some(Pty::Sized(PtySize { rows: rows.0, cols: cols.0 }));
     }
     args.service.apply(&mut request);
+    if !args.detach && !args.interactive {
+        return in_foreground(session, args, request, screen).await;
+    }
     let mut started = session.ask(async |client| client.start(&request).await).await?;
     if args.detach {
         if !screen.json {
@@ -154,18 +163,40 @@ pub(crate) async fn run(
         }
         return Ok(code);
     }
-    if args.interactive {
-        let args = AttachArgs::of(&started.record.id);
-        return attach::run(session, &args, screen).await;
+    attach::run(session, &AttachArgs::of(&started.record.id), screen).await
+}
+
+/// Starts it, and shows it until its command exits.
+async fn in_foreground(
+    session: &Session,
+    args: &RunArgs,
+    mut request: StartRequest,
+    screen: &mut Screen,
+) -> Result<u8, Failure> {
+    let unwatched = request.notify.is_none() && request.ready.is_none() && request.restart.is_none();
+    if unwatched && !args.stdin && args.pty.is_none() && args.timeout.is_none() {
+        request.wait = Some(Span::from(SHORT));
     }
+    let mut interrupts = Interrupts::listen()?;
+    let starting = session.ask(async |client| client.start(&request).await);
+    let Some(started) = foreground::heeding(&mut interrupts, starting).await else {
+        screen.note("left before the daemon said whether it is started  (pinfold ps)");
+        return Ok(exit::INTERRUPTED);
+    };
+    let started = started?;
     if !screen.json {
         started.hints.iter().for_each(|hint| screen.hint(hint));
     }
     let streams = args.streams.unwrap_or(Streams::Merged);
     let showing = Showing { streams: (!screen.json).then_some(streams), timeout: args.timeout.clone() };
     let id = started.record.id.clone();
+    if started.waited.as_ref().is_some_and(|waited| waited.reason == WaitReason::Exited) {
+        let record = started.record.clone();
+        foreground::show(session, &id, showing.streams, record.output.bytes).await?;
+        return finish(session, started, record, screen).await;
+    }
     let ending = tokio::select! {
-        ending = foreground::watch(session, &id, &showing, screen) => ending?,
+        ending = foreground::watch(session, &id, &showing, &mut interrupts, screen) => ending?,
         never = feed(session, &id, args.stdin, *screen) => match never {},
     };
     match ending {
@@ -301,8 +332,9 @@ pub(super) fn inherited_owner(global: &Global) -> Option<String> {
 
 /// A key of this run's own, so that asking again after a broken connection starts nothing twice.
 pub(super) fn fresh_key() -> Option<String> {
-    let uuid = std::fs::read_to_string("/proc/sys/kernel/random/uuid").ok()?;
-    Some(format!("run-{}", uuid.trim()))
+    let mut random = [0; 16];
+    rustix::rand::getrandom(&mut random, GetRandomFlags::empty()).ok()?;
+    Some(format!("run-{:032x}", u128::from_le_bytes(random)))
 }
 
 pub(super) fn directory(given: Option<&Path>) -> Result<String, Failure> {

@@ -171,6 +171,22 @@ fn client_death_policy() {
     assert_eq!(pinfold.show(&id).status, Status::Running);
 }
 
+/// The same holds in the first moment, when `pinfold run` still waits for the answer to its start.
+#[test]
+fn an_interrupt_in_the_first_moment_is_passed_on() {
+    let pinfold = Pinfold::start(PINFOLD);
+    for (signal, code) in [(2, 9), (15, 143)] {
+        let begun = pinfold.home().join(format!("begun-{signal}"));
+        let script = format!("trap 'exit 9' INT; : > {}; while :; do sleep 0.01; done", begun.display());
+        let client = Running::start(&pinfold, &["run", &script]);
+        until("the command runs", || begun.exists());
+        client.signal(signal);
+        assert_eq!(client.end().code, Some(code), "signal {signal}");
+        std::fs::remove_file(begun).expect("its file");
+    }
+    assert_eq!(pinfold.list(&ListQuery { status: Some("running".into()), ..ListQuery::default() }).total, 0);
+}
+
 #[test]
 fn shim_group_killed() {
     let pinfold = Pinfold::prepare(PINFOLD, Setup::default());
