@@ -1,10 +1,10 @@
 //! Keepers: the nursery that forks them, the idle ones that wait for work, and what their messages mean.
 //!
-//! A keeper whose process is over takes the next one (K4), so a busy daemon forks nobody. Idle ones make the
-//! next process's directory ahead. When the last idle one is taken, another is forked a moment later,
-//! not at once: it would compete with the command that is starting.
+//! A keeper whose process is over takes the next one (K4), so a busy daemon forks nobody. The one that was busy last goes
+//! first, since the caches still know it; it made the next process's directory as soon as its last was over. When the
+//! last idle one is taken, another is forked a moment later, not at once: it would compete with the command that is
+//! starting.
 
-use std::collections::VecDeque;
 use std::ffi::OsString;
 use std::io::Write;
 use std::os::fd::{AsFd, OwnedFd};
@@ -16,6 +16,7 @@ use std::time::{Duration, Instant};
 
 use pinfold_model::environment::EnvironmentFilter;
 use pinfold_model::facts::Fact;
+use pinfold_model::id::ProcessId;
 use pinfold_model::link::{FromKeeper, NurserySetup, ToKeeper, VERSION, encode};
 use pinfold_os::cgroup::Cgroup;
 use pinfold_os::{crash_point, proc, socket};
@@ -34,8 +35,6 @@ const IDLE_LEAST: usize = 2;
 const FORK_TRIES: u32 = 5;
 /// How long after the last idle keeper was taken another is forked.
 const REFILL_AFTER: Duration = Duration::from_millis(200);
-/// How soon an idle keeper makes the next directory, if nothing is started before.
-const PREPARE_AFTER: Duration = Duration::from_millis(5);
 /// How long the daemon's end waits for keepers to remove what limited their trees.
 const LAST_LEAVES: Duration = Duration::from_secs(2);
 
@@ -46,7 +45,8 @@ pub(crate) struct Keepers {
     /// What passes from the daemon's environment to the nursery, to keepers, to processes.
     environment: EnvironmentFilter,
     nursery: Mutex<Option<Nursery>>,
-    idle: Mutex<VecDeque<Arc<Link>>>,
+    /// The last one was busy last.
+    idle: Mutex<Vec<Arc<Link>>>,
 }
 
 /// The running nursery and our end of its socket.
@@ -112,7 +112,7 @@ impl Keepers {
 /// A keeper with nothing to keep: an idle one, or a new one.
 pub(crate) async fn take(core: &Arc<Core>) -> Result<Arc<Link>, String> {
     loop {
-        let idle = lock(&core.keepers.idle).pop_front();
+        let idle = lock(&core.keepers.idle).pop();
         match idle {
             Some(link) if link.is_gone() => {}
             Some(link) => {
@@ -167,7 +167,7 @@ pub(crate) async fn shrink(core: &Arc<Core>) {
         let surplus = {
             let mut idle = lock(&core.keepers.idle);
             idle.retain(|link| !link.is_gone());
-            if idle.len() <= IDLE_LEAST { None } else { idle.pop_back() }
+            if idle.len() <= IDLE_LEAST { None } else { Some(idle.remove(0)) }
         };
         match surplus {
             Some(link) => drop(link.tell(&ToKeeper::Retire).await),
@@ -176,31 +176,25 @@ pub(crate) async fn shrink(core: &Arc<Core>) {
     }
 }
 
-/// A keeper has nothing to keep: it waits for the next process, whose directory it will make ahead.
+/// A keeper has nothing to keep: it waits for the next process, whose directory it has made or now makes.
 pub(crate) async fn give_back(core: &Arc<Core>, link: Arc<Link>) {
     if core.keepers.idle_count() >= IDLE_MOST || core.is_shutting_down() {
         let _ = link.tell(&ToKeeper::Retire).await;
         return;
     }
-    lock(&core.keepers.idle).push_back(link);
-    let core = Arc::clone(core);
-    tokio::spawn(async move {
-        tokio::time::sleep(PREPARE_AFTER).await;
-        prepare(&core).await;
-    });
-}
-
-/// Has idle keepers make the directories of what they will keep. In the shade of a command that has just begun to run, or
-/// when nothing happens: whoever waits for an answer, and the next start, do not wait for that.
-async fn prepare(core: &Arc<Core>) {
-    let unprepared: Vec<Arc<Link>> =
-        lock(&core.keepers.idle).iter().filter(|link| !link.is_prepared()).cloned().collect();
-    for link in unprepared {
-        let Ok(id) = lock(&core.ids).next() else { return };
-        // Set first: while this is sent, a start may come, and what it finds is on its way to the keeper before it.
-        link.set_prepared(id.clone());
+    if !link.is_prepared()
+        && let Some(id) = next_for(core, &link)
+    {
         let _ = link.tell(&ToKeeper::Prepare { id }).await;
     }
+    lock(&core.keepers.idle).push(link);
+}
+
+/// The id of what a keeper will keep next. If none can be had, the next start will say why.
+pub(crate) fn next_for(core: &Core, link: &Link) -> Option<ProcessId> {
+    let id = lock(&core.ids).next().ok()?;
+    link.set_prepared(id.clone());
+    Some(id)
 }
 
 /// Removes the cgroups of keepers and nurseries that were killed; the living ones remove their own.
@@ -241,11 +235,12 @@ pub(crate) async fn serve(core: Arc<Core>, link: Arc<Link>, mut incoming: Incomi
             }
             FromKeeper::Fact { id, fact } => match link.entry().filter(|entry| entry.id == id) {
                 Some(entry) => {
-                    let begins = matches!(fact, Fact::Started(_));
+                    let ends = matches!(fact, Fact::Finished(_));
                     core.note_fact(&entry, fact).await;
                     screen::follow(&core, &entry);
-                    if begins {
-                        prepare(&core).await;
+                    if ends {
+                        // Whoever waits for it is answered before its keeper is seen to.
+                        tokio::task::yield_now().await;
                     }
                 }
                 None => tracing::warn!(%id, "a fact of a process that is not this keeper's"),

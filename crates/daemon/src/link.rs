@@ -221,10 +221,9 @@ impl Incoming {
                     return None;
                 }
             }
-            let mut buffer = [0; 8 * 1024];
-            match self.reader.read(&mut buffer).await {
+            match self.reader.read_buf(self.decoder.space()).await {
                 Ok(0) | Err(_) => return None,
-                Ok(count) => self.decoder.extend(&buffer[..count]),
+                Ok(_) => {}
             }
         }
     }

@@ -170,7 +170,8 @@ impl Core {
         let unanswered = Unanswered::new(&self, &entry);
         link.keep(&entry);
         crash_point!("daemon.entry_registered");
-        let start = ToKeeper::Start(Box::new(Order { intent, env, limit_places }));
+        let next = keepers::next_for(&self, &link);
+        let start = ToKeeper::Start(Box::new(Order { intent, env, limit_places, next }));
         if link.tell(&start).await.is_err() {
             tracing::warn!(process = %id, "a keeper ended before it was told to start");
         }

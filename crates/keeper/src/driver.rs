@@ -394,7 +394,6 @@ impl Driver {
             self.history.add(fact.clone());
             crash_point!("keeper.handover_written");
             say(means.link, FromKeeper::Fact { id: self.history.intent.id.clone(), fact });
-            crash_point!("keeper.handover_told");
         }
         say(means.link, FromKeeper::HandedOver { request, done });
     }
@@ -527,7 +526,6 @@ impl Driver {
             self.history.add(fact.clone());
             crash_point!("keeper.fact_written");
             say(means.link, FromKeeper::Fact { id: self.history.intent.id.clone(), fact });
-            crash_point!("keeper.fact_told");
         }
     }
 

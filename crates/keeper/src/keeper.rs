@@ -6,7 +6,7 @@ use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use pinfold_model::facts::{Fact, Intent};
+use pinfold_model::facts::Intent;
 use pinfold_model::id::ProcessId;
 use pinfold_model::input::{Standing, Taken};
 use pinfold_model::link::{FromKeeper, KeeperIdentity, LimitPlace, Order, ToKeeper, VERSION};
@@ -42,6 +42,8 @@ pub(crate) struct Keeper<'a> {
     children: OwnChildren,
     cgroup: Option<Cgroup>,
     spawner: Spawner,
+    /// What will be kept next, if its directory is still to be made.
+    next: Option<ProcessId>,
     /// A directory made ahead for the next process.
     prepared: Option<(ProcessId, ProcessDir)>,
     /// The one process, while there is one.
@@ -91,6 +93,7 @@ impl<'a> Keeper<'a> {
             children: OwnChildren::open()?,
             cgroup,
             spawner: Spawner::new(),
+            next: None,
             prepared: None,
             kept: None,
             limited: 0,
@@ -98,6 +101,7 @@ impl<'a> Keeper<'a> {
             retired: false,
         };
         keeper.say_hello();
+        keeper.flush();
         crash_point!("keeper.born");
         Ok(keeper)
     }
@@ -109,6 +113,8 @@ impl<'a> Keeper<'a> {
                 self.handle(watched);
             }
             self.timers();
+            self.make_room();
+            self.flush();
             self.after_turn();
         }
         self.clean_up();
@@ -145,6 +151,8 @@ impl<'a> Keeper<'a> {
         match watched {
             Watched::Link => self.serve_link(),
             Watched::Listener => self.accept(),
+            // The leader's end, which is seen to; `after_turn` takes the signal.
+            Watched::Children if self.kept.as_ref().is_some_and(Driver::is_over) => {}
             Watched::Children => {
                 self.child_signal.clear();
                 self.with_driver(Driver::children_changed);
@@ -161,8 +169,8 @@ impl<'a> Keeper<'a> {
         }
     }
 
-    /// A finished process leaves room for the next; a closed link is forgotten.
-    fn after_turn(&mut self) {
+    /// A finished process leaves room for the next.
+    fn make_room(&mut self) {
         if let Some(over) = self.kept.take_if(|driver| driver.is_over()) {
             over.release_limits();
             // A tree that is empty leaves an empty cgroup; anything else is not to be mixed with the next. And
@@ -175,8 +183,28 @@ impl<'a> Keeper<'a> {
                 crash_point!("keeper.idle_again");
             }
         }
+    }
+
+    fn flush(&mut self) {
+        if let Some(link) = &mut self.link {
+            link.flush();
+        }
+    }
+
+    /// What nobody waits for. A closed link is forgotten; the next directory is made.
+    fn after_turn(&mut self) {
+        if self.kept.is_none() {
+            // The ends of the last tree, of which the next shall not hear.
+            self.child_signal.clear();
+        }
+        if self.kept.is_none()
+            && !self.retired
+            && let Some(next) = self.next.take()
+        {
+            self.prepare_ahead(next);
+        }
         if self.link.as_ref().is_some_and(|link| !link.is_open()) {
-            self.link = None;
+            (self.link, self.next) = (None, None);
             if let Some(driver) = &mut self.kept {
                 driver.forget_requests();
             }
@@ -192,7 +220,6 @@ impl<'a> Keeper<'a> {
 
     fn serve_link(&mut self) {
         let Some(link) = &mut self.link else { return };
-        link.flush();
         for message in link.receive() {
             self.obey(message);
         }
@@ -221,13 +248,7 @@ impl<'a> Keeper<'a> {
 
     fn obey(&mut self, message: ToKeeper) {
         match message {
-            ToKeeper::Prepare { id } => {
-                // One made for a start that came to nothing is not needed any more.
-                if let Some((_, unused)) = self.prepared.take() {
-                    let _ = unused.discard();
-                }
-                self.prepared = self.prepare(&id).ok().map(|directory| (id, directory));
-            }
+            ToKeeper::Prepare { id } => self.next = Some(id),
             ToKeeper::Start(order) => self.start(*order),
             ToKeeper::Stop { request, id, cause, manner } => match self.keeps(&id) {
                 true => self.with_driver(|driver, means| driver.stop(request, cause, manner, means)),
@@ -291,6 +312,14 @@ impl<'a> Keeper<'a> {
         }
     }
 
+    fn prepare_ahead(&mut self, id: ProcessId) {
+        // One made for a start that came to nothing is not needed any more.
+        if let Some((_, unused)) = self.prepared.take() {
+            let _ = unused.discard();
+        }
+        self.prepared = self.prepare(&id).ok().map(|directory| (id, directory));
+    }
+
     fn prepare(&self, id: &ProcessId) -> io::Result<ProcessDir> {
         ProcessDir::prepare(&self.birthright.home.join("processes"), id)
     }
@@ -298,7 +327,8 @@ impl<'a> Keeper<'a> {
     /// Intent, spawn, start: each written before the next (docs/keeper-protocol.md).
     fn start(&mut self, order: Order) {
         crash_point!("keeper.start_received");
-        let Order { intent, env, limit_places } = order;
+        let Order { intent, env, limit_places, next } = order;
+        self.next = next;
         let (directory, record) = match self.open_record(&intent) {
             Ok(opened) => opened,
             Err(error) => return self.refuse(intent.id, format!("cannot write its record: {error}")),
@@ -357,7 +387,7 @@ impl<'a> Keeper<'a> {
         };
         let durability = if self.birthright.durable_over_power_loss { Durability::Power } else { Durability::Programs };
         let mut record = RecordWriter::new(&directory, durability);
-        match record.append(&Fact::Intended(Box::new(intent.clone()))) {
+        match record.begin(intent) {
             Ok(()) => Ok((directory, record)),
             Err(error) => {
                 let _ = directory.discard();

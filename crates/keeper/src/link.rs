@@ -1,6 +1,7 @@
 //! The daemon's end of a keeper: messages in, messages out, never a block (K3).
 //!
-//! What cannot be sent now waits in `unsent`. It is bounded by what a keeper has to say: at most five facts
+//! What is said goes out together at the end of a turn of the keeper's loop: the daemon wakes once for it. What cannot
+//! be sent then waits in `unsent`. It is bounded by what a keeper has to say: at most five facts
 //! a process, one `Output` for each `WatchOutput`, one answer for each request; a daemon that asks without
 //! reading is dropped at [`UNSENT_MOST`].
 
@@ -10,7 +11,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use pinfold_model::link::{Decoder, FromKeeper, ToKeeper, encode};
 use pinfold_os::fsio::{self, Moved};
 use pinfold_os::poll::Interest;
-use pinfold_os::socket;
+use pinfold_os::{crash_point, socket};
 
 /// A daemon that leaves more than this unread is taken for gone.
 const UNSENT_MOST: usize = 4 << 20;
@@ -38,13 +39,16 @@ impl Link {
         (self.socket.as_fd(), interest)
     }
 
-    /// Sends, or keeps for later what does not fit now.
+    /// Says something at the end of this turn.
     pub(crate) fn say(&mut self, message: &FromKeeper) {
         self.unsent.extend(encode(message));
-        self.flush();
     }
 
+    /// Sends what was said, or as much of it as the daemon takes now.
     pub(crate) fn flush(&mut self) {
+        if self.unsent.is_empty() {
+            return;
+        }
         while self.open && !self.unsent.is_empty() {
             match socket::send(self.socket.as_fd(), &self.unsent) {
                 Ok(count) => drop(self.unsent.drain(..count)),
@@ -56,19 +60,17 @@ impl Link {
         if self.unsent.len() > UNSENT_MOST {
             self.open = false;
         }
+        crash_point!("keeper.told");
     }
 
     /// Every whole message that has arrived. A daemon that talks nonsense is dropped.
     pub(crate) fn receive(&mut self) -> Vec<ToKeeper> {
-        let mut buffer = [0; 16 * 1024];
         while self.open {
-            match fsio::read_some(self.socket.as_fd(), &mut buffer) {
-                Ok(Moved::Bytes(count)) => {
-                    self.decoder.extend(&buffer[..count]);
-                    if count < buffer.len() {
-                        break;
-                    }
-                }
+            let space = self.decoder.space();
+            match fsio::read_some(self.socket.as_fd(), space) {
+                // There was room for more: that was all.
+                Ok(Moved::Bytes(_)) if space.len() < space.capacity() => break,
+                Ok(Moved::Bytes(_)) => {}
                 Ok(Moved::Empty) => break,
                 Ok(Moved::Closed) | Err(_) => self.open = false,
             }

@@ -50,11 +50,13 @@ impl Source {
 pub(crate) struct Pump {
     sources: Vec<Source>,
     writer: OutputWriter,
+    /// What is read passes through here.
+    buffer: Vec<u8>,
 }
 
 impl Pump {
     pub(crate) fn new(sources: Vec<Source>, writer: OutputWriter) -> Self {
-        Self { sources, writer }
+        Self { sources, writer, buffer: Vec::with_capacity(COPY) }
     }
 
     /// The pipes that are still open, with their places.
@@ -91,7 +93,7 @@ impl Pump {
         let (mut moved, mut last) = (0, 0);
         while moved < TURN {
             let step = if last < COPY || !source.splices { copy_some } else { splice_some };
-            match step(&mut self.writer, source, now) {
+            match step(&mut self.writer, source, &mut self.buffer, now) {
                 Moved::Bytes(count) => (moved, last) = (moved + count, count),
                 Moved::Empty => break,
                 Moved::Closed => {
@@ -107,7 +109,7 @@ impl Pump {
     }
 }
 
-fn splice_some(writer: &mut OutputWriter, source: &Source, now: Moment) -> Moved {
+fn splice_some(writer: &mut OutputWriter, source: &Source, buffer: &mut Vec<u8>, now: Moment) -> Moved {
     let spliced = writer
         .room(source.stream, now)
         .and_then(|(file, offset, room)| fsio::splice_some(source.pipe.as_fd(), file, offset, room).ok());
@@ -118,15 +120,15 @@ fn splice_some(writer: &mut OutputWriter, source: &Source, now: Moment) -> Moved
             Moved::Bytes(count)
         }
         Some(other) => other,
-        None => copy_some(writer, source, now),
+        None => copy_some(writer, source, buffer, now),
     }
 }
 
-fn copy_some(writer: &mut OutputWriter, source: &Source, now: Moment) -> Moved {
-    let mut buffer = [0; COPY];
-    match fsio::read_some(source.pipe.as_fd(), &mut buffer) {
+fn copy_some(writer: &mut OutputWriter, source: &Source, buffer: &mut Vec<u8>, now: Moment) -> Moved {
+    buffer.clear();
+    match fsio::read_some(source.pipe.as_fd(), buffer) {
         Ok(Moved::Bytes(count)) => {
-            writer.append(source.stream, &buffer[..count], now);
+            writer.append(source.stream, buffer, now);
             Moved::Bytes(count)
         }
         Ok(other) => other,

@@ -17,6 +17,10 @@ use crate::ready::{Readiness, ReadyState, ReadyVerdict};
 use crate::spec::Spec;
 use crate::units::Moment;
 
+/// How these facts begin.
+const STARTED: &str = r#"{"fact":"started","#;
+const FINISHED: &str = r#"{"fact":"finished","#;
+
 /// One line of a process's record.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "fact", rename_all = "snake_case")]
@@ -111,6 +115,18 @@ pub struct Usage {
 }
 
 impl Fact {
+    /// The fact in this text. The two that somebody waits for in every life are parsed as what they are: to find that out,
+    /// serde reads a fact twice.
+    pub fn parse(text: &str) -> serde_json::Result<Self> {
+        if text.starts_with(STARTED) {
+            return serde_json::from_str(text).map(Self::Started);
+        }
+        if text.starts_with(FINISHED) {
+            return serde_json::from_str(text).map(Self::Finished);
+        }
+        serde_json::from_str(text)
+    }
+
     /// The event that tells this fact; an intent and a note are told by none.
     pub fn event(&self) -> Option<EventKind> {
         match self {

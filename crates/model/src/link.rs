@@ -8,6 +8,7 @@ use std::path::PathBuf;
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
 
 use crate::facts::{Fact, History, Intent};
 use crate::id::ProcessId;
@@ -18,14 +19,17 @@ use crate::signal::Signal;
 use crate::spec::{PtySize, StopManner};
 
 /// The version of this protocol. A daemon adopts keepers of its own version and older ones; an older one is given no
-/// second process, since it may not know what that asks for. Version 2 knows stdin, 3 terminals.
-pub const VERSION: u32 = 3;
+/// second process, since it may not know what that asks for. Version 2 knows stdin, 3 terminals, 4 what comes next.
+pub const VERSION: u32 = 4;
 /// No frame is longer: a command of 1 MiB and an environment of 2 MiB fit with their escapes.
 pub const FRAME_MOST: usize = 16 << 20;
+/// What is read at once, at least: most messages fit.
+const ROOM: usize = 4096;
 /// Bytes of the length before each frame.
 pub const HEADER: usize = 4;
-/// How an order begins.
+/// How an order begins, and how the news of a fact does.
 const START: &[u8] = br#"{"do":"start","#;
+const FACT: &[u8] = br#"{"say":"fact","#;
 
 /// The first and only frame to the nursery; after it come sockets, one for each keeper to fork.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -121,6 +125,9 @@ pub struct Order {
     /// Where controllers can limit it; empty for one without limits.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub limit_places: Vec<LimitPlace>,
+    /// What this keeper will keep after it: its directory is made as soon as this one is over.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next: Option<ProcessId>,
 }
 
 /// What a keeper tells the daemon.
@@ -234,7 +241,6 @@ pub trait Message: DeserializeOwned {
 }
 
 impl Message for NurserySetup {}
-impl Message for FromKeeper {}
 
 impl Message for ToKeeper {
     /// The one message on whose way a command waits is parsed as what it is: to find that out, serde reads a message
@@ -247,6 +253,25 @@ impl Message for ToKeeper {
     }
 }
 
+impl Message for FromKeeper {
+    /// Likewise facts, for whose sake clients wait.
+    fn parse(frame: &[u8]) -> serde_json::Result<Self> {
+        if !frame.starts_with(FACT) {
+            return serde_json::from_slice(frame);
+        }
+        let Told { id, fact } = serde_json::from_slice(frame)?;
+        Ok(Self::Fact { id, fact: Fact::parse(fact.get())? })
+    }
+}
+
+/// The news of a fact, as it is sent.
+#[derive(Deserialize)]
+struct Told<'a> {
+    id: ProcessId,
+    #[serde(borrow)]
+    fact: &'a RawValue,
+}
+
 /// Collects received bytes and gives whole messages.
 #[derive(Debug, Default)]
 pub struct Decoder {
@@ -254,6 +279,12 @@ pub struct Decoder {
 }
 
 impl Decoder {
+    /// Where to put what is received, with room for a message of usual length.
+    pub fn space(&mut self) -> &mut Vec<u8> {
+        self.bytes.reserve(ROOM);
+        &mut self.bytes
+    }
+
     /// Adds what was received.
     pub fn extend(&mut self, bytes: &[u8]) {
         self.bytes.extend_from_slice(bytes);
@@ -276,6 +307,9 @@ impl Decoder {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::facts::{Finish, Start, Usage};
+    use crate::lifecycle::End;
+    use crate::outcome::Outcome;
     use crate::spec::{Defaults, Draft};
     use crate::units::Moment;
 
@@ -311,13 +345,34 @@ mod tests {
         let keeper = KeeperIdentity { pid: 1, start_time: 1, cgroup: None };
         let (mark, boot_id) = ("m".into(), "b".into());
         let intent = Intent { format: 1, id: id(), spec, mark, at: Moment(1), boot_id, keeper };
-        let order = ToKeeper::Start(Box::new(Order { intent, env: BTreeMap::new(), limit_places: vec![] }));
+        let order = ToKeeper::Start(Box::new(Order { intent, env: BTreeMap::new(), limit_places: vec![], next: None }));
         let frame = encode(&order);
         let frame = &frame[HEADER..];
         assert!(frame.starts_with(START), "{}", String::from_utf8_lossy(frame));
         assert_eq!(ToKeeper::parse(frame).expect("an order"), order);
         assert_eq!(serde_json::from_slice::<ToKeeper>(frame).expect("the same"), order);
         assert!(ToKeeper::parse(br#"{"do":"start","env":{}}"#).is_err());
+    }
+
+    /// However it is parsed, a fact is the same, and one that is none is an error.
+    #[test]
+    fn a_fact_is_known_by_how_it_begins() {
+        let (end, at) = (End { outcome: Outcome::Exited { code: 3 }, cause: Cause::OnItsOwn }, Moment(7));
+        let usage = Usage::default();
+        let finish = Finish { end, exited_at: at, at, closed: true, output_bytes: 1, output_lost: 0, usage };
+        let started = Fact::Started(Start { pid: 1, start_time: 2, at });
+        for fact in [started, Fact::Finished(finish), Fact::Closed { at }] {
+            let told = FromKeeper::Fact { id: id(), fact };
+            let frame = encode(&told);
+            let frame = &frame[HEADER..];
+            assert!(frame.starts_with(FACT), "{}", String::from_utf8_lossy(frame));
+            assert_eq!(FromKeeper::parse(frame).expect("a fact"), told);
+            assert_eq!(serde_json::from_slice::<FromKeeper>(frame).expect("the same"), told);
+        }
+        for wrong in [r#"{"fact":"started","pid":1}"#, r#"{"fact":"finished","at":1}"#, "7"] {
+            let frame = format!(r#"{{"say":"fact","id":"{}","fact":{wrong}}}"#, id());
+            assert!(FromKeeper::parse(frame.as_bytes()).is_err(), "{wrong}");
+        }
     }
 
     #[test]

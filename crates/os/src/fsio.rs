@@ -4,6 +4,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
+use rustix::buffer::spare_capacity;
 use rustix::fs::{Access, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::pipe::{PipeFlags, SpliceFlags};
@@ -67,10 +68,10 @@ pub enum Moved {
     Closed,
 }
 
-/// Reads what is there.
-pub fn read_some(fd: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<Moved> {
+/// Reads what is there to the end of a buffer, as much as it has room for. What it has room for need not be in memory yet.
+pub fn read_some(fd: BorrowedFd<'_>, buffer: &mut Vec<u8>) -> io::Result<Moved> {
     loop {
-        return match rustix::io::read(fd, &mut *buffer) {
+        return match rustix::io::read(fd, spare_capacity(buffer)) {
             Ok(0) => Ok(Moved::Closed),
             Ok(count) => Ok(Moved::Bytes(count)),
             Err(Errno::AGAIN) => Ok(Moved::Empty),

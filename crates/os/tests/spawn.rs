@@ -32,12 +32,11 @@ fn run(script: &str, cwd: &CStr, programs: &[&str]) -> Result<(Child, String), S
 
 fn read_all(pipe: BorrowedFd<'_>) -> String {
     let mut text = Vec::new();
-    let mut buffer = [0; 4096];
     loop {
+        text.reserve(4096);
         poll::wait_ready(&[(pipe, poll::Interest::Read)], None).expect("poll");
-        match fsio::read_some(pipe, &mut buffer).expect("read") {
-            fsio::Moved::Bytes(count) => text.extend_from_slice(&buffer[..count]),
-            fsio::Moved::Empty => {}
+        match fsio::read_some(pipe, &mut text).expect("read") {
+            fsio::Moved::Bytes(_) | fsio::Moved::Empty => {}
             fsio::Moved::Closed => return String::from_utf8(text).expect("text"),
         }
     }

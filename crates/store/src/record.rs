@@ -14,9 +14,9 @@ use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use pinfold_model::facts::{Fact, History};
+use pinfold_model::facts::{Fact, History, Intent};
 use pinfold_os::{crash_point, fsio};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use crate::Durability;
 use crate::layout::{ProcessDir, RECORD};
@@ -41,14 +41,30 @@ pub struct RecordWriter {
     line: Vec<u8>,
 }
 
+/// The first line, the same as that of [`Fact::Intended`] without a copy of it all.
+#[derive(Serialize)]
+#[serde(tag = "fact", rename_all = "snake_case")]
+enum First<'a> {
+    Intended(&'a Intent),
+}
+
 impl RecordWriter {
     /// A writer for a directory just prepared: its record is empty.
     pub fn new(dir: &ProcessDir, durability: Durability) -> Self {
         Self { file: dir.record(), durability, end: 0, dirty: false, over: false, line: Vec::new() }
     }
 
+    /// Appends the first fact, what was asked for.
+    pub fn begin(&mut self, intent: &Intent) -> io::Result<()> {
+        self.write(&First::Intended(intent), false)
+    }
+
     /// Appends a fact: one `pwrite`. A failed append leaves nothing that counts, and can be repeated.
     pub fn append(&mut self, fact: &Fact) -> io::Result<()> {
+        self.write(fact, is_end(fact))
+    }
+
+    fn write(&mut self, fact: &impl Serialize, is_end: bool) -> io::Result<()> {
         if self.over {
             return Err(io::Error::new(io::ErrorKind::AlreadyExists, "the record already holds the end"));
         }
@@ -60,7 +76,7 @@ impl RecordWriter {
             self.file.set_len(self.end)?;
             self.dirty = false;
         }
-        if is_end(fact) && self.file.metadata()?.len() != self.end {
+        if is_end && self.file.metadata()?.len() != self.end {
             return Err(io::Error::new(io::ErrorKind::AlreadyExists, "somebody else wrote to the record"));
         }
         self.dirty = true;
@@ -68,7 +84,7 @@ impl RecordWriter {
         write_line(&self.file, &self.line, self.end, self.durability)?;
         self.dirty = false;
         self.end += self.line.len() as u64;
-        self.over = is_end(fact);
+        self.over = is_end;
         crash_point!("store.record_appended");
         Ok(())
     }
@@ -160,7 +176,7 @@ fn is_end(fact: &Fact) -> bool {
     matches!(fact, Fact::Finished(_) | Fact::Lost { .. })
 }
 
-fn encode(fact: &Fact, line: &mut Vec<u8>) -> io::Result<()> {
+fn encode(fact: &impl Serialize, line: &mut Vec<u8>) -> io::Result<()> {
     line.clear();
     line.resize(PREFIX, b' ');
     serde_json::to_writer(&mut *line, fact)?;

@@ -112,10 +112,10 @@ fn run(command: &str, directory: &str) -> Result<Vec<u8>, String> {
 
 /// Reads what is there, up to a little more than the most.
 fn drain(fd: std::os::fd::BorrowedFd<'_>, said: &mut Vec<u8>) -> std::io::Result<Moved> {
-    let mut buffer = [0; 16 * 1024];
     loop {
-        match fsio::read_some(fd, &mut buffer)? {
-            Moved::Bytes(count) if said.len() <= MOST => said.extend(&buffer[..count]),
+        said.reserve(16 * 1024);
+        match fsio::read_some(fd, said)? {
+            Moved::Bytes(_) if said.len() <= MOST => {}
             Moved::Bytes(_) => return Ok(Moved::Empty),
             nothing => return Ok(nothing),
         }
