@@ -75,8 +75,20 @@ impl Core {
                 self.registry.remove(&entry);
             }
         }
+        let some_went = !gone.is_empty();
         self.ledger.apply(gone.into_iter().map(Change::Forget).collect()).await;
         self.ledger.flush().await;
+        if some_went {
+            self.learn_keys().await?;
+        }
+        Ok(())
+    }
+
+    /// Learns anew which idempotency keys the index holds.
+    pub(crate) async fn learn_keys(self: &Arc<Self>) -> Result<(), Refusal> {
+        self.registry.begin_to_know_keys();
+        let keys = self.query(|queries| queries.keys()).await?;
+        self.registry.know_keys(&keys);
         Ok(())
     }
 }

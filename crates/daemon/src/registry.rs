@@ -3,7 +3,8 @@
 //! An entry is registered before its process may start, so that nothing runs unlisted. Ended entries stay
 //! here for a while, so that the usual "start, wait, read" never asks the index; older ones are found there.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
@@ -189,6 +190,17 @@ struct Inner {
     recent: VecDeque<ProcessId>,
     /// Idempotency keys of all entries here, by owner and key (D2).
     keys: HashMap<(String, String), ProcessId>,
+    /// Which other keys the index may hold: most are fresh, and then it need not be asked.
+    known: KnownKeys,
+}
+
+/// Hashes of keys, by owner and key: those that the index had when it was last read, and those that came since.
+#[derive(Debug, Default)]
+struct KnownKeys {
+    hasher: RandomState,
+    /// None before it was read for the first time: it may hold any key.
+    old: Option<HashSet<u64>>,
+    young: HashSet<u64>,
 }
 
 /// What came of registering an entry.
@@ -209,6 +221,7 @@ impl Registry {
             if let Some(holder) = inner.keys.get(&key).and_then(|id| inner.by_id.get(id)) {
                 return Registered::KeyTaken(Arc::clone(holder));
             }
+            inner.known.add(&key);
             inner.keys.insert(key, entry.id.clone());
         }
         inner.by_id.insert(entry.id.clone(), Arc::clone(entry));
@@ -220,6 +233,25 @@ impl Registry {
     pub(crate) fn by_key(&self, owner: &str, key: &str) -> Option<Arc<Entry>> {
         let inner = lock(&self.inner);
         inner.keys.get(&(owner.to_owned(), key.to_owned())).and_then(|id| inner.by_id.get(id)).cloned()
+    }
+
+    /// Whether the index may know this key, if none of the entries here has it.
+    pub(crate) fn may_know_key(&self, owner: &str, key: &str) -> bool {
+        lock(&self.inner).known.may_hold(&(owner.to_owned(), key.to_owned()))
+    }
+
+    /// The keys of the index are about to be read: what is here now, and what comes meanwhile, is kept beside them.
+    pub(crate) fn begin_to_know_keys(&self) {
+        let mut inner = lock(&self.inner);
+        let hasher = inner.known.hasher.clone();
+        inner.known.young = inner.keys.keys().map(|key| hasher.hash_one(key)).collect();
+    }
+
+    /// These are the keys of the index.
+    pub(crate) fn know_keys(&self, keys: &[(String, String)]) {
+        let mut inner = lock(&self.inner);
+        let hasher = inner.known.hasher.clone();
+        inner.known.old = Some(keys.iter().map(|key| hasher.hash_one(key)).collect());
     }
 
     /// A process that is over is no longer live, but stays at hand.
@@ -295,7 +327,58 @@ impl Inner {
     }
 }
 
+impl KnownKeys {
+    fn add(&mut self, key: &(String, String)) {
+        self.young.insert(self.hasher.hash_one(key));
+    }
+
+    fn may_hold(&self, key: &(String, String)) -> bool {
+        let hash = self.hasher.hash_one(key);
+        self.old.as_ref().is_none_or(|old| old.contains(&hash)) || self.young.contains(&hash)
+    }
+}
+
 /// The guard, whoever panicked while holding it: every change under these locks is complete in itself.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+}
+
+#[cfg(test)]
+mod tests {
+    use pinfold_model::facts::Intent;
+    use pinfold_model::link::KeeperIdentity;
+    use pinfold_model::spec::{Defaults, Draft};
+
+    use super::*;
+
+    fn entry(number: u64, key: &str) -> Arc<Entry> {
+        let draft = Draft { command: Some("true".into()), idempotency_key: Some(key.into()), ..Draft::default() };
+        let defaults = Defaults { cwd: "/".into(), output_limit: 64 << 20, ..Defaults::default() };
+        let mut spec = draft.try_into_spec(&defaults).expect("a spec");
+        spec.owner = "o".into();
+        let keeper = KeeperIdentity { pid: 1, start_time: 1, cgroup: None };
+        let (id, at) = (ProcessId::from_number(number, 1), Moment(number));
+        let (mark, boot_id) = (String::new(), String::new());
+        Entry::new(History::new(Intent { format: 1, id, spec, mark, at, boot_id, keeper }))
+    }
+
+    /// Whoever may have used a key is asked for it (D2): the index before it was read, what it had then, and all since.
+    #[test]
+    fn a_key_is_fresh_only_if_nobody_can_have_it() {
+        let registry = Registry::default();
+        assert!(registry.may_know_key("o", "any"), "the index was not read yet");
+        registry.begin_to_know_keys();
+        let meanwhile = entry(1, "meanwhile");
+        registry.insert(&meanwhile);
+        registry.know_keys(&[("o".into(), "old".into())]);
+        let known = |registry: &Registry| ["old", "meanwhile", "fresh"].map(|key| registry.may_know_key("o", key));
+        assert_eq!(known(&registry), [true, true, false]);
+        assert!(!registry.may_know_key("another", "old"));
+
+        registry.remove(&meanwhile);
+        assert_eq!(known(&registry), [true, true, false], "it went to the index");
+        registry.begin_to_know_keys();
+        registry.know_keys(&[("o".into(), "meanwhile".into())]);
+        assert_eq!(known(&registry), [false, true, false], "the index has forgotten the other");
+    }
 }

@@ -109,6 +109,7 @@ impl Core {
         let Some(key) = spec.idempotency_key.clone() else { return Ok(None) };
         let holder = match self.registry.by_key(&spec.owner, &key) {
             Some(entry) => Some(Found::Here(entry)),
+            None if !self.registry.may_know_key(&spec.owner, &key) => None,
             None => {
                 let owner = spec.owner.clone();
                 let found = self.query(move |queries| match queries.by_key(&owner, &key)? {

@@ -106,6 +106,14 @@ impl Queries {
         Ok(ids.pop())
     }
 
+    /// Every idempotency key, with the owner that used it.
+    pub fn keys(&self) -> Result<Vec<(String, String)>> {
+        let sql = "SELECT starter, idem_key FROM processes WHERE idem_key IS NOT NULL";
+        let mut statement = self.connection().prepare_cached(sql)?;
+        let keys: rusqlite::Result<Vec<_>> = statement.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?.collect();
+        Ok(keys?)
+    }
+
     /// The first ids that begin so, of these owners or of any. Ask for two to learn whether it is unambiguous.
     pub fn prefix(&self, prefix: &str, owners: Option<&[String]>, limit: usize) -> Result<Vec<ProcessId>> {
         if !is_prefix(prefix) {
