@@ -41,7 +41,8 @@ impl Bridged {
 
     fn bridge(&self) -> anyhow::Result<Command> {
         let (name, text) = match self.kind {
-            Kind::Supervisor => ("supervisor.py", include_str!("bridges/supervisor.py")),
+            // Python finds what lies beside a script first: under its own name it would be taken for supervisor itself.
+            Kind::Supervisor => ("bridge.py", include_str!("bridges/supervisor.py")),
             Kind::Pm2 => ("pm2.js", include_str!("bridges/pm2.js")),
             Kind::Hermes => ("hermes.py", include_str!("bridges/hermes.py")),
         };

@@ -62,9 +62,13 @@ impl Source {
                 run(npm.args(["install", "--ignore-scripts", "--silent", "--prefix"]).arg(place).arg(package))
             }
             Source::Rust(package) => {
-                let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-                cargo.args(["install", "--quiet", "--locked", "--root"]).arg(place).arg(package);
-                run(cargo.env("CARGO_TARGET_DIR", place.join("build")))?;
+                let install = |exactly: Option<&str>| {
+                    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+                    cargo.args(["install", "--quiet", "--root"]).arg(place).args(exactly).arg(package);
+                    run(cargo.env("CARGO_TARGET_DIR", place.join("build")))
+                };
+                // What its author had locked may be gone from the registry.
+                install(Some("--locked")).or_else(|_| install(None))?;
                 Ok(std::fs::remove_dir_all(place.join("build"))?)
             }
         }

@@ -59,9 +59,11 @@ impl Peer for McpServer {
 
     fn boot(&self) -> anyhow::Result<()> {
         let mut command = self.den.command(self.programs.join(self.name()));
-        if self.kind == Kind::DesktopCommander {
-            command.env("SHELL", "/bin/sh");
-        }
+        match self.kind {
+            Kind::DesktopCommander => command.env("SHELL", "/bin/sh"),
+            // The most that it allows.
+            Kind::BackgroundJob => command.env("MCP_BG_MAX_JOBS", "100"),
+        };
         let wire = Wire::open(&mut command)?;
         let client = json!({ "name": "bench", "version": "1" });
         let hello = json!({ "protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": client });
