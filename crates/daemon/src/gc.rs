@@ -79,17 +79,18 @@ impl Core {
         self.ledger.apply(gone.into_iter().map(Change::Forget).collect()).await;
         self.ledger.flush().await;
         if some_went {
-            self.learn_keys().await?;
+            self.learn_keys().await;
         }
         Ok(())
     }
 
     /// Learns anew which idempotency keys the index holds.
-    pub(crate) async fn learn_keys(self: &Arc<Self>) -> Result<(), Refusal> {
+    pub(crate) async fn learn_keys(self: &Arc<Self>) {
         self.registry.begin_to_know_keys();
-        let keys = self.query(|queries| queries.keys()).await?;
-        self.registry.know_keys(&keys);
-        Ok(())
+        match self.query(|queries| queries.keys()).await {
+            Ok(keys) => self.registry.know_keys(&keys),
+            Err(refusal) => tracing::warn!(error = %refusal.0, "the keys of the index are not known anew"),
+        }
     }
 }
 

@@ -243,15 +243,19 @@ impl Registry {
     /// The keys of the index are about to be read: what is here now, and what comes meanwhile, is kept beside them.
     pub(crate) fn begin_to_know_keys(&self) {
         let mut inner = lock(&self.inner);
-        let hasher = inner.known.hasher.clone();
-        inner.known.young = inner.keys.keys().map(|key| hasher.hash_one(key)).collect();
+        let here = inner.keys.keys().map(|key| inner.known.hasher.hash_one(key)).collect();
+        let before = std::mem::replace(&mut inner.known.young, here);
+        // Should the reading fail, nothing is forgotten.
+        if let Some(old) = &mut inner.known.old {
+            old.extend(before);
+        }
     }
 
     /// These are the keys of the index.
     pub(crate) fn know_keys(&self, keys: &[(String, String)]) {
         let mut inner = lock(&self.inner);
-        let hasher = inner.known.hasher.clone();
-        inner.known.old = Some(keys.iter().map(|key| hasher.hash_one(key)).collect());
+        let old = keys.iter().map(|key| inner.known.hasher.hash_one(key)).collect();
+        inner.known.old = Some(old);
     }
 
     /// A process that is over is no longer live, but stays at hand.
@@ -378,6 +382,7 @@ mod tests {
         registry.remove(&meanwhile);
         assert_eq!(known(&registry), [true, true, false], "it went to the index");
         registry.begin_to_know_keys();
+        assert_eq!(known(&registry), [true, true, false], "the index is not read yet");
         registry.know_keys(&[("o".into(), "meanwhile".into())]);
         assert_eq!(known(&registry), [false, true, false], "the index has forgotten the other");
     }
