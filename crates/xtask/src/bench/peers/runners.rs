@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use anyhow::Context;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::peer::{Den, Peer, code_of, file_tail, output_of, polled};
 
@@ -96,6 +96,7 @@ impl Peer for Shep {
     }
 
     fn boot(&self) -> anyhow::Result<()> {
+        std::fs::create_dir_all(self.den.directory.join("shep"))?;
         output_of(&mut self.command(&["start"])).map(drop)
     }
 
@@ -103,16 +104,11 @@ impl Peer for Shep {
         let name = next_name();
         let file = self.den.directory.join(format!("{name}.sh"));
         std::fs::write(&file, script)?;
-        let file = file.to_str().context("a path")?;
-        output_of(&mut self.command(&[
-            "start",
-            file,
-            "--name",
-            &name,
-            "--interpreter",
-            "/bin/sh",
-            "--no-autorestart",
-        ]))?;
+        // Only by such a file can it be told to run something once.
+        let app = json!({ "name": name, "script": file, "interpreter": "/bin/sh", "autorestart": false });
+        let flock = file.with_extension("json");
+        std::fs::write(&flock, json!({ "app": [app] }).to_string())?;
+        output_of(&mut self.command(&["start", "--flockfile", flock.to_str().context("a path")?]))?;
         Ok(name)
     }
 
@@ -121,7 +117,7 @@ impl Peer for Shep {
     }
 
     fn tail(&self, job: &str) -> anyhow::Result<String> {
-        file_tail(&self.den.directory.join("shep/logs").join(format!("{job}-out.log")))
+        file_tail(&self.den.directory.join("shep/logs").join(format!("{job}-0-out.log")))
     }
 
     fn stop(&self, job: &str) -> anyhow::Result<()> {
@@ -137,7 +133,7 @@ impl Peer for Shep {
 fn ended(all: &Value, job: &str) -> Option<Option<i32>> {
     let entry = find(all, job)?;
     let over = matches!(entry["status"].as_str(), Some("stopped" | "exited" | "errored" | "failed"));
-    over.then(|| entry["exit_code"].as_i64().and_then(|code| i32::try_from(code).ok()))
+    over.then(|| entry["last_exit"]["code"].as_i64().and_then(|code| i32::try_from(code).ok()))
 }
 
 /// The object that has this name, however deep.

@@ -67,7 +67,8 @@ fn cost(peer: &Measured, bare: &Measured) -> String {
 fn kept(peer: &Measured) -> String {
     let survivors = peer.survivors.map_or("–".into(), |survivors| survivors.to_string());
     let Some(AfterCrash { ran_on, doubled, ticks, code }) = peer.crash.clone() else {
-        return format!("| {} | no server | – | – | {survivors} |", peer.tool.name());
+        let why = if peer.tool.server().is_none() { "no server" } else { "–" };
+        return format!("| {} | {why} | – | – | {survivors} |", peer.tool.name());
     };
     let ran_on = match (ran_on, doubled) {
         (_, true) => "**a second copy is started**",

@@ -42,7 +42,7 @@ def wait(job):
 
 
 def tail(job):
-    return server().readProcessStdoutLog(job, -4096, 4096)
+    return server().readProcessStdoutLog(job, -4096, 0)
 
 
 def stop(job):
