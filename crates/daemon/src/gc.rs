@@ -85,7 +85,7 @@ impl Core {
     }
 
     /// Learns anew which idempotency keys the index holds.
-    pub(crate) async fn learn_keys(self: &Arc<Self>) {
+    async fn learn_keys(self: &Arc<Self>) {
         self.registry.begin_to_know_keys();
         match self.query(|queries| queries.keys()).await {
             Ok(keys) => self.registry.know_keys(&keys),
@@ -97,6 +97,8 @@ impl Core {
 /// Looks over the store and the keepers from time to time, until shutdown.
 pub(crate) async fn tend(core: Arc<Core>) {
     let mut shutdown = core.shutdown.subscribe();
+    // Not before the daemon listens: until they are known, each key is looked for in the index.
+    core.learn_keys().await;
     loop {
         let rest = tokio::time::timeout(EVERY, shutdown.wait_for(|shutdown| *shutdown));
         if rest.await.is_ok() {

@@ -347,24 +347,27 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }
 
+/// An entry for tests: of `true`, with whatever else is asked for.
 #[cfg(test)]
-mod tests {
+pub(crate) fn entry_of(asked: pinfold_model::spec::Draft) -> Arc<Entry> {
     use pinfold_model::facts::Intent;
     use pinfold_model::link::KeeperIdentity;
     use pinfold_model::spec::{Defaults, Draft};
 
-    use super::*;
+    let draft = Draft { command: Some("true".into()), ..asked };
+    let defaults = Defaults { cwd: "/".into(), home: "/".into(), output_limit: 64 << 20, ..Defaults::default() };
+    let spec = draft.try_into_spec(&defaults).expect("a spec");
+    let keeper = KeeperIdentity { pid: 1, start_time: 1, cgroup: None };
+    let (id, at) = (ProcessId::from_number(1, 1), Moment(0));
+    let (mark, boot_id) = (String::new(), String::new());
+    Entry::new(History::new(Intent { format: 1, id, spec, mark, at, boot_id, keeper }))
+}
 
-    fn entry(number: u64, key: &str) -> Arc<Entry> {
-        let draft = Draft { command: Some("true".into()), idempotency_key: Some(key.into()), ..Draft::default() };
-        let defaults = Defaults { cwd: "/".into(), output_limit: 64 << 20, ..Defaults::default() };
-        let mut spec = draft.try_into_spec(&defaults).expect("a spec");
-        spec.owner = "o".into();
-        let keeper = KeeperIdentity { pid: 1, start_time: 1, cgroup: None };
-        let (id, at) = (ProcessId::from_number(number, 1), Moment(number));
-        let (mark, boot_id) = (String::new(), String::new());
-        Entry::new(History::new(Intent { format: 1, id, spec, mark, at, boot_id, keeper }))
-    }
+#[cfg(test)]
+mod tests {
+    use pinfold_model::spec::Draft;
+
+    use super::*;
 
     /// Whoever may have used a key is asked for it (D2): the index before it was read, what it had then, and all since.
     #[test]
@@ -372,7 +375,8 @@ mod tests {
         let registry = Registry::default();
         assert!(registry.may_know_key("o", "any"), "the index was not read yet");
         registry.begin_to_know_keys();
-        let meanwhile = entry(1, "meanwhile");
+        let (owner, key) = (Some("o".into()), Some("meanwhile".into()));
+        let meanwhile = entry_of(Draft { owner, idempotency_key: key, ..Draft::default() });
         registry.insert(&meanwhile);
         registry.know_keys(&[("o".into(), "old".into())]);
         let known = |registry: &Registry| ["old", "meanwhile", "fresh"].map(|key| registry.may_know_key("o", key));

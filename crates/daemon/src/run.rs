@@ -96,7 +96,6 @@ async fn serve(mut options: Options, home: Home, _lock: &HomeLock) -> Result<(),
     tracing::info!(home = %options.paths.home.display(), version = env!("CARGO_PKG_VERSION"), "starting");
     recovery::recover(&core).await.map_err(RunError::Recovery)?;
     agents::recover(&core).await;
-    core.learn_keys().await;
     let listener = listen(&socket_path)?;
     crash_point!("daemon.listening");
     let mut router = http::routes(Arc::clone(&core));

@@ -2,16 +2,13 @@
 
 use std::path::PathBuf;
 
-use pinfold_model::facts::{History, Intent};
-use pinfold_model::id::ProcessId;
-use pinfold_model::limits::TreeLimits;
-use pinfold_model::link::KeeperIdentity;
-use pinfold_model::spec::{Defaults, Draft};
+use pinfold_model::spec::Draft;
 use pinfold_model::units::Moment;
 use pinfold_store::marks::Stream;
 use pinfold_store::output::OutputWriter;
 
 use super::*;
+use crate::registry::entry_of;
 
 /// A directory with output in it, gone with the test.
 struct Output {
@@ -44,24 +41,6 @@ impl Drop for Output {
     }
 }
 
-fn entry() -> Arc<Entry> {
-    let defaults = Defaults {
-        cwd: "/".into(),
-        home: "/".into(),
-        grace: Duration::ZERO,
-        output_limit: 64 << 20,
-        time_limit: None,
-        idle_limit: None,
-        limits: TreeLimits::default(),
-    };
-    let draft = Draft { command: Some("true".into()), ..Draft::default() };
-    let spec = draft.try_into_spec(&defaults).expect("a spec");
-    let keeper = KeeperIdentity { pid: 1, start_time: 1, cgroup: None };
-    let id = ProcessId::parse("babababa").expect("an id");
-    let (mark, boot_id) = (String::new(), String::new());
-    Entry::new(History::new(Intent { format: 1, id, spec, mark, at: Moment(0), boot_id, keeper }))
-}
-
 fn asked(pattern: &str) -> Notify {
     Notify { patterns: vec![pattern.into()], cooldown: Duration::ZERO, ..Notify::default() }
 }
@@ -76,7 +55,7 @@ fn told(turn: &Turn) -> Vec<(u64, &str)> {
 
 #[test]
 fn lines_are_put_together_and_told_once_without_colours() {
-    let entry = entry();
+    let entry = entry_of(Draft::default());
     let mut output = Output::new("lines", b"fine\n\x1b[31merr");
     let mut watcher = Watcher::new(&asked("error"), &[], 0).expect("a watcher");
     assert_eq!(told(&watcher.look(&output.reader(), &entry, false).expect("a look")), vec![]);
@@ -88,7 +67,7 @@ fn lines_are_put_together_and_told_once_without_colours() {
 
 #[test]
 fn what_was_shown_as_a_whole_or_told_before_is_no_news() {
-    let entry = entry();
+    let entry = entry_of(Draft::default());
     let output = Output::new("shown", b"error 1\nerror 2\nerror 3\n");
     entry.note_shown(0, 10);
     let mut watcher = Watcher::new(&asked("error"), &[], entry.shown()).expect("a watcher");
@@ -104,7 +83,7 @@ fn excluded_lines_are_no_matches_and_any_pattern_will_do() {
     let notify =
         Notify { exclude: Some("deprecated".into()), patterns: vec!["warn".into(), "err".into()], ..asked("") };
     let mut watcher = Watcher::new(&notify, &[], 0).expect("a watcher");
-    let turn = watcher.look(&output.reader(), &entry(), true).expect("a look");
+    let turn = watcher.look(&output.reader(), &entry_of(Draft::default()), true).expect("a look");
     assert_eq!(told(&turn), [(0, "warn a"), (7, "error b")]);
 }
 
@@ -114,12 +93,12 @@ fn the_most_events_and_noise_end_the_watch_with_a_reason() {
     let output = Output::new("noise", &text);
     let notify = Notify { max_events: 2, ..asked("match") };
     let mut watcher = Watcher::new(&notify, &[], 0).expect("a watcher");
-    let turn = watcher.look(&output.reader(), &entry(), false).expect("a look");
+    let turn = watcher.look(&output.reader(), &entry_of(Draft::default()), false).expect("a look");
     assert_eq!((told(&turn).len(), turn.is_over), (2, true));
     assert!(matches!(turn.news.last(), Some(News::Ended { reason, suppressed: 0 }) if reason.contains("max_events")));
     let notify = Notify { cooldown: Duration::from_secs(3600), ..asked("match") };
     let mut watcher = Watcher::new(&notify, &[], 0).expect("a watcher");
-    let turn = watcher.look(&output.reader(), &entry(), false).expect("a look");
+    let turn = watcher.look(&output.reader(), &entry_of(Draft::default()), false).expect("a look");
     assert_eq!((told(&turn).len(), turn.is_over), (1, true));
     assert!(matches!(turn.news.last(), Some(News::Ended { suppressed, .. }) if *suppressed == NOISE));
 }
@@ -130,9 +109,9 @@ fn a_turn_is_bounded_and_the_next_goes_on() {
     text.extend(b"match\n");
     let output = Output::new("turn", &text);
     let mut watcher = Watcher::new(&asked("match"), &[], 0).expect("a watcher");
-    let turn = watcher.look(&output.reader(), &entry(), true).expect("a look");
+    let turn = watcher.look(&output.reader(), &entry_of(Draft::default()), true).expect("a look");
     assert!(turn.more && !turn.is_over && turn.news.is_empty());
-    let turn = watcher.look(&output.reader(), &entry(), true).expect("a look");
+    let turn = watcher.look(&output.reader(), &entry_of(Draft::default()), true).expect("a look");
     assert_eq!((told(&turn).len(), turn.more, turn.is_over), (1, false, true));
 }
 
