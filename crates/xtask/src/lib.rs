@@ -22,6 +22,8 @@ pub mod tidy;
 
 use std::path::PathBuf;
 
+use num_traits as _; // not used, only built as the tests build it: see the root manifest
+
 /// The root of the workspace, as it was when this was built.
 pub fn workspace_root() -> PathBuf {
     let here = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
