@@ -6,8 +6,8 @@
 //! Invariant S4, *one event per process and kind*: a UNIQUE constraint in `schema`; [`Index::apply`] returns
 //! only what was new, so whoever announces what it returns announces each event once.
 //!
-//! Event numbers never run backwards: a rebuilt index counts on from the time in milliseconds, which is beyond
-//! any number that was given out before (that would take more than an event in each millisecond).
+//! Event numbers never run backwards: a rebuilt index counts on from the time in microseconds, which is beyond
+//! any number that was given out before (that would take more than an event in each microsecond).
 
 use std::collections::HashMap;
 use std::fs::OpenOptions;
@@ -37,6 +37,9 @@ use crate::schema;
 const CHECK_BELOW: u64 = 64 << 20;
 /// How long one connection waits for another's transaction.
 const BUSY: Duration = Duration::from_secs(5);
+
+/// One thread at a time uses a connection, which its type ensures: SQLite need not.
+const ALONE: OpenFlags = OpenFlags::SQLITE_OPEN_NO_MUTEX;
 
 /// The index, to be written and read. Reading alone: [`Index::reader`].
 #[derive(Debug)]
@@ -133,7 +136,7 @@ impl Index {
 
     /// A second connection that only reads, for use beside the writer.
     pub fn reader(path: &Path) -> Result<Queries, IndexError> {
-        let connection = Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_ONLY)?;
+        let connection = Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_ONLY | ALONE)?;
         connection.busy_timeout(BUSY)?;
         Ok(Queries::new(connection))
     }
@@ -196,7 +199,7 @@ fn put(transaction: &Transaction<'_>, history: &History, bytes: u64) -> Result<(
         spec.owner,
     ]);
     match (done, &spec.idempotency_key) {
-        (Err(error), Some(key)) if error.sqlite_error_code() == Some(ErrorCode::ConstraintViolation) => {
+        (Err(error), Some(key)) if is_taken(&error) => {
             return Err(IndexError::KeyTaken { owner: spec.owner.clone(), key: key.clone() });
         }
         (done, _) => done?,
@@ -220,9 +223,10 @@ fn tell(transaction: &Transaction<'_>, event: &NewEvent) -> Result<Option<Event>
     let NewEvent { process, owner, kind, n, announce, at, payload, targets } = event;
     let values = params![process.as_str(), owner, kind.name(), *n as i64, announce, at.0 as i64, payload];
     // RETURNING would make a table of its own for the one number.
-    if transaction.prepare_cached(schema::TELL)?.execute(values)? == 0 {
-        return Ok(None);
-    }
+    match transaction.prepare_cached(schema::TELL)?.execute(values) {
+        Err(error) if is_taken(&error) => return Ok(None),
+        told => told?,
+    };
     let seq = transaction.last_insert_rowid();
     for target in targets {
         outbox::add(transaction, (seq, *target), process, *at)?;
@@ -259,7 +263,7 @@ fn open_existing(path: &Path, len: u64, durability: Durability) -> Result<Existi
 }
 
 fn try_existing(path: &Path, len: u64, durability: Durability) -> Result<Existing, IndexError> {
-    let mut connection = Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
+    let mut connection = Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_WRITE | ALONE)?;
     connection.busy_timeout(BUSY)?;
     // Until the version is known nothing is written, not even by closing.
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
@@ -304,6 +308,11 @@ fn upgrade(connection: &mut Connection) -> Result<(), IndexError> {
     Ok(transaction.commit()?)
 }
 
+/// Whether another row has what must be unique.
+fn is_taken(error: &rusqlite::Error) -> bool {
+    error.sqlite_error().is_some_and(|error| error.extended_code == rusqlite::ffi::SQLITE_CONSTRAINT_UNIQUE)
+}
+
 fn is_damage(error: &rusqlite::Error) -> bool {
     matches!(error.sqlite_error_code(), Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase))
 }
@@ -315,7 +324,7 @@ fn create(path: &Path, durability: Durability, first: i64) -> Result<Index, Inde
     let made = options.write(true).create(true).truncate(false).mode(FILE_MODE).open(path);
     made.map_err(|source| IndexError::Io { path: path.to_owned(), source })?;
     crash_point!("store.index_made");
-    let mut connection = Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
+    let mut connection = Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_WRITE | ALONE)?;
     connection.busy_timeout(BUSY)?;
     configure(&connection, durability)?;
     crash_point!("store.index_configured");
