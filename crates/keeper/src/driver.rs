@@ -240,14 +240,18 @@ impl Driver {
             let (id, bytes) = (self.history.intent.id.clone(), self.pump.total());
             say(means.link, FromKeeper::Output { id, bytes });
         }
-        if self.pump.is_closed() && !self.knows_closed() && self.exited_or_lives_on() {
-            self.feed(Input::OutputClosed, means);
+        if self.pump.is_closed() && !self.knows_closed() {
+            // Output that closes with the leader's own end is told by that end.
+            match self.observed_end() {
+                Some(ended) => self.leader_exited(&ended, means),
+                None => self.feed(Input::OutputClosed, means),
+            }
         }
     }
 
-    /// Output that closes with the leader's own end is told by that end.
-    fn exited_or_lives_on(&self) -> bool {
-        self.exited_at.is_some() || self.running_leader().is_some_and(|leader| !has_ended(leader))
+    /// The leader's end, when it is first seen.
+    fn observed_end(&self) -> Option<Ended> {
+        self.running_leader().and_then(|leader| wait::observe_exit(&leader.pidfd).ok().flatten())
     }
 
     fn knows_closed(&self) -> bool {
@@ -260,15 +264,14 @@ impl Driver {
 
     /// The leader ended, says its pidfd.
     pub(crate) fn leader_ready(&mut self, means: &mut Means<'_>) {
-        self.leader_withheld = self.running_leader().is_some_and(|leader| !has_ended(leader));
         self.children_changed(means);
+        self.leader_withheld = self.running_leader().is_some();
     }
 
     /// Some child ended: the leader, or an orphan that became ours.
     pub(crate) fn children_changed(&mut self, means: &mut Means<'_>) {
         let leader_pid = self.leader.as_ref().map(|leader| leader.pid);
-        let ended = self.running_leader().and_then(|leader| wait::observe_exit(&leader.pidfd).ok().flatten());
-        if let Some(ended) = ended {
+        if let Some(ended) = self.observed_end() {
             self.leader_exited(&ended, means);
             return;
         }
@@ -478,8 +481,8 @@ impl Driver {
         let at = now();
         match kind {
             EventKind::Started => {
-                let pid = self.leader.as_ref()?.pid;
-                Some(Fact::Started(Start { pid, start_time: proc::start_time(pid).unwrap_or(0), at }))
+                let leader = self.leader.as_ref()?;
+                Some(Fact::Started(Start { pid: leader.pid, start_time: leader.start_time, at }))
             }
             EventKind::Exited => {
                 let (end, at) = (self.end()?.clone(), self.exited_at.unwrap_or(at));
@@ -555,10 +558,6 @@ impl Driver {
 pub(crate) fn now() -> Moment {
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     Moment(since.as_micros() as u64)
-}
-
-fn has_ended(leader: &Child) -> bool {
-    wait::observe_exit(&leader.pidfd).ok().flatten().is_some()
 }
 
 fn outcome(status: Status) -> Outcome {

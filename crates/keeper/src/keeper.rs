@@ -152,7 +152,7 @@ impl<'a> Keeper<'a> {
             Watched::Link => self.serve_link(),
             Watched::Listener => self.accept(),
             // The leader's end, which is seen to; `after_turn` takes the signal.
-            Watched::Children if self.kept.as_ref().is_some_and(Driver::is_over) => {}
+            Watched::Children | Watched::Leader if self.kept.as_ref().is_some_and(Driver::is_over) => {}
             Watched::Children => {
                 self.child_signal.clear();
                 self.with_driver(Driver::children_changed);

@@ -4,6 +4,7 @@
 //! what the kernel said.
 
 pub mod awaiting;
+mod birth;
 pub mod brake;
 pub mod cgroup;
 pub mod controllers;

@@ -224,7 +224,7 @@ fn printable(raw: &[u8]) -> String {
     String::from_utf8_lossy(raw).chars().map(shown).collect()
 }
 
-fn clock_ticks_per_second() -> u64 {
+pub(crate) fn clock_ticks_per_second() -> u64 {
     static TICKS: OnceLock<u64> = OnceLock::new();
     *TICKS.get_or_init(|| sysconf(libc::_SC_CLK_TCK).unwrap_or(100))
 }

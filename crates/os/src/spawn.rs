@@ -11,6 +11,7 @@ use std::mem;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::ptr;
 
+use crate::birth::{BirthClock, since_boot};
 use crate::oom::OomStanding;
 
 /// Enough for a dozen C wrappers; the child calls nothing deeper.
@@ -43,6 +44,8 @@ pub struct Launch<'a> {
 pub struct Child {
     pub pid: u32,
     pub pidfd: OwnedFd,
+    /// In clock ticks since boot, as `/proc` tells it; 0 if that is not to be known.
+    pub start_time: u64,
 }
 
 /// The step that failed.
@@ -64,11 +67,13 @@ pub struct SpawnError {
     pub error: io::Error,
 }
 
-/// A stack for children of one thread, reused from start to start.
+/// What the children of one thread need, kept from start to start.
 #[derive(Debug)]
 pub struct Spawner {
+    /// Their stack, of one at a time.
     stack: Vec<u8>,
     standing: Option<OomStanding>,
+    clock: BirthClock,
 }
 
 /// What the child reads and, on failure, writes; it lives in the parent's frame while the parent is suspended.
@@ -95,7 +100,7 @@ impl Default for Spawner {
 impl Spawner {
     /// Reserves the child's stack. For the process that spawns: a copy that came through fork is another's.
     pub fn new() -> Self {
-        Self { stack: vec![0; CHILD_STACK], standing: OomStanding::open() }
+        Self { stack: vec![0; CHILD_STACK], standing: OomStanding::open(), clock: BirthClock::default() }
     }
 
     /// Starts a program in a session of its own, to be killed with this thread; returns when it has been
@@ -128,22 +133,25 @@ impl Spawner {
         let blocked = block_all_signals();
         // The child is born with it, and so is whatever it starts.
         self.standing.as_ref().inspect(|standing| standing.raise());
+        let before = since_boot();
         let result = clone_onto_stack(&mut args, &mut errand);
+        let after = since_boot();
         self.standing.as_ref().inspect(|standing| standing.restore());
         restore_signals(&blocked);
         if result < 0 {
             let error = io::Error::from_raw_os_error(-result as i32);
             return Err(SpawnError { step: Step::Clone, error });
         }
+        let pid = result as u32;
         // SAFETY: the kernel stored a new descriptor there (CLONE_PIDFD), owned by nobody else.
-        let child = Child { pid: result as u32, pidfd: unsafe { OwnedFd::from_raw_fd(pidfd) } };
+        let pidfd = unsafe { OwnedFd::from_raw_fd(pidfd) };
         // The child wrote through the same memory; read it again.
         // SAFETY: `errand` is initialised and the child is past exec or gone.
         let (failed_step, errno) = unsafe { ptr::read_volatile(&raw const errand) }.failure();
         match failed_step {
-            0 => Ok(child),
+            0 => Ok(Child { pid, pidfd, start_time: self.clock.start_time(pid, before, after) }),
             step => {
-                let _ = crate::wait::reap(&child.pidfd);
+                let _ = crate::wait::reap(&pidfd);
                 let step = [Step::Setup, Step::Cwd, Step::Exec, Step::Terminal][step as usize - 1];
                 Err(SpawnError { step, error: io::Error::from_raw_os_error(errno) })
             }

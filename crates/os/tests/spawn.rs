@@ -6,10 +6,14 @@ use std::os::fd::{AsFd, BorrowedFd};
 
 use pinfold_os::spawn::{Child, Launch, SpawnError, Spawner, Step};
 use pinfold_os::wait::{Ended, Status, observe_exit, reap};
-use pinfold_os::{daemonize, fsio, poll, socket};
+use pinfold_os::{daemonize, fsio, poll, proc, socket};
 
 /// Starts `/bin/sh -c script` and gives the child and all it wrote.
 fn run(script: &str, cwd: &CStr, programs: &[&str]) -> Result<(Child, String), SpawnError> {
+    run_by(&mut Spawner::new(), script, cwd, programs)
+}
+
+fn run_by(spawner: &mut Spawner, script: &str, cwd: &CStr, programs: &[&str]) -> Result<(Child, String), SpawnError> {
     let pipe = fsio::pipe().expect("a pipe");
     let null = fsio::dev_null().expect("/dev/null");
     let strings = |texts: &[&str]| texts.iter().map(|text| CString::new(*text).expect("no NUL")).collect::<Vec<_>>();
@@ -25,7 +29,7 @@ fn run(script: &str, cwd: &CStr, programs: &[&str]) -> Result<(Child, String), S
         cgroup: None,
         entries: &[],
     };
-    let child = Spawner::new().spawn(&launch)?;
+    let child = spawner.spawn(&launch)?;
     drop(pipe.write);
     Ok((child, read_all(pipe.read.as_fd())))
 }
@@ -53,6 +57,16 @@ fn a_child_runs_with_its_arguments_environment_and_directory() {
     let ended = end(&child);
     assert_eq!((ended.pid, ended.status), (child.pid, Status::Exited { code: 7 }));
     assert!(ended.max_rss_bytes > 0);
+}
+
+#[test]
+fn the_start_time_is_what_proc_tells() {
+    let mut spawner = Spawner::new();
+    for _ in 0..100 {
+        let (child, _) = run_by(&mut spawner, "true", c"/", &["/bin/sh"]).expect("started");
+        assert_eq!(child.start_time, proc::start_time(child.pid).expect("not reaped yet"));
+        end(&child);
+    }
 }
 
 #[test]
