@@ -1,4 +1,5 @@
-//! What pinfold's clients see: wire types, stable error codes, the OpenAPI document and the typed client.
+//! What pinfold's clients see: wire types, stable error codes, the OpenAPI document, the typed client, and
+//! the stream it speaks over.
 //!
 //! Owns the words of the API. Contains no server behaviour: the daemon decides, this room names.
 
@@ -6,4 +7,5 @@ pub mod client;
 pub mod error;
 pub mod input;
 pub mod openapi;
+pub mod quiet;
 pub mod types;

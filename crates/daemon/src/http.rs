@@ -22,6 +22,7 @@ use hyper::service::{Service, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use pinfold_api::error::ErrorCode;
+use pinfold_api::quiet::QuietStream;
 use pinfold_api::types::{
     AckRequest, AttachQuery, EndRequest, EventsQuery, GcRequest, HandoverRequest, Health, InputRequest, ListQuery,
     OutputQuery, ResizeRequest, ShutdownAnswer, ShutdownRequest, SignalRequest, StartRequest, StopRequest,
@@ -124,7 +125,10 @@ async fn serve_connection(core: Arc<Core>, router: Router, stream: UnixStream) {
     use std::os::fd::AsFd;
     let own = socket::own_uid();
     match socket::peer_uid(stream.as_fd()) {
-        Ok(uid) if uid == own || uid == 0 => serve_stream(core, router, stream, Entrance::Socket).await,
+        Ok(uid) if uid == own || uid == 0 => match stream.into_std().and_then(QuietStream::new) {
+            Ok(stream) => serve_stream(core, router, stream, Entrance::Socket).await,
+            Err(error) => tracing::error!(%error, "a connection cannot be served"),
+        },
         Ok(uid) => tracing::warn!(uid, "another user's connection is refused"),
         Err(error) => tracing::warn!(%error, "a connection without credentials is refused"),
     }

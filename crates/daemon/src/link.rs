@@ -3,17 +3,16 @@
 use std::collections::HashMap;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::os::unix::net::UnixStream as StdUnixStream;
+use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
+use pinfold_api::quiet::QuietStream;
 use pinfold_model::id::ProcessId;
 use pinfold_model::link::{Decoder, FromKeeper, KeeperIdentity, ToKeeper, encode};
 use pinfold_os::tree;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::UnixStream;
-use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::io::{AsyncReadExt, AsyncWriteExt, ReadHalf, WriteHalf};
 use tokio::sync::{oneshot, watch};
 
 use crate::registry::{Entry, lock};
@@ -26,7 +25,7 @@ const LOOK_AFTER: Duration = Duration::from_millis(250);
 /// A connected keeper.
 #[derive(Debug)]
 pub(crate) struct Link {
-    writer: tokio::sync::Mutex<OwnedWriteHalf>,
+    writer: tokio::sync::Mutex<WriteHalf<QuietStream>>,
     /// Known from its hello on.
     pub(crate) identity: OnceLock<KeeperIdentity>,
     /// Whether it has said hello, and whether it is gone.
@@ -52,7 +51,7 @@ pub(crate) enum Presence {
 /// The receiving end of a link, for its task.
 #[derive(Debug)]
 pub(crate) struct Incoming {
-    reader: OwnedReadHalf,
+    reader: ReadHalf<QuietStream>,
     decoder: Decoder,
 }
 
@@ -67,9 +66,7 @@ pub(crate) enum NoAnswer {
 
 impl Link {
     pub(crate) fn new(socket: OwnedFd) -> io::Result<(Arc<Self>, Incoming)> {
-        let stream = StdUnixStream::from(socket);
-        stream.set_nonblocking(true)?;
-        let (reader, writer) = UnixStream::from_std(stream)?.into_split();
+        let (reader, writer) = tokio::io::split(QuietStream::new(UnixStream::from(socket))?);
         let link = Arc::new(Self {
             writer: tokio::sync::Mutex::new(writer),
             identity: OnceLock::new(),

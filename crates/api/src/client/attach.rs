@@ -3,12 +3,12 @@
 use futures_util::stream::{SplitSink, SplitStream};
 use futures_util::{SinkExt, StreamExt};
 use hyper::body::Bytes;
-use tokio::net::UnixStream;
 use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::client::IntoClientRequest;
 use tokio_tungstenite::tungstenite::{Error, Message};
 
 use super::{Client, ClientError, of_process, query, refusal};
+use crate::quiet::QuietStream;
 use crate::types::{AttachControl, AttachNotice, AttachQuery};
 
 /// What came.
@@ -22,11 +22,11 @@ pub enum Received {
 
 /// The half of an attachment that hears.
 #[derive(Debug)]
-pub struct AttachReader(SplitStream<WebSocketStream<UnixStream>>);
+pub struct AttachReader(SplitStream<WebSocketStream<QuietStream>>);
 
 /// The half that speaks.
 #[derive(Debug)]
-pub struct AttachWriter(SplitSink<WebSocketStream<UnixStream>, Message>);
+pub struct AttachWriter(SplitSink<WebSocketStream<QuietStream>, Message>);
 
 impl Client {
     /// `GET /v1/processes/{id}/attach`. Ends when the daemon does: attach again from the next byte on.

@@ -23,6 +23,7 @@ use tokio::net::UnixStream;
 use tokio::task::JoinHandle;
 
 use super::ClientError;
+use crate::quiet::QuietStream;
 
 /// The most bytes of one answer.
 const BODY_MOST: usize = 64 << 20;
@@ -184,7 +185,7 @@ impl Transport {
         Ok(Connection { sender, used: Instant::now(), _driver: Driver(driver) })
     }
 
-    pub(super) async fn dial(&self) -> io::Result<UnixStream> {
+    pub(super) async fn dial(&self) -> io::Result<QuietStream> {
         // The directory stays open until the connect is done: its descriptor is part of the short path.
         let (path, _directory) = reachable(&self.socket)?;
         let mut tries = 0;
@@ -194,7 +195,7 @@ impl Transport {
                     tries += 1;
                     tokio::time::sleep(BACKLOG_PAUSE).await;
                 }
-                done => return done,
+                done => return done?.into_std().and_then(QuietStream::new),
             }
         }
     }
