@@ -5,6 +5,7 @@ use std::sync::Arc;
 use pinfold_api::error::ErrorCode;
 use pinfold_model::facts::{History, Intent};
 use pinfold_model::id::{ProcessId, is_prefix};
+use pinfold_model::spelled::Spelled;
 
 use crate::refusal::Refusal;
 use crate::registry::{Entry, State, lock};
@@ -30,7 +31,7 @@ impl Found {
     }
 
     /// What its spec says of it.
-    pub(crate) fn intent(&self) -> Arc<Intent> {
+    pub(crate) fn intent(&self) -> Arc<Spelled<Intent>> {
         match self {
             Found::Here(entry) => Arc::clone(&entry.state.borrow().history.intent),
             Found::Ended(history) => Arc::clone(&history.intent),

@@ -21,6 +21,7 @@ use pinfold_model::signal::Signal;
 use pinfold_model::spec::{
     self, DEFAULT_PATH, Defaults, Draft, Lifetime, Program, PtySize, Spec, Stdin, Strays, Streams,
 };
+use pinfold_model::spelled::Spelled;
 use pinfold_model::units::{BadDuration, parse_duration, parse_size};
 use pinfold_os::crash_point;
 use pinfold_store::ids::random_mark;
@@ -144,7 +145,7 @@ impl Core {
         let keeper = link.identity.get().cloned().ok_or_else(|| Refusal::internal("a keeper without a name"))?;
         let lives_on = spec.service.lives_on().then(|| spec.clone());
         let env = environment(&mut spec, socket.as_ref());
-        let intent = Intent {
+        let intent = Arc::new(Spelled::from(Intent {
             format: RECORD_FORMAT,
             id: id.clone(),
             spec: spec.without_values(),
@@ -152,8 +153,8 @@ impl Core {
             at: now(),
             boot_id: self.boot_id.clone(),
             keeper,
-        };
-        let entry = Entry::new(History::new(intent.clone()));
+        }));
+        let entry = Entry::new(History::of(Arc::clone(&intent)));
         self.owners.learn(&entry.state.borrow().history);
         if let Registered::KeyTaken(holder) = self.registry.insert(&entry) {
             keepers::give_back(&self, link).await;

@@ -1,5 +1,6 @@
 //! One process's life: feeds what the kernel says into `model::lifecycle::step` and carries out its effects.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use pinfold_model::event::EventKind;
@@ -11,6 +12,7 @@ use pinfold_model::outcome::{Cause, Outcome};
 use pinfold_model::ready::Readiness;
 use pinfold_model::signal::Signal;
 use pinfold_model::spec::StopManner;
+use pinfold_model::spelled::Spelled;
 use pinfold_model::units::Moment;
 use pinfold_os::cgroup::Cgroup;
 use pinfold_os::spawn::Child;
@@ -23,6 +25,7 @@ use crate::feed::Feed;
 use crate::launch::Failure;
 use crate::link::Link;
 use crate::pump::Pump;
+use crate::tally::Tally;
 use crate::watch::Watch;
 
 /// How often the number of living processes is sampled, for the peak.
@@ -85,28 +88,10 @@ pub(crate) struct Driver {
     watched: Option<u64>,
 }
 
-#[derive(Debug, Default)]
-pub(crate) struct Tally {
-    pub(crate) cpu_us: u64,
-    max_rss_bytes: u64,
-    processes: u32,
-}
-
-impl Tally {
-    fn add(&mut self, ended: &Ended) {
-        self.cpu_us += ended.cpu_us;
-        self.max_rss_bytes = self.max_rss_bytes.max(ended.max_rss_bytes);
-    }
-
-    fn usage(&self) -> Usage {
-        Usage { cpu_ms: self.cpu_us / 1000, max_rss_bytes: self.max_rss_bytes, processes: self.processes }
-    }
-}
-
 impl Driver {
     /// The process whose leader was just started.
     pub(crate) fn started(
-        intent: Intent,
+        intent: Arc<Spelled<Intent>>,
         record: RecordWriter,
         Begun { leader, pump, feed, watch }: Begun,
         means: &mut Means<'_>,
@@ -116,14 +101,14 @@ impl Driver {
         let (limit_at, idle_at) = (after(intent.spec.time_limit), after(intent.spec.idle_limit));
         let mut driver = Self {
             phase: Phase::Starting,
-            history: History::new(intent),
+            history: History::of(intent),
             record,
             leader: Some(leader),
             pump,
             feed,
             leader_withheld: false,
             exited_at: None,
-            usage: Tally { processes: 1, ..Tally::default() },
+            usage: Tally::of_leader(),
             paused: false,
             watch,
             grace_at: None,
@@ -144,7 +129,7 @@ impl Driver {
 
     /// Records that a process never ran. `None` of it is left but its record.
     pub(crate) fn record_failed_start(
-        intent: Intent,
+        intent: &Intent,
         mut record: RecordWriter,
         failure: Failure,
         link: &mut Option<Link>,
@@ -327,7 +312,7 @@ impl Driver {
                     Err(_) => {}
                 }
             }
-            self.usage.processes = self.usage.processes.max(alive + leaders);
+            self.usage.note_alive(alive + leaders);
             // One that ended after the list was read has left its children to us: only a list without an end is whole.
             if alive > 0 || !reaped {
                 return alive > 0;
@@ -392,11 +377,12 @@ impl Driver {
     ) {
         let fact = Fact::HandedOver(Handover { to, ancestors, purpose, at: now() });
         let over = self.is_finished();
-        let done = !over && self.unwritten.is_empty() && self.record.append(&fact).is_ok();
-        if done {
-            self.history.add(fact.clone());
+        let written = if !over && self.unwritten.is_empty() { self.record.append(&fact).ok() } else { None };
+        let done = written.is_some();
+        if let Some(json) = written {
             crash_point!("keeper.handover_written");
-            say(means.link, FromKeeper::Fact { id: self.history.intent.id.clone(), fact });
+            say_fact(means.link, &self.history.intent.id, json);
+            self.history.add(fact);
         }
         say(means.link, FromKeeper::HandedOver { request, done });
     }
@@ -405,15 +391,15 @@ impl Driver {
     pub(crate) fn note_readiness(&mut self, readiness: Readiness, means: &mut Means<'_>) {
         let fact = Fact::Readiness(readiness);
         let open = !self.is_finished() && self.history.readiness.is_none() && self.unwritten.is_empty();
-        if open && self.record.append(&fact).is_ok() {
-            self.history.add(fact.clone());
-            say(means.link, FromKeeper::Fact { id: self.history.intent.id.clone(), fact });
+        if open && let Ok(json) = self.record.append(&fact) {
+            say_fact(means.link, &self.history.intent.id, json);
+            self.history.add(fact);
         }
     }
 
     fn sample(&mut self) {
         let alive = tree::descendants(daemonize::own_pid()).len() as u32;
-        self.usage.processes = self.usage.processes.max(alive);
+        self.usage.note_alive(alive);
         self.sample_at = Instant::now().checked_add(SAMPLE);
     }
 
@@ -521,14 +507,13 @@ impl Driver {
     /// Writes facts, then tells them, in order; one that the disk refuses waits, and all behind it (K1).
     pub(crate) fn write_again(&mut self, means: &mut Means<'_>) {
         while let Some(fact) = self.unwritten.first() {
-            if self.record.append(fact).is_err() {
+            let Ok(json) = self.record.append(fact) else {
                 self.write_at = Instant::now().checked_add(WRITE_AGAIN);
                 return;
-            }
-            let fact = self.unwritten.remove(0);
-            self.history.add(fact.clone());
+            };
             crash_point!("keeper.fact_written");
-            say(means.link, FromKeeper::Fact { id: self.history.intent.id.clone(), fact });
+            say_fact(means.link, &self.history.intent.id, json);
+            self.history.add(self.unwritten.remove(0));
         }
     }
 
@@ -573,6 +558,13 @@ fn outcome(status: Status) -> Outcome {
 pub(crate) fn say(link: &mut Option<Link>, message: FromKeeper) {
     if let Some(link) = link {
         link.say(&message);
+    }
+}
+
+/// Tells a fact that is written.
+fn say_fact(link: &mut Option<Link>, id: &ProcessId, json: &str) {
+    if let Some(link) = link {
+        link.say_fact(id, json);
     }
 }
 

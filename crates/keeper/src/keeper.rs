@@ -11,6 +11,7 @@ use pinfold_model::id::ProcessId;
 use pinfold_model::input::{Standing, Taken};
 use pinfold_model::link::{FromKeeper, KeeperIdentity, LimitPlace, Order, ToKeeper, VERSION};
 use pinfold_model::outcome::StartStep;
+use pinfold_model::spelled::Spelled;
 use pinfold_os::cgroup::Cgroup;
 use pinfold_os::poll::{ChildSignal, Interest, wait_ready};
 use pinfold_os::spawn::Spawner;
@@ -331,12 +332,12 @@ impl<'a> Keeper<'a> {
         self.next = next;
         let (directory, record) = match self.open_record(&intent) {
             Ok(opened) => opened,
-            Err(error) => return self.refuse(intent.id, format!("cannot write its record: {error}")),
+            Err(error) => return self.refuse(intent.id.clone(), format!("cannot write its record: {error}")),
         };
         crash_point!("keeper.intent_written");
         let mut watch = match self.watch(&intent, &limit_places) {
             Ok(watch) => watch,
-            Err(error) => return self.fail(intent, record, Failure { step: StartStep::Spawn, error }),
+            Err(error) => return self.fail(&intent, record, Failure { step: StartStep::Spawn, error }),
         };
         let birthplace = Birthplace::of(self.cgroup.as_ref(), watch.as_ref());
         match launch(&mut self.spawner, &self.birthright.inherited, &intent, env, directory.path(), &birthplace) {
@@ -354,7 +355,7 @@ impl<'a> Keeper<'a> {
             }
             Err(failure) => {
                 watch.as_ref().inspect(|watch| watch.remove());
-                self.fail(intent, record, failure);
+                self.fail(&intent, record, failure);
             }
         }
     }
@@ -371,12 +372,12 @@ impl<'a> Keeper<'a> {
         Watch::prepare(limits, places, &leaf, self.cgroup.as_ref()).map(Some)
     }
 
-    fn fail(&mut self, intent: Intent, record: RecordWriter, failure: Failure) {
+    fn fail(&mut self, intent: &Intent, record: RecordWriter, failure: Failure) {
         Driver::record_failed_start(intent, record, failure, &mut self.link);
         self.say(&FromKeeper::Idle);
     }
 
-    fn open_record(&mut self, intent: &Intent) -> io::Result<(ProcessDir, RecordWriter)> {
+    fn open_record(&mut self, intent: &Spelled<Intent>) -> io::Result<(ProcessDir, RecordWriter)> {
         let directory = match self.prepared.take() {
             Some((id, directory)) if id == intent.id => directory,
             Some((_, other)) => {

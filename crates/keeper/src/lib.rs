@@ -10,7 +10,7 @@
 //!
 //! `nursery` is the small parent from which keepers are forked, `keeper` the loop, `driver` one process's
 //! life, `pump` its output, `feed` its input, `launch` its start, `watch` what it uses of its limits and `limits` what becomes of it
-//! there, `signals` what clients send it, `link` the daemon's end.
+//! there, `tally` what it used, `signals` what clients send it, `link` the daemon's end.
 
 mod driver;
 mod feed;
@@ -21,4 +21,5 @@ mod link;
 pub mod nursery;
 mod pump;
 mod signals;
+mod tally;
 mod watch;

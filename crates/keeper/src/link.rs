@@ -8,7 +8,8 @@
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use pinfold_model::link::{Decoder, FromKeeper, ToKeeper, encode};
+use pinfold_model::id::ProcessId;
+use pinfold_model::link::{Decoder, FromKeeper, ToKeeper, encode, encode_fact};
 use pinfold_os::fsio::{self, Moved};
 use pinfold_os::poll::Interest;
 use pinfold_os::{crash_point, socket};
@@ -42,6 +43,11 @@ impl Link {
     /// Says something at the end of this turn.
     pub(crate) fn say(&mut self, message: &FromKeeper) {
         self.unsent.extend(encode(message));
+    }
+
+    /// Likewise a fact, as it is written in the record.
+    pub(crate) fn say_fact(&mut self, id: &ProcessId, json: &str) {
+        self.unsent.extend(encode_fact(id, json));
     }
 
     /// Sends what was said, or as much of it as the daemon takes now.

@@ -15,6 +15,7 @@ use crate::link::KeeperIdentity;
 use crate::outcome::{Cause, Outcome};
 use crate::ready::{Readiness, ReadyState, ReadyVerdict};
 use crate::spec::Spec;
+use crate::spelled::Spelled;
 use crate::units::Moment;
 
 /// How these facts begin.
@@ -192,7 +193,7 @@ pub const NOTES_MOST: usize = 8;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct History {
     /// Shared: histories are handed around, and what was asked for is most of one.
-    pub intent: Arc<Intent>,
+    pub intent: Arc<Spelled<Intent>>,
     pub start: Option<Start>,
     pub exit: Option<Exit>,
     pub closed_at: Option<Moment>,
@@ -211,8 +212,13 @@ pub struct History {
 impl History {
     /// A process that was asked for and nothing more.
     pub fn new(intent: Intent) -> Self {
+        Self::of(Arc::new(intent.into()))
+    }
+
+    /// The same, of what is shared already.
+    pub fn of(intent: Arc<Spelled<Intent>>) -> Self {
         Self {
-            intent: Arc::new(intent),
+            intent,
             start: None,
             exit: None,
             closed_at: None,

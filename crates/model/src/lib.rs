@@ -22,5 +22,6 @@ pub mod restart;
 pub mod service;
 pub mod signal;
 pub mod spec;
+pub mod spelled;
 pub mod units;
 pub mod view;

@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -17,6 +18,7 @@ use crate::outcome::Cause;
 use crate::ready::Readiness;
 use crate::signal::Signal;
 use crate::spec::{PtySize, StopManner};
+use crate::spelled::Spelled;
 
 /// The version of this protocol. A daemon adopts keepers of its own version and older ones; an older one is given no
 /// second process, since it may not know what that asks for. Version 2 knows stdin, 3 terminals, 4 what comes next.
@@ -27,9 +29,10 @@ pub const FRAME_MOST: usize = 16 << 20;
 const ROOM: usize = 4096;
 /// Bytes of the length before each frame.
 pub const HEADER: usize = 4;
-/// How an order begins, and how the news of a fact does.
+/// How an order begins.
 const START: &[u8] = br#"{"do":"start","#;
-const FACT: &[u8] = br#"{"say":"fact","#;
+/// The news of a fact: before its process's id, between the two, and after the fact.
+const FACT: [&str; 3] = [r#"{"say":"fact","id":""#, r#"","fact":"#, "}"];
 
 /// The first and only frame to the nursery; after it come sockets, one for each keeper to fork.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -120,7 +123,7 @@ pub enum ToKeeper {
 /// What a keeper is to run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Order {
-    pub intent: Intent,
+    pub intent: Arc<Spelled<Intent>>,
     pub env: BTreeMap<String, Option<String>>,
     /// Where controllers can limit it; empty for one without limits.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -227,6 +230,19 @@ pub enum BadFrame {
 pub fn encode(message: &impl Serialize) -> Vec<u8> {
     let mut frame = vec![0; HEADER];
     serde_json::to_writer(&mut frame, message).expect("messages have string keys and finite numbers");
+    sized(frame)
+}
+
+/// The frame of [`FromKeeper::Fact`], of a fact that is JSON already.
+pub fn encode_fact(id: &ProcessId, fact: &str) -> Vec<u8> {
+    let mut frame = vec![0; HEADER];
+    let [before, between, after] = FACT;
+    [before, id.as_str(), between, fact, after].iter().for_each(|part| frame.extend_from_slice(part.as_bytes()));
+    sized(frame)
+}
+
+/// The frame with its length in its header.
+fn sized(mut frame: Vec<u8>) -> Vec<u8> {
     let length = (frame.len() - HEADER) as u32;
     frame[..HEADER].copy_from_slice(&length.to_le_bytes());
     frame
@@ -246,30 +262,42 @@ impl Message for ToKeeper {
     /// The one message on whose way a command waits is parsed as what it is: to find that out, serde reads a message
     /// twice.
     fn parse(frame: &[u8]) -> serde_json::Result<Self> {
-        match frame.starts_with(START) {
-            true => serde_json::from_slice(frame).map(Self::Start),
-            false => serde_json::from_slice(frame),
+        if !frame.starts_with(START) {
+            return serde_json::from_slice(frame);
         }
+        let Ordered { intent, env, limit_places, next } = serde_json::from_slice(frame)?;
+        let intent = Arc::new(Spelled::read(intent)?);
+        Ok(Self::Start(Box::new(Order { intent, env, limit_places, next })))
     }
 }
 
 impl Message for FromKeeper {
     /// Likewise facts, for whose sake clients wait.
     fn parse(frame: &[u8]) -> serde_json::Result<Self> {
-        if !frame.starts_with(FACT) {
-            return serde_json::from_slice(frame);
+        match told(frame) {
+            Some((id, fact)) => Ok(Self::Fact { id, fact: Fact::parse(fact)? }),
+            None => serde_json::from_slice(frame),
         }
-        let Told { id, fact } = serde_json::from_slice(frame)?;
-        Ok(Self::Fact { id, fact: Fact::parse(fact.get())? })
     }
 }
 
-/// The news of a fact, as it is sent.
+/// The id and the fact in what [`encode_fact`] makes.
+fn told(frame: &[u8]) -> Option<(ProcessId, &str)> {
+    let [before, between, after] = FACT;
+    let (id, fact) = str::from_utf8(frame).ok()?.strip_prefix(before)?.split_once(between)?;
+    Some((ProcessId::parse(id).ok()?, fact.strip_suffix(after)?))
+}
+
+/// [`Order`], with its intent as it was sent.
 #[derive(Deserialize)]
-struct Told<'a> {
-    id: ProcessId,
+struct Ordered<'a> {
     #[serde(borrow)]
-    fact: &'a RawValue,
+    intent: &'a RawValue,
+    env: BTreeMap<String, Option<String>>,
+    #[serde(default)]
+    limit_places: Vec<LimitPlace>,
+    #[serde(default)]
+    next: Option<ProcessId>,
 }
 
 /// Collects received bytes and gives whole messages.
@@ -345,13 +373,20 @@ mod tests {
         let keeper = KeeperIdentity { pid: 1, start_time: 1, cgroup: None };
         let (mark, boot_id) = ("m".into(), "b".into());
         let intent = Intent { format: 1, id: id(), spec, mark, at: Moment(1), boot_id, keeper };
+        let intent = Arc::new(intent.into());
         let order = ToKeeper::Start(Box::new(Order { intent, env: BTreeMap::new(), limit_places: vec![], next: None }));
         let frame = encode(&order);
         let frame = &frame[HEADER..];
         assert!(frame.starts_with(START), "{}", String::from_utf8_lossy(frame));
         assert_eq!(ToKeeper::parse(frame).expect("an order"), order);
         assert_eq!(serde_json::from_slice::<ToKeeper>(frame).expect("the same"), order);
+        let json = |order: &ToKeeper| match order {
+            ToKeeper::Start(order) => order.intent.json().to_owned(),
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(json(&ToKeeper::parse(frame).expect("an order")), json(&order));
         assert!(ToKeeper::parse(br#"{"do":"start","env":{}}"#).is_err());
+        assert!(ToKeeper::parse(br#"{"do":"start","intent":{"format":1},"env":{}}"#).is_err());
     }
 
     /// However it is parsed, a fact is the same, and one that is none is an error.
@@ -362,10 +397,12 @@ mod tests {
         let finish = Finish { end, exited_at: at, at, closed: true, output_bytes: 1, output_lost: 0, usage };
         let started = Fact::Started(Start { pid: 1, start_time: 2, at });
         for fact in [started, Fact::Finished(finish), Fact::Closed { at }] {
+            let json = serde_json::to_string(&fact).expect("JSON");
             let told = FromKeeper::Fact { id: id(), fact };
             let frame = encode(&told);
+            assert_eq!(encode_fact(&id(), &json), frame);
             let frame = &frame[HEADER..];
-            assert!(frame.starts_with(FACT), "{}", String::from_utf8_lossy(frame));
+            assert!(super::told(frame).is_some(), "{}", String::from_utf8_lossy(frame));
             assert_eq!(FromKeeper::parse(frame).expect("a fact"), told);
             assert_eq!(serde_json::from_slice::<FromKeeper>(frame).expect("the same"), told);
         }

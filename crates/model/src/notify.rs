@@ -32,14 +32,19 @@ pub struct Notify {
     /// Whether the end is announced.
     pub on_complete: bool,
     /// A line that matches one of these is announced.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub patterns: Vec<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub exclude: Option<String>,
     pub cooldown: Duration,
     pub max_events: u32,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub heartbeat: Option<Duration>,
     /// Where each announcement is posted to.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub webhook: Option<String>,
     /// What is run for each announcement.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub command: Option<String>,
 }
 

@@ -129,13 +129,14 @@ pub struct Spec {
     pub env: BTreeMap<String, Option<String>>,
     pub owner: String,
     /// The owner's parent, its parent, and so on, as known at the start.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ancestors: Vec<String>,
     #[serde(default)]
     pub lifetime: Lifetime,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
     /// What it is for, in words for people.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub intent: Option<String>,
     pub labels: BTreeMap<String, String>,
     pub streams: Streams,
@@ -146,8 +147,9 @@ pub struct Spec {
     pub pty: Option<PtySize>,
     pub strays: Strays,
     pub stop: StopManner,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub time_limit: Option<Duration>,
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub idle_limit: Option<Duration>,
     #[serde(default, skip_serializing_if = "TreeLimits::is_none")]
     pub limits: TreeLimits,
@@ -156,6 +158,7 @@ pub struct Spec {
     #[serde(default, skip_serializing_if = "Service::is_none")]
     pub service: Service,
     pub output_limit: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub idempotency_key: Option<String>,
 }
 

@@ -15,8 +15,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use pinfold_model::facts::{Fact, History, Intent};
+use pinfold_model::spelled::Spelled;
 use pinfold_os::{crash_point, fsio};
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 
 use crate::Durability;
 use crate::layout::{ProcessDir, RECORD};
@@ -27,6 +28,8 @@ pub const RECORD_FORMAT: u32 = 1;
 pub const RECORD_MOST: u64 = 32 << 20;
 /// Eight hex digits and a space before each line's json.
 const PREFIX: usize = 9;
+/// What makes an intent's JSON that of [`Fact::Intended`], in the place of its opening brace.
+const INTENDED: &str = r#"{"fact":"intended","#;
 
 /// Writes the record of one process. There is one writer: its keeper.
 #[derive(Debug)]
@@ -41,13 +44,6 @@ pub struct RecordWriter {
     line: Vec<u8>,
 }
 
-/// The first line, the same as that of [`Fact::Intended`] without a copy of it all.
-#[derive(Serialize)]
-#[serde(tag = "fact", rename_all = "snake_case")]
-enum First<'a> {
-    Intended(&'a Intent),
-}
-
 impl RecordWriter {
     /// A writer for a directory just prepared: its record is empty.
     pub fn new(dir: &ProcessDir, durability: Durability) -> Self {
@@ -55,20 +51,27 @@ impl RecordWriter {
     }
 
     /// Appends the first fact, what was asked for.
-    pub fn begin(&mut self, intent: &Intent) -> io::Result<()> {
-        self.write(&First::Intended(intent), false)
+    pub fn begin(&mut self, intent: &Spelled<Intent>) -> io::Result<()> {
+        self.line.clear();
+        self.line.resize(PREFIX, b' ');
+        self.line.extend_from_slice(INTENDED.as_bytes());
+        self.line.extend_from_slice(&intent.json().as_bytes()[1..]);
+        self.write(false)
     }
 
-    /// Appends a fact: one `pwrite`. A failed append leaves nothing that counts, and can be repeated.
-    pub fn append(&mut self, fact: &Fact) -> io::Result<()> {
-        self.write(fact, is_end(fact))
+    /// Appends a fact: one `pwrite`. A failed append leaves nothing that counts, and can be repeated. Returns its JSON.
+    pub fn append(&mut self, fact: &Fact) -> io::Result<&str> {
+        spell(fact, &mut self.line)?;
+        self.write(is_end(fact))?;
+        Ok(str::from_utf8(&self.line[PREFIX..]).expect("JSON is text").trim_end())
     }
 
-    fn write(&mut self, fact: &impl Serialize, is_end: bool) -> io::Result<()> {
+    /// Appends the line, still without its sum and its end.
+    fn write(&mut self, is_end: bool) -> io::Result<()> {
         if self.over {
             return Err(io::Error::new(io::ErrorKind::AlreadyExists, "the record already holds the end"));
         }
-        encode(fact, &mut self.line)?;
+        seal(&mut self.line);
         if self.end + self.line.len() as u64 > RECORD_MOST {
             return Err(io::Error::new(io::ErrorKind::FileTooLarge, "the record would be too long"));
         }
@@ -161,7 +164,8 @@ pub fn append_lost(dir: &Path, fact: &Fact, durability: Durability) -> Result<()
     }
     let write = || {
         let mut line = Vec::new();
-        encode(fact, &mut line)?;
+        spell(fact, &mut line)?;
+        seal(&mut line);
         let file = OpenOptions::new().write(true).custom_flags(fsio::NO_FOLLOW).open(&path)?;
         file.set_len(end)?;
         crash_point!("store.loss_append");
@@ -176,14 +180,18 @@ fn is_end(fact: &Fact) -> bool {
     matches!(fact, Fact::Finished(_) | Fact::Lost { .. })
 }
 
-fn encode(fact: &impl Serialize, line: &mut Vec<u8>) -> io::Result<()> {
+/// The fact as JSON, after the place of its sum.
+fn spell(fact: &Fact, line: &mut Vec<u8>) -> io::Result<()> {
     line.clear();
     line.resize(PREFIX, b' ');
-    serde_json::to_writer(&mut *line, fact)?;
+    Ok(serde_json::to_writer(line, fact)?)
+}
+
+/// Makes JSON a line: its sum before it, its end behind it.
+fn seal(line: &mut Vec<u8>) {
     let sum = format!("{:08x}", crc32fast::hash(&line[PREFIX..]));
     line[..PREFIX - 1].copy_from_slice(sum.as_bytes());
     line.push(b'\n');
-    Ok(())
 }
 
 fn write_line(file: &File, line: &[u8], at: u64, durability: Durability) -> io::Result<()> {

@@ -3,13 +3,13 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::testing::{Scratch, id, intent, life, lost};
+use crate::testing::{Scratch, append_all, id, intent, life, lost};
 
 fn written(facts: &[Fact]) -> (Scratch, PathBuf) {
     let scratch = Scratch::new();
     let dir = ProcessDir::prepare(scratch.path(), &id(1)).expect("prepared");
     let mut writer = RecordWriter::new(&dir, Durability::Programs);
-    facts.iter().for_each(|fact| writer.append(fact).expect("appended"));
+    append_all(&mut writer, facts);
     let path = dir.path().to_owned();
     (scratch, path)
 }
@@ -35,11 +35,38 @@ fn what_was_appended_is_read_back() {
 }
 
 #[test]
+fn an_intent_begins_the_record_as_the_fact_of_it_would() {
+    let scratch = Scratch::new();
+    let dir = ProcessDir::prepare(scratch.path(), &id(1)).expect("prepared");
+    let mut writer = RecordWriter::new(&dir, Durability::Programs);
+    writer.begin(&intent(1, "ann", None).into()).expect("begun");
+    append_all(&mut writer, &life(1)[1..]);
+    let (_other, of_facts) = written(&life(1));
+    assert_eq!(content(dir.path()), content(&of_facts));
+}
+
+#[test]
+fn what_is_appended_is_told_as_it_is_written() {
+    let scratch = Scratch::new();
+    let dir = ProcessDir::prepare(scratch.path(), &id(1)).expect("prepared");
+    let mut writer = RecordWriter::new(&dir, Durability::Programs);
+    for fact in life(1) {
+        let json = writer.append(&fact).expect("appended").to_owned();
+        assert_eq!(json, serde_json::to_string(&fact).expect("JSON"));
+        let text = String::from_utf8(content(dir.path())).expect("text");
+        assert_eq!(
+            text.lines().last().and_then(|line| line.split_once(' ')),
+            Some((&*format!("{:08x}", crc32fast::hash(json.as_bytes())), &*json))
+        );
+    }
+}
+
+#[test]
 fn durability_against_power_loss_writes_the_same_record() {
     let scratch = Scratch::new();
     let dir = ProcessDir::prepare(scratch.path(), &id(1)).expect("prepared");
     let mut writer = RecordWriter::new(&dir, Durability::Power);
-    life(1).iter().for_each(|fact| writer.append(fact).expect("appended"));
+    append_all(&mut writer, &life(1));
     assert_eq!(read_record(dir.path()).expect("read").facts, life(1));
 }
 
@@ -113,7 +140,7 @@ fn s1_at_most_one_exit_record_never_replaced() {
     let scratch = Scratch::new();
     let dir = ProcessDir::prepare(scratch.path(), &id(1)).expect("prepared");
     let mut writer = RecordWriter::new(&dir, Durability::Programs);
-    life(1).iter().for_each(|fact| writer.append(fact).expect("appended"));
+    append_all(&mut writer, &life(1));
     let whole = content(dir.path());
     assert!(writer.append(&lost(9)).is_err());
     assert!(writer.append(&life(1)[4]).is_err());
@@ -127,7 +154,7 @@ fn s1_a_keeper_thought_dead_does_not_replace_what_was_written_in_its_stead() {
     let scratch = Scratch::new();
     let dir = ProcessDir::prepare(scratch.path(), &id(1)).expect("prepared");
     let mut writer = RecordWriter::new(&dir, Durability::Programs);
-    life(1)[..2].iter().for_each(|fact| writer.append(fact).expect("appended"));
+    append_all(&mut writer, &life(1)[..2]);
     append_lost(dir.path(), &lost(9), Durability::Programs).expect("lost");
     assert!(writer.append(&life(1)[4]).is_err());
     assert_eq!(read_record(dir.path()).expect("read").facts[2], lost(9));
@@ -156,7 +183,7 @@ fn a_failed_append_leaves_nothing_that_counts_and_can_be_repeated() {
     // What a full disk leaves behind: a part of a long line, and a writer that knows of it.
     dir.record().write_at(&[b'x'; 5000], end).expect("torn");
     writer.dirty = true;
-    life(1)[1..].iter().for_each(|fact| writer.append(fact).expect("appended"));
+    append_all(&mut writer, &life(1)[1..]);
     assert_eq!(read_record(dir.path()).expect("read"), Record { facts: life(1), torn: false });
 }
 

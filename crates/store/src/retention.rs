@@ -86,7 +86,7 @@ mod tests {
     use super::*;
     use crate::layout::ProcessDir;
     use crate::record::{RecordError, RecordWriter, read_record};
-    use crate::testing::{Scratch, id, life};
+    use crate::testing::{Scratch, append_all, id, life};
     use crate::{Durability, layout};
 
     #[test]
@@ -95,7 +95,7 @@ mod tests {
         for number in 0..6 {
             let dir = ProcessDir::prepare(&home.processes(), &id(number)).expect("prepared");
             let mut writer = RecordWriter::new(&dir, Durability::Programs);
-            life(number).iter().for_each(|fact| writer.append(fact).expect("appended"));
+            append_all(&mut writer, &life(number));
         }
         let record = |number| home.process(&id(number)).join(layout::RECORD);
         std::fs::write(record(1), "no record at all\n").expect("written");

@@ -19,6 +19,7 @@ use pinfold_model::units::Moment;
 
 use crate::index::NewEvent;
 use crate::layout::Home;
+use crate::record::RecordWriter;
 
 /// A directory of this test alone, removed when dropped.
 pub(crate) struct Scratch(PathBuf);
@@ -124,6 +125,12 @@ pub(crate) fn life(number: u64) -> Vec<Fact> {
             usage: Usage::default(),
         }),
     ]
+}
+
+pub(crate) fn append_all(writer: &mut RecordWriter, facts: &[Fact]) {
+    for fact in facts {
+        writer.append(fact).expect("appended");
+    }
 }
 
 pub(crate) fn lost(at: u64) -> Fact {

@@ -30,7 +30,9 @@ pub(crate) fn rewrite(pinfold: &Pinfold, id: &str, change: impl FnOnce(&mut Vec<
     std::fs::create_dir(&scratch).expect("a scratch directory");
     let directory = ProcessDir::prepare(&scratch, &ProcessId::parse(id).expect("an id")).expect("a directory");
     let mut writer = RecordWriter::new(&directory, Durability::Programs);
-    changed.iter().for_each(|fact| writer.append(fact).expect("a written fact"));
+    for fact in &changed {
+        writer.append(fact).expect("a written fact");
+    }
     std::fs::copy(directory.path().join("record"), pinfold.directory(id).join("record")).expect("a new record");
     std::fs::remove_dir_all(scratch).expect("no scratch directory");
 }
