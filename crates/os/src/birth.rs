@@ -1,7 +1,7 @@
 //! When a child was born, without a look into `/proc`, which costs as much as several other system calls.
 //!
 //! The kernel notes the moment during the clone, by a clock that we can read too, and shows it in ticks. A tick is so long
-//! that before and after a clone are nearly always in the same one, and then it is the child's.
+//! that the moment before a clone and the child's own first are nearly always in the same one, and then it is the child's.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::proc;
 /// How far two readings of the clock, in the kernel and here, may be apart by rounding.
 const ROUNDING: Duration = Duration::from_micros(1);
 
-/// The time since boot, as it is now.
+/// The time since boot, as it is now. Neither allocates nor locks: a child may ask before exec.
 pub(crate) fn since_boot() -> Duration {
     let time = clock_gettime(ClockId::Boottime);
     Duration::new(time.tv_sec.try_into().unwrap_or(0), time.tv_nsec.try_into().unwrap_or(0))
@@ -45,7 +45,7 @@ impl BirthClock {
 fn only_tick(before: Duration, after: Duration) -> Option<u64> {
     let tick = |at: Duration| (at.as_nanos() * u128::from(proc::clock_ticks_per_second()) / 1_000_000_000) as u64;
     let first = tick(before.saturating_sub(ROUNDING));
-    (first == tick(after + ROUNDING)).then_some(first)
+    (first == tick(after.saturating_add(ROUNDING))).then_some(first)
 }
 
 #[cfg(test)]

@@ -71,10 +71,9 @@ impl ChildSignal {
         Ok(Self(unsafe { OwnedFd::from_raw_fd(fd) }))
     }
 
-    /// Takes the signals that are pending.
+    /// Takes the signal that is pending: however many children ended, it is one.
     pub fn clear(&self) {
-        let mut buffer = [0u8; 512];
-        while rustix::io::read(&self.0, &mut buffer).is_ok_and(|count| count > 0) {}
+        let _ = rustix::io::read(&self.0, &mut [0u8; size_of::<libc::signalfd_siginfo>()]);
     }
 }
 

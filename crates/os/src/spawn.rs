@@ -10,6 +10,7 @@ use std::io;
 use std::mem;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::ptr;
+use std::time::Duration;
 
 use crate::birth::{BirthClock, since_boot};
 use crate::oom::OomStanding;
@@ -86,6 +87,8 @@ struct Errand {
     terminal: bool,
     entries: *const BorrowedFd<'static>,
     entry_count: usize,
+    /// When it was there.
+    alive: Duration,
     /// 0 while all is well.
     failed_step: i32,
     errno: i32,
@@ -116,6 +119,7 @@ impl Spawner {
             terminal: launch.terminal,
             entries: launch.entries.as_ptr().cast(),
             entry_count: launch.entries.len(),
+            alive: Duration::MAX,
             failed_step: 0,
             errno: 0,
         };
@@ -135,7 +139,6 @@ impl Spawner {
         self.standing.as_ref().inspect(|standing| standing.raise());
         let before = since_boot();
         let result = clone_onto_stack(&mut args, &mut errand);
-        let after = since_boot();
         self.standing.as_ref().inspect(|standing| standing.restore());
         restore_signals(&blocked);
         if result < 0 {
@@ -147,23 +150,19 @@ impl Spawner {
         let pidfd = unsafe { OwnedFd::from_raw_fd(pidfd) };
         // The child wrote through the same memory; read it again.
         // SAFETY: `errand` is initialised and the child is past exec or gone.
-        let (failed_step, errno) = unsafe { ptr::read_volatile(&raw const errand) }.failure();
-        match failed_step {
-            0 => Ok(Child { pid, pidfd, start_time: self.clock.start_time(pid, before, after) }),
+        let errand = unsafe { ptr::read_volatile(&raw const errand) };
+        match errand.failed_step {
+            0 => Ok(Child { pid, pidfd, start_time: self.clock.start_time(pid, before, errand.alive) }),
             step => {
                 let _ = crate::wait::reap(&pidfd);
                 let step = [Step::Setup, Step::Cwd, Step::Exec, Step::Terminal][step as usize - 1];
-                Err(SpawnError { step, error: io::Error::from_raw_os_error(errno) })
+                Err(SpawnError { step, error: io::Error::from_raw_os_error(errand.errno) })
             }
         }
     }
 }
 
 impl Errand {
-    fn failure(&self) -> (i32, i32) {
-        (self.failed_step, self.errno)
-    }
-
     /// Notes the step that failed and ends the child.
     fn fail(&mut self, step: i32) -> ! {
         self.errno = io::Error::last_os_error().raw_os_error().unwrap_or(0);
@@ -175,6 +174,7 @@ impl Errand {
 
 /// The child's whole life before exec: system calls only, no allocation, no locks.
 extern "C" fn child_main(errand: &mut Errand) -> ! {
+    errand.alive = since_boot();
     for index in 0..errand.entry_count {
         // SAFETY: the array has this many elements.
         let place = unsafe { errand.entries.add(index) };
