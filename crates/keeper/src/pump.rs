@@ -1,23 +1,22 @@
 //! The output pump: pipe to segment files, offsets exact. Its memory does not grow with the output.
 //!
-//! A little output is read and given to the writer; no file is made before the first byte. Output in bulk goes
-//! from the pipe into the file by splice(2), without passing through this process. Where that cannot be done
-//! (a full disk, a filesystem that refuses), it is read as well, and the writer counts what it cannot keep.
-//! Either way the pipe is emptied: a disk in trouble never stops the command.
+//! No file is made before the first byte. A disk in trouble never stops the command: the pipe is emptied all the same, and
+//! the writer counts what it cannot keep.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use pinfold_model::units::Moment;
-use pinfold_os::crash_point;
 use pinfold_os::fsio::{self, Moved};
 use pinfold_store::marks::Stream;
 use pinfold_store::output::OutputWriter;
 
 /// The most bytes moved before others get their turn; also more than any pipe holds.
 const TURN: usize = 2 << 20;
-/// Pieces for the copying way.
-const COPY: usize = 16 * 1024;
-/// A turn that moves this much tells of a writer in bulk, who gets a wider pipe.
+/// What is read and written at once.
+const PIECE: usize = 16 * 1024;
+/// The same for a writer in bulk: a file is written faster in large pieces, and these stay in a core's own cache.
+const BULK_PIECE: usize = 256 * 1024;
+/// A turn that moves this much tells of a writer in bulk, who gets a wider pipe and larger pieces.
 const BULK: usize = 48 * 1024;
 
 /// One stream of the process.
@@ -26,23 +25,22 @@ pub(crate) struct Source {
     pipe: OwnedFd,
     stream: Stream,
     open: bool,
+    /// Whether it holds as much as it can.
     wide: bool,
-    /// Whether its bytes can be moved without being read.
-    splices: bool,
 }
 
 impl Source {
     pub(crate) fn stdout(pipe: OwnedFd) -> Self {
-        Self { pipe, stream: Stream::Stdout, open: true, wide: false, splices: true }
+        Self { pipe, stream: Stream::Stdout, open: true, wide: false }
     }
 
     pub(crate) fn stderr(pipe: OwnedFd) -> Self {
-        Self { pipe, stream: Stream::Stderr, open: true, wide: false, splices: true }
+        Self { pipe, stream: Stream::Stderr, open: true, wide: false }
     }
 
     /// Our end of a terminal; it is closed when nobody has the other open.
     pub(crate) fn terminal(master: OwnedFd) -> Self {
-        Self { splices: false, ..Self::stdout(master) }
+        Self { wide: true, ..Self::stdout(master) }
     }
 }
 
@@ -56,7 +54,7 @@ pub(crate) struct Pump {
 
 impl Pump {
     pub(crate) fn new(sources: Vec<Source>, writer: OutputWriter) -> Self {
-        Self { sources, writer, buffer: Vec::with_capacity(COPY) }
+        Self { sources, writer, buffer: Vec::with_capacity(PIECE) }
     }
 
     /// The pipes that are still open, with their places.
@@ -90,49 +88,27 @@ impl Pump {
     /// Moves what is in one pipe, for one turn.
     pub(crate) fn take_turn(&mut self, place: usize, now: Moment) {
         let Some(source) = self.sources.get_mut(place).filter(|source| source.open) else { return };
-        let (mut moved, mut last) = (0, 0);
+        let mut moved = 0;
         while moved < TURN {
-            let step = if last < COPY || !source.splices { copy_some } else { splice_some };
-            match step(&mut self.writer, source, &mut self.buffer, now) {
-                Moved::Bytes(count) => (moved, last) = (moved + count, count),
-                Moved::Empty => break,
-                Moved::Closed => {
+            self.buffer.clear();
+            match fsio::read_some(source.pipe.as_fd(), &mut self.buffer) {
+                Ok(Moved::Bytes(count)) => {
+                    self.writer.append(source.stream, &self.buffer, now);
+                    moved += count;
+                }
+                Ok(Moved::Empty) => break,
+                // A pipe that cannot be read is as good as closed.
+                Ok(Moved::Closed) | Err(_) => {
                     source.open = false;
                     break;
                 }
             }
         }
-        if moved >= BULK && !source.wide && source.splices {
+        if moved >= BULK && !source.wide {
             fsio::widen(source.pipe.as_fd());
             source.wide = true;
+            self.buffer.clear();
+            self.buffer.reserve(BULK_PIECE);
         }
-    }
-}
-
-fn splice_some(writer: &mut OutputWriter, source: &Source, buffer: &mut Vec<u8>, now: Moment) -> Moved {
-    let spliced = writer
-        .room(source.stream, now)
-        .and_then(|(file, offset, room)| fsio::splice_some(source.pipe.as_fd(), file, offset, room).ok());
-    match spliced {
-        Some(Moved::Bytes(count)) => {
-            crash_point!("keeper.output_spliced");
-            writer.advance(count as u64);
-            Moved::Bytes(count)
-        }
-        Some(other) => other,
-        None => copy_some(writer, source, buffer, now),
-    }
-}
-
-fn copy_some(writer: &mut OutputWriter, source: &Source, buffer: &mut Vec<u8>, now: Moment) -> Moved {
-    buffer.clear();
-    match fsio::read_some(source.pipe.as_fd(), buffer) {
-        Ok(Moved::Bytes(count)) => {
-            writer.append(source.stream, buffer, now);
-            Moved::Bytes(count)
-        }
-        Ok(other) => other,
-        // A pipe that cannot be read is as good as closed.
-        Err(_) => Moved::Closed,
     }
 }

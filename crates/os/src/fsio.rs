@@ -7,7 +7,7 @@ use std::path::Path;
 use rustix::buffer::spare_capacity;
 use rustix::fs::{Access, Mode, OFlags};
 use rustix::io::Errno;
-use rustix::pipe::{PipeFlags, SpliceFlags};
+use rustix::pipe::PipeFlags;
 
 /// The largest pipe an ordinary user may ask for.
 const PIPE_MOST: usize = 1 << 20;
@@ -57,7 +57,7 @@ pub fn set_nonblocking(fd: BorrowedFd<'_>) -> io::Result<()> {
     Ok(rustix::fs::fcntl_setfl(fd, flags | OFlags::NONBLOCK)?)
 }
 
-/// What came of moving or reading output.
+/// What came of reading.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Moved {
     /// So many bytes.
@@ -102,21 +102,6 @@ pub fn write_some(fd: BorrowedFd<'_>, bytes: &[u8]) -> Wrote {
             Err(Errno::AGAIN) => Wrote::Full,
             Err(Errno::INTR) => continue,
             Err(_) => Wrote::Broken,
-        };
-    }
-}
-
-/// Moves what is there from a pipe into a file without copying it through this process.
-pub fn splice_some(pipe: BorrowedFd<'_>, file: BorrowedFd<'_>, at: u64, most: usize) -> io::Result<Moved> {
-    let mut offset = at;
-    loop {
-        let flags = SpliceFlags::NONBLOCK | SpliceFlags::MOVE;
-        return match rustix::pipe::splice(pipe, None, file, Some(&mut offset), most, flags) {
-            Ok(0) => Ok(Moved::Closed),
-            Ok(count) => Ok(Moved::Bytes(count)),
-            Err(Errno::AGAIN) => Ok(Moved::Empty),
-            Err(Errno::INTR) => continue,
-            Err(error) => Err(error.into()),
         };
     }
 }

@@ -15,7 +15,6 @@
 use std::collections::VecDeque;
 use std::fs::{File, OpenOptions};
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
@@ -112,30 +111,9 @@ impl OutputWriter {
         }
     }
 
-    /// Where the next bytes may be put without passing through us, say by `splice`: a file, the offset in it,
-    /// and how many bytes at most (never zero). Tell with [`Self::advance`] how many they were. `None`, or an
-    /// error when using it: read the bytes and give them to [`Self::append`], which counts what is lost.
-    pub fn room(&mut self, stream: Stream, at: Moment) -> Option<(BorrowedFd<'_>, u64, usize)> {
-        if self.make_room(stream, at).is_err() {
-            self.give_up_segment();
-            return None;
-        }
-        let segment = self.current.as_ref()?;
-        Some((segment.file.as_fd(), segment.len, usize::try_from(segment.left()).unwrap_or(usize::MAX)))
-    }
-
-    /// So many bytes were put where [`Self::room`] said, from the stream it was told.
-    pub fn advance(&mut self, bytes: u64) {
-        if let Some(segment) = &mut self.current {
-            debug_assert!(bytes <= segment.left(), "more than there was room for");
-            segment.len += bytes;
-            self.total += bytes;
-        }
-    }
-
     fn write_some(&mut self, stream: Stream, bytes: &[u8], at: Moment) -> io::Result<usize> {
         self.make_room(stream, at)?;
-        let Some(segment) = &self.current else { return Err(io::ErrorKind::NotFound.into()) };
+        let Some(segment) = &mut self.current else { return Err(io::ErrorKind::NotFound.into()) };
         let fits = bytes.len().min(usize::try_from(segment.left()).unwrap_or(usize::MAX));
         let written = match segment.file.write_at(&bytes[..fits], segment.len) {
             Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
@@ -144,14 +122,15 @@ impl OutputWriter {
             Err(error) => return Err(error),
         };
         crash_point!("store.segment_written");
-        self.advance(written as u64);
+        segment.len += written as u64;
+        self.total += written as u64;
         Ok(written)
     }
 
     /// Afterwards the current segment is marked for this stream and time and has room for a byte at least.
     fn make_room(&mut self, stream: Stream, at: Moment) -> io::Result<()> {
         if let Some(segment) = &self.current
-            && segment.left() <= segment.mark_cost(stream, at, self.started, self.total)
+            && segment.left() <= segment.mark_cost(stream, at, self.started)
         {
             self.close_segment();
         }
@@ -234,27 +213,20 @@ impl Segment {
         }
     }
 
-    fn mark_cost(&self, stream: Stream, at: Moment, started: Moment, offset: u64) -> u64 {
-        let anew = self.needs_mark(stream, at, started) && !self.is_marked_at(offset);
-        if anew { MARK_BYTES } else { 0 }
+    fn mark_cost(&self, stream: Stream, at: Moment, started: Moment) -> u64 {
+        if self.needs_mark(stream, at, started) { MARK_BYTES } else { 0 }
     }
 
-    fn is_marked_at(&self, offset: u64) -> bool {
-        self.last_mark.is_some_and(|last| last.offset == offset)
-    }
-
-    /// A mark at an offset that has one (no byte came after it) takes its place.
     fn write_mark(&mut self, dir: &Path, mark: Mark) -> io::Result<()> {
-        let place = if self.is_marked_at(mark.offset) { self.marks_len - MARK_BYTES } else { self.marks_len };
         let file = match &mut self.marks {
             Some(file) => file,
             none => none.insert(create(&marks_path(dir, self.start))?),
         };
         crash_point!("store.mark_append");
-        if file.write_at(&mark.encode(), place)? as u64 != MARK_BYTES {
+        if file.write_at(&mark.encode(), self.marks_len)? as u64 != MARK_BYTES {
             return Err(io::ErrorKind::WriteZero.into());
         }
-        self.marks_len = place + MARK_BYTES;
+        self.marks_len += MARK_BYTES;
         self.last_mark = Some(mark);
         crash_point!("store.mark_written");
         Ok(())

@@ -1,6 +1,5 @@
 //! Segments against a simple model: a vector of all bytes ever printed.
 
-use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -77,22 +76,6 @@ fn a_mark_is_written_when_the_stream_or_the_tenth_of_a_second_changes() {
 }
 
 #[test]
-fn a_mark_before_no_bytes_is_replaced_by_the_next() {
-    let scratch = Scratch::new();
-    let mut writer = OutputWriter::new(scratch.path(), 1 << 20, START);
-    writer.append(Stream::Stdout, b"ab", START);
-    for _ in 0..10 {
-        writer.room(Stream::Stderr, later(5)).expect("room");
-        writer.room(Stream::Stdout, later(6)).expect("room");
-    }
-    writer.append(Stream::Stderr, b"cd", later(7));
-    assert_eq!(std::fs::metadata(marks_path(scratch.path(), 0)).expect("marks").len(), MARK_BYTES);
-    let runs = OutputReader::open(scratch.path()).runs(0..4).expect("runs");
-    assert_eq!(runs.len(), 2);
-    assert_eq!((runs[1].range.clone(), runs[1].stream), (2..4, Stream::Stderr));
-}
-
-#[test]
 fn head_and_tail_are_kept_and_the_middle_is_dropped_and_counted() {
     let scratch = Scratch::new();
     let limit = 64 * 1024;
@@ -138,12 +121,6 @@ enum Op {
         len: u64,
         wait: u64,
     },
-    /// As the keeper splices: into the file, a bit less than asked for.
-    Splice {
-        stream: Stream,
-        len: u64,
-        wait: u64,
-    },
     /// So many bytes meet a disk that takes nothing.
     Fail {
         len: u64,
@@ -158,8 +135,7 @@ fn op() -> impl Strategy<Value = Op> {
     let wait = prop_oneof![3 => Just(0u64), 1 => 0u64..250];
     let len = prop_oneof![Just(0u64), 1u64..40, 1u64..3000];
     prop_oneof![
-        6 => (stream(), len.clone(), wait.clone()).prop_map(|(stream, len, wait)| Op::Append { stream, len, wait }),
-        3 => (stream(), len, wait).prop_map(|(stream, len, wait)| Op::Splice { stream, len, wait }),
+        9 => (stream(), len, wait).prop_map(|(stream, len, wait)| Op::Append { stream, len, wait }),
         1 => (1u64..2000).prop_map(|len| Op::Fail { len }),
     ]
 }
@@ -183,22 +159,13 @@ impl Printed {
                 writer.append(stream, &bytes_at(self.total(), len), later(self.millis));
                 self.note(stream, len, true);
             }
-            Op::Splice { stream, len, wait } => {
-                self.millis += wait;
-                let Some((fd, offset, room)) = writer.room(stream, later(self.millis)) else { panic!("no room") };
-                assert!(room > 0);
-                let file = File::from(fd.as_fd().try_clone_to_owned().expect("fd"));
-                let len = len.min(room as u64);
-                file.write_all_at(&bytes_at(self.total(), len), offset).expect("written");
-                writer.advance(len);
-                self.note(stream, len, true);
-            }
             Op::Fail { len } => {
                 writer.give_up_segment();
                 let blocker = segment_path(&writer.dir, writer.total());
                 std::fs::create_dir(&blocker).expect("blocker");
-                assert!(writer.room(Stream::Stdout, later(self.millis)).is_none());
+                let lost = writer.lost();
                 writer.append(Stream::Stdout, &bytes_at(self.total(), len), later(self.millis));
+                assert_eq!(writer.lost(), lost + len);
                 std::fs::remove_dir(&blocker).expect("unblocked");
                 self.note(Stream::Stdout, len, false);
             }

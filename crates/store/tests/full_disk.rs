@@ -1,6 +1,5 @@
 //! A real filesystem that is really full: a small tmpfs, mounted if we may.
 
-use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
@@ -74,10 +73,6 @@ fn a_full_disk_costs_counted_bytes_and_capture_goes_on_when_there_is_room() {
     let filler = small.fill();
     for _ in 0..100 {
         writer.append(Stream::Stderr, &[b'b'; 1000], START);
-    }
-    if let Some((fd, offset, _)) = writer.room(Stream::Stdout, START) {
-        let file = std::fs::File::from(fd.as_fd().try_clone_to_owned().expect("fd"));
-        assert!(file.write_at(&[b'b'; 1000], offset).is_err(), "the disk is full");
     }
     let lost = writer.lost();
     assert_eq!(writer.total(), 110_000);

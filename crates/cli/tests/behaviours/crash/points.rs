@@ -93,8 +93,6 @@ const OUTPUT: &[Case] = &[
     ("store.mark_append", 3, work::two_streams),
     ("store.mark_written", 1, work::two_streams),
     ("store.mark_written", 4, work::two_streams),
-    ("keeper.output_spliced", 1, work::bulk),
-    ("keeper.output_spliced", 3, work::bulk),
 ];
 
 /// Acting on a tree, and giving it away.
