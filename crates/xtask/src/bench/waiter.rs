@@ -13,8 +13,10 @@ use super::stage::{self, Stage};
 use super::stats::{Better, Samples};
 
 const RUNS: usize = 300;
-/// Long enough for the waiter to be waiting.
+/// Long enough for the waiter to be waiting, nearly always: on a busy machine a start may be answered later.
 const COMMAND: &str = "sleep 0.03";
+/// Runs that may be over before they are waited for.
+const UNBLOCKED_MOST: usize = RUNS / 10;
 
 /// What is waited for, and the moment in the record that it is.
 struct Moment {
@@ -43,6 +45,7 @@ pub(super) fn measure(stage: &Stage, scale: Scale) -> anyhow::Result<Vec<Row>> {
     let daemon = stage.daemon("waiter")?;
     let (runtime, client) = (stage::runtime()?, daemon.client());
     let mut samples = [const { Samples::new() }; MOMENTS.len()];
+    let mut unblocked = 0;
     for _ in 0..scale.of(RUNS) {
         for (moment, samples) in MOMENTS.iter().zip(&mut samples) {
             let request = StartRequest { command: Some(COMMAND.to_owned()), ..StartRequest::default() };
@@ -52,7 +55,11 @@ pub(super) fn measure(stage: &Stage, scale: Scale) -> anyhow::Result<Vec<Row>> {
                 let answer = client.wait(&id, &query).await?;
                 anyhow::Ok((answer, SystemTime::now()))
             })?;
-            ensure!(answer.waited_ms > 0, "the wait did not block: {answer:?}");
+            if answer.waited_ms == 0 {
+                unblocked += 1;
+                ensure!(unblocked <= UNBLOCKED_MOST, "{unblocked} waits did not block: {answer:?}");
+                continue;
+            }
             let text = (moment.of)(&answer.record).context("the record lacks its moment")?;
             let at: jiff::Timestamp = text.parse().with_context(|| format!("`{text}` is no time"))?;
             let late = jiff::Timestamp::try_from(arrived)?.duration_since(at);
