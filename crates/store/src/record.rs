@@ -52,10 +52,12 @@ impl RecordWriter {
 
     /// Appends the first fact, what was asked for.
     pub fn begin(&mut self, intent: &Spelled<Intent>) -> io::Result<()> {
+        let fields = intent.json().strip_prefix('{');
+        let fields = fields.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "an intent that is no object"))?;
         self.line.clear();
         self.line.resize(PREFIX, b' ');
         self.line.extend_from_slice(INTENDED.as_bytes());
-        self.line.extend_from_slice(&intent.json().as_bytes()[1..]);
+        self.line.extend_from_slice(fields.as_bytes());
         self.write(false)
     }
 
