@@ -120,10 +120,10 @@ pub enum ToKeeper {
     Retire,
 }
 
-/// What a keeper is to run.
+/// What a keeper is to run; on its way in, with the intent as it was sent.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Order {
-    pub intent: Arc<Spelled<Intent>>,
+pub struct Order<I = Arc<Spelled<Intent>>> {
+    pub intent: I,
     pub env: BTreeMap<String, Option<String>>,
     /// Where controllers can limit it; empty for one without limits.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -265,7 +265,7 @@ impl Message for ToKeeper {
         if !frame.starts_with(START) {
             return serde_json::from_slice(frame);
         }
-        let Ordered { intent, env, limit_places, next } = serde_json::from_slice(frame)?;
+        let Order::<&RawValue> { intent, env, limit_places, next } = serde_json::from_slice(frame)?;
         let intent = Arc::new(Spelled::read(intent)?);
         Ok(Self::Start(Box::new(Order { intent, env, limit_places, next })))
     }
@@ -286,18 +286,6 @@ fn told(frame: &[u8]) -> Option<(ProcessId, &str)> {
     let [before, between, after] = FACT;
     let (id, fact) = str::from_utf8(frame).ok()?.strip_prefix(before)?.split_once(between)?;
     Some((ProcessId::parse(id).ok()?, fact.strip_suffix(after)?))
-}
-
-/// [`Order`], with its intent as it was sent.
-#[derive(Deserialize)]
-struct Ordered<'a> {
-    #[serde(borrow)]
-    intent: &'a RawValue,
-    env: BTreeMap<String, Option<String>>,
-    #[serde(default)]
-    limit_places: Vec<LimitPlace>,
-    #[serde(default)]
-    next: Option<ProcessId>,
 }
 
 /// Collects received bytes and gives whole messages.

@@ -54,8 +54,7 @@ impl RecordWriter {
     pub fn begin(&mut self, intent: &Spelled<Intent>) -> io::Result<()> {
         let fields = intent.json().strip_prefix('{');
         let fields = fields.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "an intent that is no object"))?;
-        self.line.clear();
-        self.line.resize(PREFIX, b' ');
+        clear(&mut self.line);
         self.line.extend_from_slice(INTENDED.as_bytes());
         self.line.extend_from_slice(fields.as_bytes());
         self.write(false)
@@ -184,9 +183,14 @@ fn is_end(fact: &Fact) -> bool {
 
 /// The fact as JSON, after the place of its sum.
 fn spell(fact: &Fact, line: &mut Vec<u8>) -> io::Result<()> {
+    clear(line);
+    Ok(serde_json::to_writer(line, fact)?)
+}
+
+/// Leaves nothing of a line but the place of its sum.
+fn clear(line: &mut Vec<u8>) {
     line.clear();
     line.resize(PREFIX, b' ');
-    Ok(serde_json::to_writer(line, fact)?)
 }
 
 /// Makes JSON a line: its sum before it, its end behind it.
