@@ -5,6 +5,8 @@
 //! last idle one is taken, another is forked a moment later, not at once: it would compete with the command that is
 //! starting.
 
+mod taken;
+
 use std::ffi::OsString;
 use std::io::Write;
 use std::os::fd::{AsFd, OwnedFd};
@@ -21,6 +23,7 @@ use pinfold_model::link::{FromKeeper, NurserySetup, ToKeeper, VERSION, encode};
 use pinfold_os::cgroup::Cgroup;
 use pinfold_os::{crash_point, proc, socket};
 
+pub(crate) use self::taken::TakenKeeper;
 use crate::limits::maker;
 use crate::link::{ANSWER, Incoming, Link, NoAnswer};
 use crate::registry::lock;
@@ -110,7 +113,7 @@ impl Keepers {
 }
 
 /// A keeper with nothing to keep: an idle one, or a new one.
-pub(crate) async fn take(core: &Arc<Core>) -> Result<Arc<Link>, String> {
+pub(crate) async fn take(core: &Arc<Core>) -> Result<TakenKeeper, String> {
     loop {
         let idle = lock(&core.keepers.idle).pop();
         match idle {
@@ -119,7 +122,7 @@ pub(crate) async fn take(core: &Arc<Core>) -> Result<Arc<Link>, String> {
                 if core.keepers.idle_count() == 0 {
                     refill_later(core);
                 }
-                return Ok(link);
+                return Ok(TakenKeeper::new(core, link));
             }
             None => break,
         }
@@ -128,14 +131,15 @@ pub(crate) async fn take(core: &Arc<Core>) -> Result<Arc<Link>, String> {
     fork_one(core).await
 }
 
-async fn fork_one(core: &Arc<Core>) -> Result<Arc<Link>, String> {
+async fn fork_one(core: &Arc<Core>) -> Result<TakenKeeper, String> {
     let mut tries = 1;
     loop {
         let socket = core.keepers.fork().map_err(|error| format!("cannot fork a keeper: {error}"))?;
         let (link, incoming) = Link::new(socket).map_err(|error| error.to_string())?;
         tokio::spawn(serve(Arc::clone(core), Arc::clone(&link), incoming));
+        let keeper = TakenKeeper::new(core, Arc::clone(&link));
         match link.greeted(ANSWER).await {
-            Ok(_) => return Ok(link),
+            Ok(_) => return Ok(keeper),
             // The nursery was killed before it could fork: the next one will.
             Err(NoAnswer::Gone) if tries < FORK_TRIES => tries += 1,
             Err(error) => return Err(format!("a new keeper failed: {error}")),
@@ -155,7 +159,7 @@ fn refill_later(core: &Arc<Core>) {
 pub(crate) async fn refill(core: &Arc<Core>) {
     while core.keepers.idle_count() < IDLE_LEAST && !core.is_shutting_down() {
         match fork_one(core).await {
-            Ok(link) => give_back(core, link).await,
+            Ok(keeper) => keeper.give_back().await,
             Err(error) => return tracing::warn!(%error, "no keeper in reserve"),
         }
     }

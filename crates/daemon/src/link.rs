@@ -98,8 +98,12 @@ impl Link {
         entry
     }
 
-    pub(crate) fn take_prepared(&self) -> Option<ProcessId> {
-        lock(&self.prepared).take()
+    pub(crate) fn prepared(&self) -> Option<ProcessId> {
+        lock(&self.prepared).clone()
+    }
+
+    pub(crate) fn forget_prepared(&self) {
+        *lock(&self.prepared) = None;
     }
 
     pub(crate) fn is_prepared(&self) -> bool {

@@ -72,7 +72,7 @@ impl Core {
             }
             Ok(Ok(Settled::NeverBegan)) => {
                 tracing::warn!(process = %entry.id, "a keeper ended before it wrote down a start");
-                self.registry.remove(entry);
+                self.undo_start(entry);
                 let message = "its keeper ended before anything was started: nothing was run, ask again";
                 let refusal = Refusal::new(ErrorCode::FailedToStart, message);
                 entry.state.send_modify(|state| state.refused = Some(refusal));

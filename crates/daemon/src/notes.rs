@@ -71,8 +71,7 @@ impl Core {
     pub(crate) fn note_refused(&self, link: &Link, id: &ProcessId, error: String) {
         tracing::error!(process = %id, %error, "the store refused a start");
         if let Some(entry) = link.release() {
-            self.leases.free(&entry.state.borrow().history);
-            self.registry.remove(&entry);
+            self.undo_start(&entry);
             entry.state.send_modify(|state| state.refused = Some(unwritable(&error)));
         }
     }

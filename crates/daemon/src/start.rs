@@ -128,13 +128,11 @@ impl Core {
         mut spec: Spec,
     ) -> Result<(Found, bool, Option<Unanswered>), Refusal> {
         let limit_places = self.limit_places(&spec).await?;
-        let link = keepers::take(&self).await.map_err(Refusal::internal)?;
+        // Idle again if the start is refused on any of the lines below.
+        let keeper = keepers::take(&self).await.map_err(Refusal::internal)?;
         // Others may have been admitted meanwhile; from here to the registration nobody is.
-        if let Err(refusal) = self.try_admit(&spec) {
-            keepers::give_back(&self, link).await;
-            return Err(refusal);
-        }
-        let id = match link.take_prepared() {
+        self.try_admit(&spec)?;
+        let id = match keeper.prepared() {
             Some(id) => id,
             None => lock(&self.ids).next().map_err(|error| unwritable(&error.to_string()))?,
         };
@@ -142,7 +140,8 @@ impl Core {
         let chain = spec.service.life.as_ref().map(|life| life.first.clone());
         let taken = self.leases.take(&mut spec.service, chain.as_ref())?;
         let socket = self.ready_socket(&spec, &id)?;
-        let keeper = link.identity.get().cloned().ok_or_else(|| Refusal::internal("a keeper without a name"))?;
+        let identity = keeper.link().identity.get().cloned();
+        let identity = identity.ok_or_else(|| Refusal::internal("a keeper without a name"))?;
         let lives_on = spec.service.lives_on().then(|| spec.clone());
         let env = environment(&mut spec, socket.as_ref());
         let intent = Arc::new(Spelled::from(Intent {
@@ -152,24 +151,23 @@ impl Core {
             mark: random_mark().map_err(Refusal::internal)?,
             at: now(),
             boot_id: self.boot_id.clone(),
-            keeper,
+            keeper: identity,
         }));
         let entry = Entry::new(History::of(Arc::clone(&intent)));
         self.owners.learn(&entry.state.borrow().history);
         if let Registered::KeyTaken(holder) = self.registry.insert(&entry) {
-            keepers::give_back(&self, link).await;
             return Ok((same_request(Found::Here(holder), &intent.spec)?, false, None));
         }
         if let Some(spec) = &lives_on
             && let Err(refusal) = self.begin_life(spec, &id)
         {
-            self.registry.remove(&entry);
-            keepers::give_back(&self, link).await;
+            self.undo_start(&entry);
             return Err(refusal);
         }
         self.leases.keep(&entry.state.borrow().history);
         drop(taken);
         let unanswered = Unanswered::new(&self, &entry);
+        let link = keeper.into_link();
         link.keep(&entry);
         crash_point!("daemon.entry_registered");
         let next = keepers::next_for(&self, &link);
@@ -188,6 +186,17 @@ impl Core {
         self.metrics.note_start();
         crash_point!("daemon.start_known");
         Ok((Found::Here(entry), true, Some(unanswered)))
+    }
+
+    /// A registered start left nothing: it is forgotten, with the ports and the restart data that were kept for it. Those
+    /// of a later life belong to its chain, which tries again.
+    pub(crate) fn undo_start(&self, entry: &Entry) {
+        self.registry.remove(entry);
+        let history = entry.snapshot().history;
+        if history.intent.spec.service.life.is_none() {
+            self.leases.free(&history);
+            self.forget_chain(&history);
+        }
     }
 
     /// The socket that it may connect to when it is ready, if that is how it is to be seen.

@@ -2,6 +2,7 @@
 
 mod owners;
 mod pids;
+mod refusals;
 
 use std::path::{Path, PathBuf};
 

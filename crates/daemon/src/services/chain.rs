@@ -153,11 +153,19 @@ impl Core {
             self.ledger.flush().await;
         }
         lock(&self.chains.waiting).remove(&history.intent.id);
+        self.forget_chain(history);
+        self.leases.free(history);
+    }
+
+    /// Removes a chain's file. Does nothing for a process that is never restarted.
+    pub(crate) fn forget_chain(&self, history: &History) {
+        if !history.intent.spec.service.lives_on() {
+            return;
+        }
         lock(&self.chains.open).remove(first_of(history));
         if let Err(error) = remove_chain(&self.home, first_of(history)) {
             tracing::warn!(process = %history.intent.id, %error, "cannot remove a chain that is over");
         }
-        self.leases.free(history);
     }
 
     /// Reads the chains that an earlier daemon left, before anything of them is decided.
