@@ -11,7 +11,7 @@
 //! - D7 no end has two successors, and none that is owed is lost ([`services::chain`]).
 //!
 //! `run` composes it; `service` is the core that all share; `start`, `act`, `input`, `screen` (with its `terminal`), `attach` (with its `shelf`), `wait`, `output`, `filter`, `list`, `events` and `gc` are what
-//! the routes call; `attend`, `watch`, `heartbeat`, `deliver` and `webhook` tell owners more than that; `services` has readiness, leased ports and restarts; `owners` and `silence` are who they are and how they end; `notes` and `loss` are what keepers tell and how they end; `registry` holds what lives, `ledger` writes the
+//! the routes call; `attend`, `watch`, `heartbeat`, `deliver` and `webhook` tell owners more than that; `services` has readiness, leased ports and restarts; `owners`, `parents` and `silence` are who they are, whose child each is and how they end; `notes` and `loss` are what keepers tell and how they end; `registry` holds what lives, `ledger` writes the
 //! index, `keepers` has the nursery and the links, `recovery` takes up what an earlier daemon left.
 //! `agents` hosts agent programs, as a client of the rest.
 
@@ -46,6 +46,7 @@ mod output;
 #[doc(hidden)]
 pub mod outside;
 mod owners;
+mod parents;
 mod recovery;
 mod refusal;
 mod registry;

@@ -10,10 +10,9 @@ use pinfold_model::facts::History;
 use pinfold_model::link::{FromKeeper, ToKeeper};
 use pinfold_model::outcome::Cause;
 use pinfold_model::owner::{BadParent, Owners};
-use pinfold_model::spec::{DEFAULT_OWNER, GRACE_MOST, Lifetime, check_name};
+use pinfold_model::spec::{GRACE_MOST, Lifetime, check_name};
 use pinfold_model::units::{Moment, parse_duration};
 use pinfold_os::crash_point;
-use pinfold_store::queries::Filter;
 use tokio::sync::{Notify, watch};
 
 use crate::clock::{now, rfc3339};
@@ -156,6 +155,19 @@ impl OwnerBook {
         lock(&self.inner).tree.try_add(owner, parent)
     }
 
+    /// Makes a new owner a child of `parent`. False if somebody acted as that owner before, or if it has a place in
+    /// the tree already. One step under the lock, so that of two requests at once the second sees the first.
+    pub(crate) fn add_new_child(&self, owner: &str, parent: &str) -> Result<bool, BadParent> {
+        let mut inner = lock(&self.inner);
+        if inner.tree.parent(owner) == Some(parent) {
+            return Ok(true);
+        }
+        if inner.heard.contains_key(owner) || inner.tree.names().any(|known| known == owner) {
+            return Ok(false);
+        }
+        inner.tree.try_add(owner, parent).map(|()| true)
+    }
+
     /// Notes that an owner is heard of, until the answer is dropped.
     pub(crate) fn contact(&self, owner: &str) -> Contact {
         let mut inner = lock(&self.inner);
@@ -199,41 +211,6 @@ impl OwnerBook {
 }
 
 impl Core {
-    /// Whether anything is known of an owner.
-    pub(crate) async fn owner_exists(self: &Arc<Self>, owner: &str) -> Result<bool, Refusal> {
-        let named = lock(&self.owners.inner).tree.names().any(|known| known == owner);
-        let owns = |entry: &Arc<Entry>| entry.state.borrow().history.owner() == owner;
-        if named || self.registry.live().iter().any(owns) {
-            return Ok(true);
-        }
-        let filter = Filter { owners: Some(vec![owner.to_owned()]), ..Filter::default() };
-        Ok(self.query(move |queries| queries.count(&filter)).await? > 0)
-    }
-
-    /// Whom a new process will belong to, and who is above.
-    pub(crate) fn owner_of_start(
-        &self,
-        caller: &Caller,
-        asked: Option<String>,
-        parent: Option<String>,
-    ) -> Result<(String, Vec<String>), Refusal> {
-        for (field, name) in [("owner", &asked), ("parent", &parent)] {
-            name.as_deref().map_or(Ok(()), |name| check_name(field, name))?;
-        }
-        let owner = match (&caller.scope, asked) {
-            (Scope::Operator, asked) => asked.unwrap_or_else(|| DEFAULT_OWNER.to_owned()),
-            (Scope::Owner(own), None) => own.clone(),
-            (Scope::Owner(own), Some(asked)) if self.owners.sees(own, &asked) => asked,
-            (Scope::Owner(_), Some(asked)) => return Err(no_owner(&asked)),
-        };
-        let own = caller.scope == Scope::Owner(owner.clone());
-        if let Some(parent) = parent.or_else(|| caller.parent.clone().filter(|_| own)) {
-            self.owners.add_parent(&owner, &parent).map_err(|bad| Refusal::invalid(bad.to_string()))?;
-        }
-        let ancestors = self.owners.ancestors(&owner);
-        Ok((owner, ancestors))
-    }
-
     /// The owners in view.
     pub(crate) fn list_owners(&self, scope: &Scope) -> OwnerList {
         let mut live: BTreeMap<String, u64> = BTreeMap::new();
@@ -401,6 +378,6 @@ impl Core {
     }
 }
 
-fn no_owner(owner: &str) -> Refusal {
+pub(crate) fn no_owner(owner: &str) -> Refusal {
     Refusal::new(ErrorCode::NotFound, format!("no owner `{owner}`: `pinfold owner ls` lists those in view"))
 }

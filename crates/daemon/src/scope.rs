@@ -34,6 +34,8 @@ pub(crate) struct Caller {
     pub(crate) scope: Scope,
     /// Who it says its owner's parent is.
     pub(crate) parent: Option<String>,
+    /// What the connection proved, before the request narrowed it.
+    pub(crate) proof: Scope,
     _contact: Option<Contact>,
 }
 
@@ -91,16 +93,16 @@ impl Core {
         owner: Option<String>,
         parent: Option<String>,
     ) -> Result<Caller, Refusal> {
-        let (scope, parent) = self.narrow_to(vouched, owner, parent).await?;
-        Ok(self.in_contact(scope, parent))
+        let (scope, parent) = self.narrow_to(vouched.clone(), owner, parent).await?;
+        Ok(self.in_contact(vouched, scope, parent))
     }
 
-    fn in_contact(&self, scope: Scope, parent: Option<String>) -> Caller {
+    fn in_contact(&self, proof: Scope, scope: Scope, parent: Option<String>) -> Caller {
         let contact = match &scope {
             Scope::Operator => None,
             Scope::Owner(owner) => Some(self.owners.contact(owner)),
         };
-        Caller { scope, parent, _contact: contact }
+        Caller { scope, parent, proof, _contact: contact }
     }
 
     /// Narrows what a connection may see to the owner that a request says to act as.
@@ -116,25 +118,25 @@ impl Core {
         owner: Option<String>,
         parent: Option<String>,
     ) -> Result<(Scope, Option<String>), Refusal> {
-        match (vouched, owner) {
+        let bound = match (vouched, &owner) {
             (Scope::Operator, None) if parent.is_some() => {
-                Err(Refusal::invalid("Pinfold-Parent goes with Pinfold-Owner: say whose parent it is"))
+                return Err(Refusal::invalid("Pinfold-Parent goes with Pinfold-Owner: say whose parent it is"));
             }
-            (Scope::Operator, Some(owner)) => Ok((Scope::Owner(owner), parent)),
-            (vouched, None) => Ok((vouched, parent)),
-            (Scope::Owner(bound), Some(owner)) => {
-                if self.owners.sees(&bound, &owner) {
-                    return Ok((Scope::Owner(owner), parent));
-                }
-                // A new owner below the one that the token is bound to; never one that is there already.
-                let below = parent.as_deref().is_some_and(|parent| self.owners.sees(&bound, parent));
-                if below && !self.owner_exists(&owner).await? {
-                    return Ok((Scope::Owner(owner), parent));
-                }
-                let message = format!("no owner `{owner}` is in the view of this token");
-                Err(Refusal::new(ErrorCode::NotFound, message))
+            (Scope::Operator, None) => return Ok((Scope::Operator, None)),
+            (Scope::Operator, Some(owner)) => return Ok((Scope::Owner(owner.clone()), parent)),
+            (Scope::Owner(bound), _) => bound,
+        };
+        let owner = owner.unwrap_or_else(|| bound.clone());
+        match &parent {
+            Some(parent) if self.owners.sees(&bound, &owner) => self.check_parent(&owner, parent)?,
+            Some(parent) => self.add_child(&bound, &owner, parent).await?,
+            None if self.owners.sees(&bound, &owner) => {}
+            None => {
+                let message = format!("no owner `{owner}` is in view: name its parent, if it is a new one");
+                return Err(Refusal::new(ErrorCode::NotFound, message));
             }
         }
+        Ok((Scope::Owner(owner), parent))
     }
 }
 
@@ -151,6 +153,7 @@ pub(crate) async fn hand_on(State(core): State<Arc<Core>>, mut request: Request,
     };
     let headers = request.headers_mut();
     for (name, value) in [(&OWNER_HEADER, Some(owner)), (&PARENT_HEADER, parent)] {
+        headers.remove(name);
         if let Some(value) = value.and_then(|value| HeaderValue::from_bytes(value.as_bytes()).ok()) {
             headers.insert(name, value);
         }
@@ -176,7 +179,7 @@ impl FromRequestParts<Arc<Core>> for Caller {
         let Some(vouched) = parts.extensions.get::<Scope>().cloned() else {
             return Err(Refusal::new(ErrorCode::Forbidden, "nobody vouches for this connection"));
         };
-        let (scope, parent) = core.narrow(vouched, &parts.headers).await?;
-        Ok(core.in_contact(scope, parent))
+        let (scope, parent) = core.narrow(vouched.clone(), &parts.headers).await?;
+        Ok(core.in_contact(vouched, scope, parent))
     }
 }

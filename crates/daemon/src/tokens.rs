@@ -45,6 +45,11 @@ impl Tokens {
         }
         found
     }
+
+    /// Whether a token acts as this owner, or did until it expired.
+    pub(crate) fn binds(&self, owner: &str) -> bool {
+        lock(&self.file).tokens().iter().any(|token| token.owner.as_deref() == Some(owner))
+    }
 }
 
 impl Core {

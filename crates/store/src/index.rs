@@ -208,6 +208,16 @@ fn put(transaction: &Transaction<'_>, history: &History, bytes: u64) -> Result<(
     history.handovers.iter().try_for_each(|handover| put_parents(transaction, &handover.to, &handover.ancestors))
 }
 
+impl Index {
+    /// Writes down who the parent of an owner is that owns no process yet. The first one said stands.
+    pub fn add_parent(&mut self, owner: &str, parent: &str) -> Result<(), IndexError> {
+        let transaction = self.transaction()?;
+        put_parents(&transaction, owner, &[parent.to_owned()])?;
+        transaction.commit()?;
+        Ok(())
+    }
+}
+
 /// Who the parents of an owner are. The first one said stands.
 fn put_parents(transaction: &Transaction<'_>, owner: &str, ancestors: &[String]) -> Result<(), IndexError> {
     let mut at = owner;

@@ -129,8 +129,9 @@ DELETE FROM events
 WHERE seq <= (SELECT seq FROM events ORDER BY seq DESC LIMIT 1 OFFSET ?1)
   AND NOT EXISTS (SELECT 1 FROM processes WHERE processes.id = events.process)";
 
-/// Owners that own nothing any more, and are nobody's parent, are forgotten.
+/// Owners without processes, consumers and children are forgotten.
 pub(crate) const PRUNE_OWNERS: &str = "
 DELETE FROM owners
 WHERE NOT EXISTS (SELECT 1 FROM processes WHERE processes.owner = owners.owner)
+  AND NOT EXISTS (SELECT 1 FROM consumers WHERE consumers.scope = owners.owner)
   AND NOT EXISTS (SELECT 1 FROM owners AS child WHERE child.parent = owners.owner)";

@@ -4,6 +4,7 @@ mod attacks;
 mod environment;
 mod lists;
 mod owners;
+mod parents;
 mod secrets;
 mod tcp;
 

@@ -9,14 +9,23 @@ use serde_json::Value;
 
 use crate::PINFOLD;
 
-fn listening() -> Pinfold {
+pub(super) fn listening() -> Pinfold {
     let config = "[tcp]\nlisten = \"127.0.0.1:0\"\norigins = [\"http://ours.test\"]\n".to_owned();
     Pinfold::start_with(PINFOLD, Setup { config, ..Setup::default() })
 }
 
 /// Sends a request as it is, and gives status and body.
-fn ask(pinfold: &Pinfold, method: &str, target: &str, headers: &[(&str, &str)], body: &str) -> (u16, String) {
-    let address = pinfold.health().tcp.expect("it listens");
+pub(super) fn ask(
+    pinfold: &Pinfold,
+    method: &str,
+    target: &str,
+    headers: &[(&str, &str)],
+    body: &str,
+) -> (u16, String) {
+    ask_at(&pinfold.health().tcp.expect("it listens"), method, target, headers, body)
+}
+
+pub(super) fn ask_at(address: &str, method: &str, target: &str, headers: &[(&str, &str)], body: &str) -> (u16, String) {
     let mut stream = TcpStream::connect(address).expect("a connection");
     stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
     let mut head = format!("{method} {target} HTTP/1.1\r\nConnection: close\r\nContent-Length: {}\r\n", body.len());
@@ -32,12 +41,12 @@ fn ask(pinfold: &Pinfold, method: &str, target: &str, headers: &[(&str, &str)], 
     (status, answer.split_once("\r\n\r\n").expect("a body").1.to_owned())
 }
 
-fn token(pinfold: &Pinfold, owner: Option<&str>, expires: Option<&str>) -> TokenAnswer {
+pub(super) fn token(pinfold: &Pinfold, owner: Option<&str>, expires: Option<&str>) -> TokenAnswer {
     let request = TokenRequest { owner: owner.map(Into::into), label: None, expires: expires.map(Into::into) };
     pinfold.block(pinfold.client().add_token(&request)).expect("a token")
 }
 
-fn bearer(token: &str) -> String {
+pub(super) fn bearer(token: &str) -> String {
     format!("Bearer {token}")
 }
 
