@@ -8,10 +8,9 @@ use pinfold_api::types::{Consumer, ConsumerList, EventPage};
 use pinfold_model::spec::check_name;
 use pinfold_os::crash_point;
 use pinfold_store::consumers::{self, ConsumerKey, Fetch};
-use pinfold_store::queries::EventFilter;
 
 use crate::clock::{now, rfc3339};
-use crate::events::read_event;
+use crate::events::{EventView, read_event};
 use crate::refusal::Refusal;
 use crate::scope::Scope;
 use crate::service::Core;
@@ -26,7 +25,7 @@ pub(crate) struct Reading {
     pub(crate) key: ConsumerKey,
     pub(crate) reader: Option<String>,
     pub(crate) begin: u64,
-    pub(crate) filter: EventFilter,
+    pub(crate) view: EventView,
     pub(crate) limit: usize,
     pub(crate) lease: Option<Duration>,
     pub(crate) wait: Duration,
@@ -41,13 +40,15 @@ pub(crate) fn consumer_key(scope: &Scope, name: &str) -> Result<ConsumerKey, Ref
 impl Core {
     /// What follows a consumer's cursor, leased to this reader; waits for the first event if that is asked for.
     pub(crate) async fn consume(self: &Arc<Self>, reading: Reading) -> Result<EventPage, Refusal> {
-        let Reading { key, reader, begin, filter, limit, lease, wait } = reading;
+        let Reading { key, reader, begin, view, limit, lease, wait } = reading;
         let lease = lease.unwrap_or(LEASE).min(LEASE_MOST);
         let deadline = tokio::time::Instant::now() + wait;
         let mut committed = self.ledger.last_event.clone();
         loop {
-            let latest = *committed.borrow_and_update();
-            let (key, reader, filter) = (key.clone(), reader.clone(), filter.clone());
+            let latest = self.last_event(&mut committed).await;
+            // An ack moves past everything up to the last event of the page: none may be left out that was in view.
+            let filter = self.event_filter(&view, latest)?;
+            let (key, reader) = (key.clone(), reader.clone());
             let fetch = Fetch { key, reader, begin, filter, limit, lease, now: now() };
             let fetched = self.ledger.with(move |index| index.fetch(&fetch)).await?;
             let full = |error: consumers::TooManyConsumers| Refusal::new(ErrorCode::LimitReached, error.to_string());

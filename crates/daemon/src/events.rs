@@ -7,10 +7,11 @@ use std::time::Duration;
 use axum::response::sse::{Event as SseEvent, KeepAlive, Sse};
 use pinfold_api::types::{Event, EventPage, EventsQuery};
 use pinfold_model::event::EventKind;
+use pinfold_model::id::ProcessId;
 use pinfold_model::spec::check_name;
 use pinfold_model::units::parse_duration;
 use pinfold_store::queries::EventFilter;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 
 use crate::consumers::{Reading, consumer_key};
 use crate::refusal::Refusal;
@@ -23,10 +24,37 @@ const WAIT_MOST: Duration = Duration::from_secs(300);
 /// Events that may wait for a slow reader; beyond, its stream reads from the log when it is ready.
 const STREAM_QUEUE: usize = 64;
 
+/// Which events a reader wants, and who reads. What its owner sees may grow while it reads, so the view is computed anew
+/// for each look at the log.
+#[derive(Clone, Debug)]
+pub(crate) struct EventView {
+    scope: Scope,
+    /// Of this owner only.
+    owner: Option<String>,
+    process: Option<ProcessId>,
+    kinds: Vec<EventKind>,
+    announced: bool,
+}
+
 impl Core {
+    /// The number of the last event, for a look at the log that must not miss one of an owner that is new in view:
+    /// take it first, then compute the view ([`Core::event_filter`]), then read no further than this number. An owner has
+    /// its parent before its first event as a child is committed, so the view then covers all of them.
+    pub(crate) async fn last_event(&self, committed: &mut watch::Receiver<u64>) -> u64 {
+        self.ledger.flush().await;
+        *committed.borrow_and_update()
+    }
+
+    /// What a reader sees now, up to this event.
+    pub(crate) fn event_filter(&self, view: &EventView, through: u64) -> Result<EventFilter, Refusal> {
+        let owners = self.owners_in_view(&view.scope, view.owner.as_deref())?;
+        let EventView { process, kinds, announced, .. } = view.clone();
+        Ok(EventFilter { owners, process, kinds, announced, through: Some(through) })
+    }
+
     /// A page of the log, waiting for the first event if that is asked for.
     pub(crate) async fn events(self: &Arc<Self>, scope: &Scope, query: EventsQuery) -> Result<EventPage, Refusal> {
-        let filter = self.event_filter(scope, &query).await?;
+        let view = self.event_view(scope, &query).await?;
         let limit = query.limit.unwrap_or(LIMIT).clamp(1, LIMIT_MOST) as usize;
         let wait = query.wait.as_deref().map(parse_duration).transpose()?.unwrap_or_default().min(WAIT_MOST);
         let after = self.parse_after(query.after.as_deref()).await?;
@@ -35,7 +63,7 @@ impl Core {
             let key = consumer_key(scope, name)?;
             let reader = query.reader.clone();
             reader.as_deref().map_or(Ok(()), |reader| check_name("reader", reader))?;
-            return self.consume(Reading { key, reader, begin: after, filter, limit, lease, wait }).await;
+            return self.consume(Reading { key, reader, begin: after, view, limit, lease, wait }).await;
         }
         if query.lease.is_some() || query.reader.is_some() {
             return Err(Refusal::invalid("`lease` and `reader` go with `consumer`: name one"));
@@ -44,8 +72,8 @@ impl Core {
         let mut committed = self.ledger.last_event.clone();
         let mut scanned = after;
         loop {
-            let latest = *committed.borrow_and_update();
-            let page = self.read_events(scanned, &filter, limit).await?;
+            let latest = self.last_event(&mut committed).await;
+            let page = self.read_events(scanned, &view, latest, limit).await?;
             if !page.events.is_empty() || tokio::time::Instant::now() >= deadline {
                 return Ok(EventPage { truncated: self.is_truncated(after).await?, ..page });
             }
@@ -58,10 +86,11 @@ impl Core {
     async fn read_events(
         self: &Arc<Self>,
         after: u64,
-        filter: &EventFilter,
+        view: &EventView,
+        through: u64,
         limit: usize,
     ) -> Result<EventPage, Refusal> {
-        let filter = filter.clone();
+        let filter = self.event_filter(view, through)?;
         let rows = self.query(move |queries| queries.events_after(after, &filter, limit)).await?;
         let events: Vec<Event> = rows.into_iter().filter_map(read_event).collect();
         let next = events.last().map_or(after, |event| event.seq);
@@ -88,14 +117,15 @@ impl Core {
         }
     }
 
-    async fn event_filter(self: &Arc<Self>, scope: &Scope, query: &EventsQuery) -> Result<EventFilter, Refusal> {
+    async fn event_view(self: &Arc<Self>, scope: &Scope, query: &EventsQuery) -> Result<EventView, Refusal> {
         let process = match &query.process {
             Some(process) => Some(self.find(scope, process).await?.id().clone()),
             None => None,
         };
-        let owners = self.owners_in_view(scope, query.owner.as_deref())?;
+        // Refuses a malformed owner before anything is waited for.
+        self.owners_in_view(scope, query.owner.as_deref())?;
         let (kinds, announced) = parse_kinds(query.kinds.as_deref())?;
-        Ok(EventFilter { owners, process, kinds, announced })
+        Ok(EventView { scope: scope.clone(), owner: query.owner.clone(), process, kinds, announced })
     }
 
     /// Events as they are committed, until the reader goes away. A slow reader slows only its own stream.
@@ -104,7 +134,7 @@ impl Core {
         caller: Caller,
         query: EventsQuery,
     ) -> Result<Sse<impl futures_core::Stream<Item = Result<SseEvent, Infallible>> + use<>>, Refusal> {
-        let filter = self.event_filter(&caller.scope, &query).await?;
+        let view = self.event_view(&caller.scope, &query).await?;
         let after = match &query.consumer {
             Some(name) => self.consumer_cursor(consumer_key(&caller.scope, name)?).await?,
             None => self.parse_after(query.after.as_deref()).await?,
@@ -112,7 +142,7 @@ impl Core {
         let (queue, events) = mpsc::channel(STREAM_QUEUE);
         let core = Arc::clone(self);
         tokio::spawn(async move {
-            follow(core, filter, after, queue).await;
+            follow(core, view, after, queue).await;
             // As long as somebody reads, the owner is in contact.
             drop(caller);
         });
@@ -145,12 +175,12 @@ pub(crate) fn parse_kinds(text: Option<&str>) -> Result<(Vec<EventKind>, bool), 
 }
 
 /// Reads the log as it grows and hands each event over, in order.
-async fn follow(core: Arc<Core>, filter: EventFilter, mut after: u64, queue: mpsc::Sender<SseEvent>) {
+async fn follow(core: Arc<Core>, view: EventView, mut after: u64, queue: mpsc::Sender<SseEvent>) {
     let mut committed = core.ledger.last_event.clone();
     let mut shutdown = core.shutdown.subscribe();
     loop {
-        let latest = *committed.borrow_and_update();
-        let Ok(page) = core.read_events(after, &filter, LIMIT_MOST as usize).await else { return };
+        let latest = core.last_event(&mut committed).await;
+        let Ok(page) = core.read_events(after, &view, latest, LIMIT_MOST as usize).await else { return };
         let full = page.events.len() == LIMIT_MOST as usize;
         for event in page.events {
             after = event.seq;

@@ -47,6 +47,8 @@ pub struct EventFilter {
     pub kinds: Vec<EventKind>,
     /// Only those that owners are told of.
     pub announced: bool,
+    /// None with a greater number; `None` means up to the last.
+    pub through: Option<u64>,
 }
 
 /// An ended process, as retention sees it.
@@ -212,6 +214,10 @@ impl Queries {
         }
         if filter.announced {
             sql.push_str(" AND announce = 1");
+        }
+        if let Some(through) = filter.through {
+            sql.push_str(" AND seq <= ?");
+            values.push(Value::Integer(i64::try_from(through).unwrap_or(i64::MAX)));
         }
         if let Some(process) = &filter.process {
             sql.push_str(" AND process = ?");

@@ -7,6 +7,7 @@ mod owners;
 mod parents;
 mod secrets;
 mod tcp;
+mod views;
 
 use std::collections::HashSet;
 

@@ -1,0 +1,109 @@
+//! A parent's view grows with its children, also for what was opened before they were there.
+
+use std::collections::BTreeSet;
+
+use pinfold_api::client::Client;
+use pinfold_api::types::{EventKind, EventsQuery, StartRequest};
+use pinfold_testkit::{PATIENCE, Pinfold};
+
+use crate::PINFOLD;
+
+fn brief(name: &str) -> StartRequest {
+    StartRequest { command: Some("true".into()), name: Some(name.into()), ..StartRequest::default() }
+}
+
+fn run(pinfold: &Pinfold, client: &Client, name: &str) -> String {
+    let id = pinfold.block(client.start(&brief(name))).expect("a start").record.id;
+    pinfold.wait_finished(&id);
+    id
+}
+
+#[test]
+fn an_open_stream_tells_events_of_children_that_came_later() {
+    let pinfold = Pinfold::start(PINFOLD);
+    let boss = pinfold.client().acting_as("boss", None);
+    let mut stream = pinfold.block(boss.events_stream(&EventsQuery::default())).expect("a stream");
+    let own = run(&pinfold, &boss, "own");
+    let child = run(&pinfold, &pinfold.client().acting_as("child", Some("boss")), "child");
+    let grandchild = run(&pinfold, &pinfold.client().acting_as("grandchild", Some("child")), "grandchild");
+    run(&pinfold, &pinfold.client().acting_as("stranger", None), "stranger");
+    let last = run(&pinfold, &boss, "last");
+    let mut seen = BTreeSet::new();
+    pinfold.block(async {
+        while !seen.contains(&last) {
+            let event = tokio::time::timeout(PATIENCE, stream.next()).await.expect("in time");
+            seen.insert(event.expect("the stream stays open").expect("an event").process);
+        }
+    });
+    assert_eq!(seen, BTreeSet::from([own, child, grandchild, last]));
+}
+
+#[test]
+fn an_open_long_poll_ends_with_an_event_of_a_child_that_came_later() {
+    let pinfold = Pinfold::start(PINFOLD);
+    let boss = pinfold.client().acting_as("boss", None);
+    let only_child = EventsQuery { owner: Some("child".into()), wait: Some("60s".into()), ..EventsQuery::default() };
+    for query in [EventsQuery { owner: None, ..only_child.clone() }, only_child] {
+        let query = EventsQuery { after: Some("latest".into()), kinds: Some("finished".into()), ..query };
+        let pinfold = &pinfold;
+        let (page, id) = pinfold.block(async {
+            let poll = boss.events(&query);
+            let start = async {
+                // The poll is under way: its owner is in contact, and so listed.
+                loop {
+                    let owners = pinfold.client().owners().await.expect("owners").owners;
+                    if owners.iter().any(|owner| owner.owner == "boss") {
+                        break;
+                    }
+                }
+                let child = pinfold.client().acting_as("child", Some("boss"));
+                child.start(&brief("child")).await.expect("a start").record.id
+            };
+            tokio::join!(poll, start)
+        });
+        let page = page.expect("a page");
+        assert_eq!(page.events.iter().map(|event| &event.process).collect::<Vec<_>>(), [&id]);
+    }
+}
+
+/// Children come into being while the consumer reads and acks: each of their ends is told exactly once.
+#[test]
+fn a_consumer_that_acks_loses_no_event_of_children_that_come_meanwhile() {
+    let pinfold = Pinfold::start(PINFOLD);
+    let boss = pinfold.client().acting_as("boss", None);
+    let reading = EventsQuery {
+        consumer: Some("news".into()),
+        kinds: Some("finished".into()),
+        limit: Some(2),
+        wait: Some("200ms".into()),
+        ..EventsQuery::default()
+    };
+    let (mut told, started) = pinfold.block(async {
+        let starting = async {
+            let mut started = BTreeSet::new();
+            for number in 0..24 {
+                let child = pinfold.client().acting_as(&format!("child-{number}"), Some("boss"));
+                started.insert(child.start(&brief("child")).await.expect("a start").record.id);
+                started.insert(boss.start(&brief("own")).await.expect("a start").record.id);
+            }
+            started
+        };
+        let reading = async {
+            let mut told = Vec::new();
+            while told.len() < 48 {
+                let page = boss.events(&reading).await.expect("a page");
+                let last = page.events.last().map(|event| event.seq);
+                assert!(page.events.iter().all(|event| event.kind == EventKind::Finished));
+                told.extend(page.events.into_iter().map(|event| event.process));
+                if let Some(last) = last {
+                    boss.ack("news", last).await.expect("an ack");
+                }
+            }
+            told
+        };
+        let both = async { tokio::join!(reading, starting) };
+        tokio::time::timeout(PATIENCE, both).await.expect("none is lost")
+    });
+    told.sort();
+    assert_eq!(told, started.into_iter().collect::<Vec<_>>());
+}
