@@ -107,20 +107,24 @@ impl Core {
 
     /// The process that already has this request's key, if it is the same request.
     async fn holder_of_key(self: &Arc<Self>, spec: &Spec) -> Result<Option<Found>, Refusal> {
-        let Some(key) = spec.idempotency_key.clone() else { return Ok(None) };
-        let holder = match self.registry.by_key(&spec.owner, &key) {
-            Some(entry) => Some(Found::Here(entry)),
-            None if !self.registry.may_know_key(&spec.owner, &key) => None,
-            None => {
-                let owner = spec.owner.clone();
-                let found = self.query(move |queries| match queries.by_key(&owner, &key)? {
-                    Some(id) => queries.get(&id),
-                    None => Ok(None),
-                });
-                found.await?.map(|(history, _)| Found::Ended(Box::new(history)))
-            }
-        };
-        holder.map(|holder| same_request(holder, spec)).transpose()
+        let Some(key) = &spec.idempotency_key else { return Ok(None) };
+        self.by_key(&spec.owner, key).await?.map(|holder| same_request(holder, spec)).transpose()
+    }
+
+    /// The process that was started under this key, whatever was asked for.
+    pub(crate) async fn by_key(self: &Arc<Self>, owner: &str, key: &str) -> Result<Option<Found>, Refusal> {
+        if let Some(entry) = self.registry.by_key(owner, key) {
+            return Ok(Some(Found::Here(entry)));
+        }
+        if !self.registry.may_know_key(owner, key) {
+            return Ok(None);
+        }
+        let (owner, key) = (owner.to_owned(), key.to_owned());
+        let found = self.query(move |queries| match queries.by_key(&owner, &key)? {
+            Some(id) => queries.get(&id),
+            None => Ok(None),
+        });
+        Ok(found.await?.map(|(history, _)| Found::Ended(Box::new(history))))
     }
 
     pub(crate) async fn start_spec(

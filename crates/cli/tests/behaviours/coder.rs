@@ -2,6 +2,7 @@
 
 mod answers;
 mod chats;
+mod keys;
 mod lists;
 mod outputs;
 mod signalling;

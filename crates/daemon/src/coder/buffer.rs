@@ -69,16 +69,15 @@ impl Ends {
         head.truncate(head.len() - unfinished(&head));
         tail.drain(..tail.iter().take(3).take_while(|byte| (0x80..0xc0).contains(*byte)).count());
         let between = total - kept(&head, &tail);
-        let (head, head_lost) = cut_lines(&head);
-        let (tail, tail_lost) = cut_lines(&tail);
-        let text = format!("{head}\n\n... [omitted {between} bytes] ...\n\n{tail}");
+        let (head, tail) = (cut_lines(&head), cut_lines(&tail));
+        let marker = format!("\n\n... [omitted {between} bytes] ...\n\n");
         let truncated = Truncated {
             original_bytes: total,
-            retained_bytes: text.len() as u64,
-            omitted_bytes: between + head_lost + tail_lost,
+            retained_bytes: head.length + tail.length + marker.len() as u64,
+            omitted_bytes: between + head.lost + tail.lost,
             strategy: "head_tail",
         };
-        (text, Some(truncated))
+        (head.text + &marker + &tail.text, Some(truncated))
     }
 }
 
@@ -131,19 +130,30 @@ fn unfinished(bytes: &[u8]) -> usize {
     if there < whole { there } else { 0 }
 }
 
-/// The text with its long lines cut, and how many bytes that cost. A progress bar is its last state.
-fn cut_lines(bytes: &[u8]) -> (String, u64) {
-    let (mut text, mut lost) = (String::with_capacity(bytes.len()), 0);
+/// A text with its long lines cut.
+struct Cut {
+    text: String,
+    /// Its length before a byte that is no character became three.
+    length: u64,
+    /// How many bytes are missing.
+    lost: u64,
+}
+
+/// Cuts long lines. A progress bar is its last state.
+fn cut_lines(bytes: &[u8]) -> Cut {
+    let mut done = Cut { text: String::with_capacity(bytes.len()), length: bytes.len() as u64, lost: 0 };
     for (at, line) in bytes.split(|byte| *byte == b'\n').enumerate() {
         if at > 0 {
-            text.push('\n');
+            done.text.push('\n');
         }
         let (shown, end) = if line.len() <= LINE { (line, "") } else { cut(line) };
-        text.push_str(&String::from_utf8_lossy(shown));
-        text.push_str(end);
-        lost += (line.len() - shown.len()) as u64;
+        done.text.push_str(&String::from_utf8_lossy(shown));
+        done.text.push_str(end);
+        done.lost += (line.len() - shown.len()) as u64;
+        done.length += end.len() as u64;
     }
-    (text, lost)
+    done.length -= done.lost;
+    done
 }
 
 /// What is shown of a long line, and what ends it.
@@ -198,6 +208,18 @@ mod tests {
             let truncated = shown(&bytes).1.expect("cut");
             assert!(truncated.original_bytes > truncated.retained_bytes, "{truncated:?}");
         }
+    }
+
+    #[test]
+    fn binary_output_is_counted_in_its_own_bytes() {
+        let bytes: Vec<u8> = (0..33_000_u32).map(|n| (n * 7 % 256) as u8).collect();
+        let (text, truncated) = shown(&bytes);
+        let truncated = truncated.expect("cut");
+        assert!(text.len() > 40_000, "{} bytes of text", text.len());
+        assert!(truncated.retained_bytes < truncated.original_bytes, "{truncated:?}");
+        let marker = text.split("... [omitted").nth(1).and_then(|rest| rest.split("] ...").next()).expect("a marker");
+        let added = ("\n\n... [omitted] ...\n\n".len() + marker.len()) as u64;
+        assert_eq!(truncated.retained_bytes + truncated.omitted_bytes - added, 33_000, "{truncated:?}");
     }
 
     #[test]

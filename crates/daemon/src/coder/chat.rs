@@ -9,8 +9,10 @@ use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, StatusCode};
 use pinfold_api::client::OWNER_HEADER;
+use pinfold_model::spec::DEFAULT_OWNER;
 
 use super::ids::{parse_uuid, render_uuid};
+use super::quote::quote;
 use super::wire::Fault;
 use crate::scope::{Caller, Scope};
 use crate::service::Core;
@@ -34,6 +36,14 @@ impl Chat {
         match &self.caller.scope {
             Scope::Operator => None,
             Scope::Owner(owner) => owner.strip_prefix(OWNER).and_then(parse_uuid).map(render_uuid),
+        }
+    }
+
+    /// Whose a process is that this request starts.
+    pub(super) fn owner(&self) -> String {
+        match &self.caller.scope {
+            Scope::Operator => DEFAULT_OWNER.to_owned(),
+            Scope::Owner(owner) => owner.clone(),
         }
     }
 
@@ -90,7 +100,7 @@ impl FromRequestParts<Arc<Core>> for Chat {
             return Err(Fault::new(StatusCode::FORBIDDEN, "Nobody vouches for this connection."));
         };
         let said = Said::parse(&parts.headers).map_err(|text| {
-            Fault::bad(format!("Coder-Chat-Id {text:?} is not a chat."))
+            Fault::bad(format!("Coder-Chat-Id {} is not a chat.", quote(text.as_bytes())))
                 .detail("send the UUID of the chat, once, or leave the header out to act as whoever the connection is")
         })?;
         let Some(chat) = said.chat else {

@@ -10,6 +10,7 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use pinfold_model::service::READY_SOCKET;
 use pinfold_model::spec::{DEFAULT_PATH, RESERVED_ENV};
 use pinfold_os::fsio::{self, Moved};
 use pinfold_os::poll::{Interest, wait_ready};
@@ -45,10 +46,17 @@ pub(super) async fn layers(
     asked: BTreeMap<String, String>,
 ) -> BTreeMap<String, Option<String>> {
     let mut env = hooked(core).await;
-    env.extend(asked);
+    env.extend(asked.into_iter().filter_map(entry));
     env.extend(chat.id().map(|id| (CHAT.to_owned(), id)));
-    env.retain(|name, _| !RESERVED_ENV.contains(&name.as_str()));
+    env.retain(|name, _| !RESERVED_ENV.contains(&name.as_str()) && name != READY_SOCKET);
     env.into_iter().map(|(name, value)| (name, Some(value))).collect()
+}
+
+/// A variable as `NAME=VALUE` sets it: of a name with `=` in it the name ends there, and without a name nothing is set.
+fn entry((name, value): (String, String)) -> Option<(String, String)> {
+    let pair = format!("{name}={value}");
+    let (name, value) = pair.split_once('=').filter(|(name, _)| !name.is_empty())?;
+    Some((name.to_owned(), value.to_owned()))
 }
 
 /// What the hook says; nothing if it fails.

@@ -31,6 +31,11 @@ impl Ids {
         Self { secret }
     }
 
+    /// What other hashes of this home may be made with.
+    pub(super) fn secret(&self) -> u128 {
+        self.secret
+    }
+
     /// The UUID of a process.
     pub(super) fn render(&self, id: &ProcessId) -> String {
         let code = id.code();

@@ -79,7 +79,7 @@ fn info(core: &Core, history: &History, running: bool) -> Info {
     }
 }
 
-fn started_at(history: &History) -> Moment {
+pub(super) fn started_at(history: &History) -> Moment {
     history.start.as_ref().map_or(history.intent.at, |start| start.at)
 }
 

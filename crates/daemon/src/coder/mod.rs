@@ -3,7 +3,8 @@
 //! Paths, fields, messages, status codes and the order in which a request is judged are coder's; what differs is in
 //! docs/from-coder.md, with its reason. A chat is an owner: [`chat`] says which, and the view of an owner holds here
 //! as everywhere (D5). `wire` has the shapes, `body` reads requests as leniently as Go does, `ids` makes the UUIDs,
-//! `buffer` the text of the output, `env` the environment; `start`, `list`, `output` and `signal` are the routes.
+//! `keys` finds what an idempotency key started, `buffer` makes the text of the output, `env` the environment;
+//! `start`, `list`, `output` and `signal` are the routes.
 
 mod access;
 mod body;
@@ -11,8 +12,11 @@ mod buffer;
 mod chat;
 mod env;
 mod ids;
+mod keys;
 mod list;
 mod output;
+mod path;
+mod quote;
 mod signal;
 mod start;
 mod wire;
@@ -20,7 +24,6 @@ mod wire;
 use std::sync::Arc;
 
 use axum::Router;
-use axum::extract::Path;
 use axum::http::StatusCode;
 use axum::middleware::from_fn_with_state;
 use axum::response::{IntoResponse, Response};
@@ -28,7 +31,10 @@ use axum::routing::{get, post};
 use pinfold_store::layout::Home;
 use pinfold_store::secret::open_secret;
 
+use pinfold_model::id::ProcessId;
+
 use self::chat::Chat;
+use self::path::Id;
 use self::wire::Fault;
 use crate::find::Found;
 use crate::service::Core;
@@ -44,17 +50,19 @@ const BACKGROUND: &str = "coder.background";
 pub(crate) struct Coder {
     ids: ids::Ids,
     hook: env::Hook,
+    keys: keys::Keys,
 }
 
 impl Coder {
     pub(crate) fn open(home: &Home) -> std::io::Result<Self> {
-        Ok(Self { ids: ids::Ids::new(open_secret(&home.coder_key())?), hook: env::Hook::default() })
+        let ids = ids::Ids::new(open_secret(&home.coder_key())?);
+        Ok(Self { ids, hook: env::Hook::default(), keys: keys::Keys::default() })
     }
 }
 
 /// Whether a body starts something, without starting it; else what its sender is told.
 pub(crate) fn try_start(body: &[u8]) -> Result<(), String> {
-    let fields = body::Fields::parse(&String::from_utf8_lossy(body))?;
+    let fields = body::Fields::parse(body)?;
     start::Asked::parse(&fields).map(drop).map_err(|fault| format!("{fault:?}"))
 }
 
@@ -67,9 +75,11 @@ pub(crate) fn try_env(said: &[u8]) -> usize {
 pub(crate) fn routes(core: &Arc<Core>) -> Router<Arc<Core>> {
     Router::new()
         .route("/start", post(start::start))
-        .route("/list", get(list::list))
-        .route("/{id}/output", get(output::output))
+        // The router answers HEAD wherever it answers GET, and coder's does not.
+        .route("/list", get(list::list).head(no_method))
+        .route("/{id}/output", get(output::output).head(no_method))
         .route("/{id}/signal", post(signal::signal))
+        .route("/signal-by-idempotency-key", post(signal::signal_by_key))
         .method_not_allowed_fallback(no_method)
         .fallback(no_route)
         .layer(from_fn_with_state(Arc::clone(core), access::log))
@@ -93,21 +103,20 @@ enum Lead {
 }
 
 /// Looks for the process with this UUID. The word for a process is the UUID alone: pinfold's short ids can be guessed.
-async fn follow(core: &Arc<Core>, chat: &Chat, uuid: &str) -> Result<Lead, Fault> {
-    let Some(id) = core.coder.ids.parse(uuid) else { return Ok(Lead::Nowhere) };
-    let found = match core.registry.get(&id) {
-        Some(entry) => Some(Found::Here(entry)),
-        None => {
-            let found = core.query(move |queries| queries.get(&id)).await.map_err(|refusal| Fault::of(&refusal))?;
-            found.map(|(history, _)| Found::Ended(Box::new(history)))
-        }
-    };
-    Ok(match found {
+async fn follow(core: &Arc<Core>, chat: &Chat, id: &Id) -> Result<Lead, Fault> {
+    let Some(id) = id.text().and_then(|uuid| core.coder.ids.parse(uuid)) else { return Ok(Lead::Nowhere) };
+    Ok(match find(core, id).await? {
         None => Lead::Nowhere,
         Some(found) if core.sees(&chat.caller.scope, &found.snapshot().history) => Lead::To(Box::new(found)),
         Some(_) => Lead::Hidden,
     })
 }
 
-/// The id in the path, as it was written.
-type Uuid = Path<String>;
+/// A process by its id, in memory or in the index.
+async fn find(core: &Arc<Core>, id: ProcessId) -> Result<Option<Found>, Fault> {
+    if let Some(entry) = core.registry.get(&id) {
+        return Ok(Some(Found::Here(entry)));
+    }
+    let found = core.query(move |queries| queries.get(&id)).await.map_err(|refusal| Fault::of(&refusal))?;
+    Ok(found.map(|(history, _)| Found::Ended(Box::new(history))))
+}

@@ -2,26 +2,22 @@
 
 use std::sync::Arc;
 
-use axum::extract::{Path, Query, State};
+use axum::extract::{Query, State};
 use axum::http::Uri;
 use axum::response::Response;
 
 use super::buffer::{Ends, More};
 use super::chat::Chat;
 use super::list::command;
+use super::path::Id;
 use super::wire::{self, End, Fault, Output};
-use super::{Lead, Uuid, follow};
+use super::{Lead, follow};
 use crate::find::Found;
 use crate::render::reader;
 use crate::service::{Core, blocking};
 use crate::wait::{has_exited, until_exit};
 
-pub(super) async fn output(
-    State(core): State<Arc<Core>>,
-    chat: Chat,
-    Path(id): Uuid,
-    uri: Uri,
-) -> Result<Response, Fault> {
+pub(super) async fn output(State(core): State<Arc<Core>>, chat: Chat, id: Id, uri: Uri) -> Result<Response, Fault> {
     let Lead::To(found) = follow(&core, &chat, &id).await? else { return Err(Fault::not_found(&id)) };
     if let (true, Found::Here(entry)) = (is_to_wait(&uri), &*found) {
         let mut gate = core.gate(&chat.caller.scope, &found);

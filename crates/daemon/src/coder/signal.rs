@@ -1,8 +1,8 @@
-//! `POST /{id}/signal`: `terminate` or `kill`, to the whole tree.
+//! `POST /{id}/signal` and `POST /signal-by-idempotency-key`: `terminate` or `kill`, to the whole tree.
 
 use std::sync::Arc;
 
-use axum::extract::{Path, Request, State};
+use axum::extract::{Request, State};
 use axum::http::StatusCode;
 use axum::response::Response;
 use pinfold_api::error::ErrorCode;
@@ -11,8 +11,11 @@ use pinfold_api::types::{SignalRequest, StopRequest, Survivor};
 
 use super::body::Fields;
 use super::chat::Chat;
+use super::keys::{Place, started_under};
+use super::path::Id;
+use super::quote::quote;
 use super::wire::{self, Fault, Sent};
-use super::{Lead, Uuid, follow};
+use super::{Lead, follow};
 use crate::find::Found;
 use crate::refusal::Refusal;
 use crate::service::Core;
@@ -20,35 +23,89 @@ use crate::service::Core;
 pub(super) async fn signal(
     State(core): State<Arc<Core>>,
     chat: Chat,
-    Path(id): Uuid,
+    id: Id,
     request: Request,
 ) -> Result<Response, Fault> {
     let lead = follow(&core, &chat, &id).await?;
     if matches!(lead, Lead::Hidden) {
         return Err(Fault::not_found(&id));
     }
-    let signal = Fields::of(request).await?.text("signal")?;
-    if signal.is_empty() {
-        return Err(Fault::bad("Signal is required."));
-    }
-    if !matches!(signal.as_str(), "kill" | "terminate") {
-        return Err(Fault::bad(format!("Unsupported signal {signal:?}. Use \"kill\" or \"terminate\".")));
-    }
+    let signal = Asked::parse(&Fields::of(request).await?)?;
     let Lead::To(found) = lead else { return Err(Fault::not_found(&id)) };
-    let ended = || Fault::new(StatusCode::CONFLICT, format!("Process {id:?} is not running."));
+    match send(&core, &chat, *found, signal).await? {
+        true => Ok(wire::ok(&Sent { message: format!("Signal \"{}\" sent to process {id}.", signal.name()) })),
+        false => Err(Fault::new(StatusCode::CONFLICT, format!("Process {id} is not running."))),
+    }
+}
+
+/// `POST /signal-by-idempotency-key`: for a client that never got the answer to its start, and so has no id.
+pub(super) async fn signal_by_key(
+    State(core): State<Arc<Core>>,
+    chat: Chat,
+    request: Request,
+) -> Result<Response, Fault> {
+    let fields = Fields::of(request).await?;
+    let key = fields.text("idempotency_key")?;
+    if key.is_empty() {
+        // The type of the other field is judged first, with the JSON.
+        fields.text("signal")?;
+        return Err(Fault::bad("Idempotency key is required."));
+    }
+    let signal = Asked::parse(&fields)?;
+    let found = started_under(&core, &Place::new(chat.owner(), &key)).await?;
+    // It may have been handed over since.
+    if !core.sees(&chat.caller.scope, &found.snapshot().history) {
+        return Err(Fault::no_such_key());
+    }
+    match send(&core, &chat, found, signal).await? {
+        true => Ok(wire::ok(&Sent { message: format!("Signal \"{}\" sent.", signal.name()) })),
+        false => {
+            let message = "The process started with this idempotency key is not running.";
+            Err(Fault::conflict("not_running", message))
+        }
+    }
+}
+
+/// A signal as these routes name it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Asked {
+    Kill,
+    Terminate,
+}
+
+impl Asked {
+    fn parse(fields: &Fields) -> Result<Self, Fault> {
+        match fields.text("signal")?.as_str() {
+            "" => Err(Fault::bad("Signal is required.")),
+            "kill" => Ok(Self::Kill),
+            "terminate" => Ok(Self::Terminate),
+            other => {
+                let other = quote(other.as_bytes());
+                Err(Fault::bad(format!("Unsupported signal {other}. Use \"kill\" or \"terminate\".")))
+            }
+        }
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Kill => "kill",
+            Self::Terminate => "terminate",
+        }
+    }
+}
+
+/// Sends it to the whole tree. False if nothing of it lives.
+async fn send(core: &Arc<Core>, chat: &Chat, found: Found, signal: Asked) -> Result<bool, Fault> {
     if found.snapshot().history.status().is_over() {
-        return Err(ended());
+        return Ok(false);
     }
     let by = Some(chat.name());
-    let sent = match signal.as_str() {
-        "kill" => kill(&core, *found, by).await,
-        _ => terminate(&core, *found, by).await,
+    let sent = match signal {
+        Asked::Kill => kill(core, found, by).await,
+        Asked::Terminate => terminate(core, found, by).await,
     };
-    match sent {
-        Ok(true) => Ok(wire::ok(&Sent { message: format!("Signal {signal:?} sent to process {id:?}.") })),
-        Ok(false) => Err(ended()),
-        Err(reason) => Err(Fault::internal("Failed to signal process.").detail(format!("{signal} process: {reason}"))),
-    }
+    let failed = Fault::internal("Failed to signal process.");
+    sent.map_err(|reason| failed.detail(format!("{} process: {reason}", signal.name())))
 }
 
 /// Kills until the tree is empty: a signal alone would miss whoever is forked meanwhile. False if it was over.

@@ -9,12 +9,16 @@ use axum::extract::{Request, State};
 use axum::response::Response;
 use pinfold_api::error::ErrorCode;
 use pinfold_api::types::StartRequest;
+use pinfold_model::id::ProcessId;
 
 use super::BACKGROUND;
 use super::body::Fields;
 use super::chat::Chat;
 use super::env::{find_shell, layers, shell_in};
+use super::keys::{self, Fingerprint, Holder, Patience, Place};
+use super::list::started_at;
 use super::wire::{self, Fault, Started};
+use crate::find::Found;
 use crate::refusal::Refusal;
 use crate::service::Core;
 
@@ -24,27 +28,74 @@ const NO_SHELL: &str = "exec: \"sh\": executable file not found in $PATH";
 /// What a request asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Asked {
-    command: String,
-    workdir: String,
-    env: BTreeMap<String, String>,
-    background: bool,
+    pub(super) command: String,
+    pub(super) workdir: String,
+    pub(super) env: BTreeMap<String, String>,
+    pub(super) background: bool,
+    /// Empty if there is none.
+    idempotency_key: String,
 }
 
 impl Asked {
     pub(super) fn parse(fields: &Fields) -> Result<Self, Fault> {
         let (command, workdir) = (fields.text("command")?, fields.text("workdir")?);
         let (env, background) = (fields.texts("env")?, fields.flag("background")?);
+        let idempotency_key = fields.text("idempotency_key")?;
         match command.is_empty() {
             true => Err(Fault::bad("Command is required.")),
-            false => Ok(Asked { command, workdir, env, background }),
+            false => Ok(Asked { command, workdir, env, background, idempotency_key }),
         }
     }
 }
 
 pub(super) async fn start(State(core): State<Arc<Core>>, chat: Chat, request: Request) -> Result<Response, Fault> {
-    let Asked { command, workdir, env: asked, background } = Asked::parse(&Fields::of(request).await?)?;
+    let asked = Asked::parse(&Fields::of(request).await?)?;
+    let idempotency_key = asked.idempotency_key.clone();
+    let (found, attached) = match idempotency_key.is_empty() {
+        true => (begin(&core, &chat, asked, None).await?, false),
+        false => start_once(core.clone(), chat, asked).await?,
+    };
+    let history = found.snapshot().history;
+    Ok(wire::ok(&Started {
+        id: core.coder.ids.render(&history.intent.id),
+        started: !attached,
+        idempotency_key,
+        attached,
+        started_at: started_at(&history).0 / 1_000_000,
+    }))
+}
+
+/// Starts what was not started before under its key. True if it was.
+async fn start_once(core: Arc<Core>, chat: Chat, asked: Asked) -> Result<(Found, bool), Fault> {
+    let place = Place::new(chat.owner(), &asked.idempotency_key);
+    let fingerprint = Fingerprint::new(core.coder.ids.secret(), &asked);
+    let patience = Patience::new(&core);
+    let ticket = keys::reserve(&core, &place, &fingerprint, patience).await?;
+    let key = match keys::holder(&core, &place, &fingerprint, patience).await? {
+        Holder::Process(found) => return Ok((found, true)),
+        Holder::Nobody { key } => key,
+    };
+    ticket.begin(&fingerprint);
+    // Goes on even if the client goes away: it can ask for the process by its key.
+    let begun = tokio::spawn(async move {
+        let begun = begin(&core, &chat, asked, Some((key, fingerprint))).await;
+        drop(ticket);
+        begun
+    });
+    let found = begun.await.map_err(|error| failed(&error.to_string()))??;
+    Ok((found, false))
+}
+
+/// Starts a process, under a key if there is one.
+async fn begin(
+    core: &Arc<Core>,
+    chat: &Chat,
+    asked: Asked,
+    key: Option<(String, Fingerprint)>,
+) -> Result<Found, Fault> {
+    let Asked { command, workdir, env: asked, background, .. } = asked;
     let shell = find_shell().ok_or_else(|| failed(NO_SHELL))?;
-    let env = layers(&core, &chat, asked).await;
+    let env = layers(core, chat, asked).await;
     let path = env.get("PATH").and_then(|path| path.as_deref());
     // Named as people name it where that finds the same one, since it says its name in errors.
     let known = path.is_none_or(|path| shell_in(OsStr::new(path)).as_ref() == Some(&shell));
@@ -54,19 +105,23 @@ pub(super) async fn start(State(core): State<Arc<Core>>, chat: Chat, request: Re
         true => (None, Some(vec![shell, "-c".to_owned(), command]), None),
         false => (Some(command), None, Some(shell)),
     };
+    let (idempotency_key, fingerprint) = key.unzip();
+    let mut labels: BTreeMap<_, _> = [(BACKGROUND.to_owned(), background.to_string())].into();
+    labels.extend(fingerprint.map(|fingerprint| (keys::FINGERPRINT.to_owned(), fingerprint.text().to_owned())));
     let request = StartRequest {
         command,
         argv,
         shell,
-        cwd: Some(directory(&core, workdir)),
+        cwd: Some(directory(core, workdir)),
         env,
-        labels: [(BACKGROUND.to_owned(), background.to_string())].into(),
+        labels,
+        idempotency_key,
         ..StartRequest::default()
     };
-    chat.adopt(&core);
+    chat.adopt(core);
     let started = core.start(&chat.caller, request).await.map_err(|refusal| refused(&refusal))?;
-    let id = pinfold_model::id::ProcessId::parse(&started.record.id).map_err(|bad| failed(&bad.to_string()))?;
-    Ok(wire::ok(&Started { id: core.coder.ids.render(&id), started: true }))
+    let id = ProcessId::parse(&started.record.id).map_err(|bad| failed(&bad.to_string()))?;
+    super::find(core, id).await?.ok_or_else(|| failed("it is gone already"))
 }
 
 /// What is asked for, else what is set up if it is a directory, else the home directory.
@@ -80,9 +135,14 @@ fn directory(core: &Core, asked: String) -> String {
 
 fn refused(refusal: &Refusal) -> Fault {
     match refusal.0.code {
-        ErrorCode::ShuttingDown => Fault::internal("Failed to start process.").detail("manager is closed"),
+        ErrorCode::ShuttingDown => closed(),
         _ => failed(&refusal.0.message),
     }
+}
+
+/// What a start is told while the daemon shuts down.
+pub(super) fn closed() -> Fault {
+    Fault::internal("Failed to start process.").detail("manager is closed")
 }
 
 fn failed(reason: &str) -> Fault {

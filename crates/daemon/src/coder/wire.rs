@@ -8,6 +8,7 @@ use pinfold_model::outcome::{Cause, Outcome};
 use serde::Serialize;
 
 use super::buffer::Truncated;
+use super::path::Id;
 use crate::refusal::Refusal;
 
 /// The code of an end that no program gave: nobody saw it, or nothing ran. Success would be an invention.
@@ -16,7 +17,13 @@ const NO_CODE: i32 = -1;
 #[derive(Debug, Serialize)]
 pub(super) struct Started {
     pub(super) id: String,
+    /// False if an earlier request with this key started it.
     pub(super) started: bool,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub(super) idempotency_key: String,
+    pub(super) attached: bool,
+    /// In seconds since 1970.
+    pub(super) started_at: u64,
 }
 
 #[derive(Debug, Serialize)]
@@ -114,12 +121,16 @@ fn cause_name(cause: &Cause) -> Option<&'static str> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Fault {
     status: StatusCode,
+    /// What a client can tell apart without reading the message.
+    code: Option<&'static str>,
     message: String,
     detail: Option<String>,
 }
 
 #[derive(Serialize)]
 struct ErrorBody<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    code: Option<&'static str>,
     message: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
     detail: Option<&'a str>,
@@ -127,7 +138,7 @@ struct ErrorBody<'a> {
 
 impl Fault {
     pub(super) fn new(status: StatusCode, message: impl Into<String>) -> Self {
-        Self { status, message: message.into(), detail: None }
+        Self { status, code: None, message: message.into(), detail: None }
     }
 
     pub(super) fn bad(message: impl Into<String>) -> Self {
@@ -138,8 +149,17 @@ impl Fault {
         Self::new(StatusCode::INTERNAL_SERVER_ERROR, message)
     }
 
-    pub(super) fn not_found(id: &str) -> Self {
-        Self::new(StatusCode::NOT_FOUND, format!("Process {id:?} not found."))
+    pub(super) fn conflict(code: &'static str, message: impl Into<String>) -> Self {
+        Self { code: Some(code), ..Self::new(StatusCode::CONFLICT, message) }
+    }
+
+    pub(super) fn not_found(id: &Id) -> Self {
+        Self::new(StatusCode::NOT_FOUND, format!("Process {id} not found."))
+    }
+
+    pub(super) fn no_such_key() -> Self {
+        let message = "No process was started with this idempotency key.";
+        Self { code: Some("process_key_not_found"), ..Self::new(StatusCode::NOT_FOUND, message) }
     }
 
     pub(super) fn detail(mut self, detail: impl Into<String>) -> Self {
@@ -159,7 +179,7 @@ impl Fault {
 
 impl IntoResponse for Fault {
     fn into_response(self) -> Response {
-        reply(self.status, &ErrorBody { message: &self.message, detail: self.detail.as_deref() })
+        reply(self.status, &ErrorBody { code: self.code, message: &self.message, detail: self.detail.as_deref() })
     }
 }
 

@@ -32,10 +32,23 @@ fn unknown_routes_and_methods() {
     let client = Client::new(&pinfold);
     assert_eq!(client.get("/nope").status, 404);
     assert_eq!(client.get("/nope").body, "404 page not found\n");
-    for (method, path) in [("GET", "/start"), ("POST", "/list"), ("POST", "/x/output"), ("DELETE", "/x/signal")] {
+    let wrong = [("GET", "/start"), ("POST", "/list"), ("POST", "/x/output"), ("DELETE", "/x/signal")];
+    let heads = ["/start", "/list", "/x/output", "/x/signal"].map(|path| ("HEAD", path));
+    for (method, path) in wrong.into_iter().chain(heads) {
         let reply = client.send(method, path, b"");
         assert_eq!((reply.status, reply.body.as_str()), (405, ""), "{method} {path}");
     }
+    assert_eq!(client.send("HEAD", "/nope", b"").status, 404);
+}
+
+#[test]
+fn an_id_that_is_no_text_is_not_found() {
+    let pinfold = Pinfold::start(PINFOLD);
+    let client = Client::new(&pinfold);
+    let message = |id: &str| (404, format!("Process {id} not found."));
+    assert_eq!(client.get("/a%ffb/output").error(), message(r#""a\xffb""#));
+    assert_eq!(client.get("/%1b%5B1m/output").error(), message(r#""\x1b[1m""#));
+    assert_eq!(client.signal("%e2%98", "kill").error(), message(r#""\xe2\x98""#));
 }
 
 /// Reads an error as coder's SDK does.

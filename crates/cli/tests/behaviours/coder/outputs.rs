@@ -182,3 +182,15 @@ fn truncation_shape() {
         r#"seq 1 9999; i=0; while [ $i -lt 500 ]; do printf '\rprogress %d/500' $i; i=$((i+1)); done; echo " done""#;
     assert!(client.run(&json!({ "command": progress })).ends_with("\nprogress 499/500 done\n"));
 }
+
+#[test]
+fn binary_output_is_counted_in_its_own_bytes() {
+    let pinfold = Pinfold::start(PINFOLD);
+    let client = Client::new(&pinfold);
+    let id = client.start("head -c 33000 /dev/zero | tr '\\0' '\\377'");
+    let output = client.waited(&id);
+    let count = |field: &str| output["truncated"][field].as_u64().expect("a number");
+    assert_eq!(count("original_bytes"), 33_000);
+    assert!(count("retained_bytes") <= 33_000, "{}", output["truncated"]);
+    assert!(output["output"].as_str().expect("a text").contains('\u{fffd}'));
+}

@@ -81,6 +81,9 @@ fn body_lenient() {
         r#"{"COMMAND":"echo hi"} and {more"#,
         r#"{"command":"false","Command":"echo hi","env":null,"workdir":null,"background":null}"#,
         "\n\t {\"command\":\"echo hi\"}",
+        r#"{"command":"echo hi","x":"\ud800","\udfff":1e9999}"#,
+        &format!(r#"{{"x":{}{},"command":"echo hi"}}"#, "[".repeat(5_000), "]".repeat(5_000)),
+        "{\"command\":\"false\",\"bac\u{212a}ground\":true,\"wor\u{212a}dir\":\"/\",\"command\":\"echo hi\"}",
     ] {
         let head = "POST /api/v0/processes/start HTTP/1.1\r\nHost: p\r\nConnection: close\r\nContent-Type: text/plain";
         let request = format!("{head}\r\nContent-Length: {}\r\n\r\n{body}", body.len());
@@ -142,6 +145,24 @@ fn env_precedence() {
     let (urn, braces) = (format!("urn:uuid:{ALICE}"), format!("{{{}}}", BOB.to_uppercase()));
     assert_eq!(client.chat(&urn).run(&json!({ "command": "echo $CODER_CHAT_ID" })), format!("{ALICE}\n"));
     assert_eq!(client.chat(&braces).run(&json!({ "command": "echo $CODER_CHAT_ID" })), format!("{BOB}\n"));
+}
+
+/// They are put together to `NAME=VALUE` and taken apart by whoever looks, as everywhere.
+#[test]
+fn odd_names_in_the_environment_run() {
+    let pinfold = Pinfold::start(PINFOLD);
+    let client = Client::new(&pinfold);
+    // A shell hands on only names that it can use itself, so its own environment is looked at.
+    const PRINT: &str = r"tr '\0' '\n' < /proc/$$/environ | grep -aE '^(a-b.c|2nd|with space|ünï|SPLIT|)='";
+    let env = json!({
+        "a-b.c": "1", "2nd": "2", "with space": "3", "ünï": "4", "SPLIT=at": "first", "": "none", "=x": "none",
+        "PINFOLD_READY_SOCKET": "none",
+    });
+    let body = json!({ "command": PRINT, "env": env });
+    let printed = client.run(&body);
+    let mut lines: Vec<&str> = printed.lines().collect();
+    lines.sort_unstable();
+    assert_eq!(lines, ["2nd=2", "SPLIT=at=first", "a-b.c=1", "with space=3", "ünï=4"]);
 }
 
 #[test]
