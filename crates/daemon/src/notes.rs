@@ -70,6 +70,9 @@ impl Core {
     /// The store refused a start: nothing is left of it.
     pub(crate) fn note_refused(&self, link: &Link, id: &ProcessId, error: String) {
         tracing::error!(process = %id, %error, "the store refused a start");
+        if link.entry().is_none_or(|entry| entry.id != *id) {
+            return;
+        }
         if let Some(entry) = link.release() {
             self.undo_start(&entry);
             entry.state.send_modify(|state| state.refused = Some(unwritable(&error)));

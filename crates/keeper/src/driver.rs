@@ -8,7 +8,7 @@ use pinfold_model::facts::{Exit, Fact, Finish, Handover, History, Intent, Start,
 use pinfold_model::id::ProcessId;
 use pinfold_model::lifecycle::{self, Effect, End, Input, Phase, Stop};
 use pinfold_model::link::{FromKeeper, Kept, Survivor};
-use pinfold_model::outcome::{Cause, Outcome};
+use pinfold_model::outcome::{Cause, Outcome, StartStep};
 use pinfold_model::ready::Readiness;
 use pinfold_model::signal::Signal;
 use pinfold_model::spec::StopManner;
@@ -22,7 +22,6 @@ use pinfold_os::{crash_point, daemonize, proc};
 use pinfold_store::record::RecordWriter;
 
 use crate::feed::Feed;
-use crate::launch::Failure;
 use crate::link::Link;
 use crate::pump::Pump;
 use crate::tally::Tally;
@@ -127,24 +126,12 @@ impl Driver {
         driver
     }
 
-    /// Records that a process never ran. `None` of it is left but its record.
-    pub(crate) fn record_failed_start(
-        intent: &Intent,
-        mut record: RecordWriter,
-        failure: Failure,
-        link: &mut Option<Link>,
-    ) {
-        let input = Input::StartFailed { step: failure.step, error: failure.error };
-        let (Phase::Finished { end, closed }, _) = lifecycle::step(Phase::Starting, input) else { return };
+    /// The fact that a process never ran.
+    pub(crate) fn failed_start(step: StartStep, error: String) -> Fact {
         let at = now();
-        let id = intent.id.clone();
+        let end = End { outcome: Outcome::FailedToStart { step, error }, cause: Cause::OnItsOwn };
         let usage = Usage::default();
-        let finish = Finish { end, exited_at: at, at, closed, output_bytes: 0, output_lost: 0, usage };
-        let fact = Fact::Finished(finish);
-        // A disk that refuses this line loses only the reason, which the daemon is told all the same.
-        let _ = record.append(&fact);
-        crash_point!("keeper.failed_start_written");
-        say(link, FromKeeper::Fact { id, fact });
+        Fact::Finished(Finish { end, exited_at: at, at, closed: true, output_bytes: 0, output_lost: 0, usage })
     }
 
     pub(crate) fn id(&self) -> &ProcessId {

@@ -103,6 +103,7 @@ impl<'a> Keeper<'a> {
         };
         keeper.say_hello();
         keeper.flush();
+        keeper.spawner.prepare();
         crash_point!("keeper.born");
         Ok(keeper)
     }
@@ -176,7 +177,7 @@ impl<'a> Keeper<'a> {
             over.release_limits();
             // A tree that is empty leaves an empty cgroup; anything else is not to be mixed with the next. And
             // Linux kills whoever is cloned into a cgroup that `cgroup.kill` was ever used on (seen on 6.18).
-            let reusable = |cgroup: &Cgroup| !over.has_killed() && !cgroup.is_populated().unwrap_or(true);
+            let reusable = |cgroup: &Cgroup| !over.has_killed() && cgroup.is_vacant().unwrap_or(false);
             let clean = self.cgroup.as_ref().is_none_or(reusable);
             self.retired |= !clean;
             if clean {
@@ -197,6 +198,9 @@ impl<'a> Keeper<'a> {
         if self.kept.is_none() {
             // The ends of the last tree, of which the next shall not hear.
             self.child_signal.clear();
+            self.spawner.prepare();
+        } else {
+            self.spawner.settle();
         }
         if self.kept.is_none()
             && !self.retired
@@ -329,6 +333,10 @@ impl<'a> Keeper<'a> {
     fn start(&mut self, order: Order) {
         crash_point!("keeper.start_received");
         let Order { intent, env, limit_places, next } = order;
+        if let Some(driver) = &self.kept {
+            let error = format!("this keeper keeps {}, which is not over: start it by another", driver.id());
+            return self.say(&FromKeeper::Refused { id: intent.id.clone(), error });
+        }
         self.next = next;
         let (directory, record) = match self.open_record(&intent) {
             Ok(opened) => opened,
@@ -337,7 +345,7 @@ impl<'a> Keeper<'a> {
         crash_point!("keeper.intent_written");
         let mut watch = match self.watch(&intent, &limit_places) {
             Ok(watch) => watch,
-            Err(error) => return self.fail(&intent, record, Failure { step: StartStep::Spawn, error }),
+            Err(error) => return self.fail(&intent, directory, record, Failure::of(StartStep::Spawn, error)),
         };
         let birthplace = Birthplace::of(self.cgroup.as_ref(), watch.as_ref());
         match launch(&mut self.spawner, &self.birthright.inherited, &intent, env, directory.path(), &birthplace) {
@@ -355,7 +363,7 @@ impl<'a> Keeper<'a> {
             }
             Err(failure) => {
                 watch.as_ref().inspect(|watch| watch.remove());
-                self.fail(&intent, record, failure);
+                self.fail(&intent, directory, record, failure);
             }
         }
     }
@@ -372,9 +380,28 @@ impl<'a> Keeper<'a> {
         Watch::prepare(limits, places, &leaf, self.cgroup.as_ref()).map(Some)
     }
 
-    fn fail(&mut self, intent: &Intent, record: RecordWriter, failure: Failure) {
-        Driver::record_failed_start(intent, record, failure, &mut self.link);
-        self.say(&FromKeeper::Idle);
+    /// Records that the leader never ran. If the disk refuses that line, nothing is kept of the start, so that what the
+    /// daemon is told is what the store holds (K1).
+    fn fail(&mut self, intent: &Intent, directory: ProcessDir, mut record: RecordWriter, failure: Failure) {
+        // A leader that is stuck may still be in the cgroup, and what held it up may hold up the next.
+        self.retired |= failure.stuck;
+        let fact = Driver::failed_start(failure.step, failure.error.clone());
+        match record.append(&fact) {
+            Ok(json) => {
+                crash_point!("keeper.failed_start_written");
+                if let Some(link) = &mut self.link {
+                    link.say_fact(&intent.id, json);
+                }
+            }
+            Err(error) => {
+                let text = format!("{}; and its record could not be written: {error}", failure.error);
+                let _ = directory.remove();
+                self.say(&FromKeeper::Refused { id: intent.id.clone(), error: text });
+            }
+        }
+        if !self.retired {
+            self.say(&FromKeeper::Idle);
+        }
     }
 
     fn open_record(&mut self, intent: &Spelled<Intent>) -> io::Result<(ProcessDir, RecordWriter)> {

@@ -15,7 +15,7 @@ use pinfold_model::spec::{DEFAULT_PATH, Program, PtySize, RESERVED_ENV, Spec, St
 use pinfold_os::cgroup::Cgroup;
 use pinfold_os::fsio;
 use pinfold_os::pty::{self, Size};
-use pinfold_os::spawn::{Child, Launch, Spawner, Step};
+use pinfold_os::spawn::{Child, EXEC_TIMEOUT, Launch, Spawner, Step};
 
 use crate::feed::Feed;
 use crate::pump::Source;
@@ -40,6 +40,14 @@ pub(crate) struct Launched {
 pub(crate) struct Failure {
     pub(crate) step: StartStep,
     pub(crate) error: String,
+    /// The leader hung before its exec, and was killed; it may not be gone yet.
+    pub(crate) stuck: bool,
+}
+
+impl Failure {
+    pub(crate) fn of(step: StartStep, error: String) -> Self {
+        Self { step, error, stuck: false }
+    }
 }
 
 /// The cgroups that a leader is born into.
@@ -47,6 +55,7 @@ pub(crate) struct Failure {
 pub(crate) struct Birthplace<'a> {
     cgroup: Option<BorrowedFd<'a>>,
     entries: Vec<BorrowedFd<'a>>,
+    path: Option<&'a Path>,
     /// Without its cgroup it would run without its limits.
     limited: bool,
 }
@@ -56,7 +65,8 @@ impl<'a> Birthplace<'a> {
     pub(crate) fn of(keepers_own: Option<&'a Cgroup>, watch: Option<&'a Watch>) -> Self {
         let limiting = watch.and_then(Watch::cgroup);
         let entries = watch.map_or(vec![], |watch| watch.limited().entries());
-        Self { cgroup: limiting.or(keepers_own).map(Cgroup::fd), entries, limited: limiting.is_some() }
+        let cgroup = limiting.or(keepers_own);
+        Self { cgroup: cgroup.map(Cgroup::fd), entries, path: cgroup.map(Cgroup::path), limited: limiting.is_some() }
     }
 }
 
@@ -69,7 +79,7 @@ pub(crate) fn launch(
     directory: &Path,
     birthplace: &Birthplace<'_>,
 ) -> Result<Launched, Failure> {
-    let spawn_failed = |error: io::Error| Failure { step: StartStep::Spawn, error: error.to_string() };
+    let spawn_failed = |error: io::Error| Failure::of(StartStep::Spawn, error.to_string());
     let spec = &intent.spec;
     let environment = Environment::new(inherited, intent, env);
     let (name, argv) = arguments(&spec.program, directory).map_err(spawn_failed)?;
@@ -93,11 +103,15 @@ pub(crate) fn launch(
     };
     let spawned = spawner.spawn(&launch).or_else(|error| {
         // A cgroup that vanished or refuses us must not keep the command from running: the walk contains it.
-        let retry = error.step == Step::Clone && launch.cgroup.is_some() && !birthplace.limited;
+        let retry = error.step == Step::Clone && !error.stuck && launch.cgroup.is_some() && !birthplace.limited;
         if retry { spawner.spawn(&Launch { cgroup: None, ..launch }) } else { Err(error) }
     });
     match spawned {
         Ok(child) => Ok(Launched { child, sources: streams.sources, feed: streams.feed }),
+        Err(failure) if failure.stuck => {
+            let program = programs.get(failure.program).map_or(name.to_string_lossy(), |path| path.to_string_lossy());
+            Err(explain_stuck(failure.step, spec, &program, birthplace))
+        }
         Err(failure) => Err(explain(failure.step, &failure.error, spec, &name)),
     }
 }
@@ -106,21 +120,36 @@ pub(crate) fn launch(
 fn explain(step: Step, error: &io::Error, spec: &Spec, program: &OsStr) -> Failure {
     let program = program.to_string_lossy();
     match step {
-        Step::Clone | Step::Setup => {
-            Failure { step: StartStep::Spawn, error: format!("cannot make a process: {error}") }
-        }
-        Step::Cwd => {
-            Failure { step: StartStep::Cwd, error: format!("cannot enter directory `{}`: {error}", spec.cwd.display()) }
-        }
-        Step::Terminal => Failure { step: StartStep::Pty, error: format!("cannot make the terminal its own: {error}") },
+        Step::Clone | Step::Setup => Failure::of(StartStep::Spawn, format!("cannot make a process: {error}")),
+        Step::Cwd => Failure::of(StartStep::Cwd, format!("cannot enter directory `{}`: {error}", spec.cwd.display())),
+        Step::Terminal => Failure::of(StartStep::Pty, format!("cannot make the terminal its own: {error}")),
         Step::Exec => {
             let what = match spec.program {
                 Program::Shell { .. } => "shell",
                 Program::Argv { .. } => "program",
             };
-            Failure { step: StartStep::Exec, error: format!("cannot execute {what} `{program}`: {error}") }
+            Failure::of(StartStep::Exec, format!("cannot execute {what} `{program}`: {error}"))
         }
     }
+}
+
+/// The step at which a leader hung, with the path that did not answer.
+fn explain_stuck(step: Step, spec: &Spec, program: &str, birthplace: &Birthplace<'_>) -> Failure {
+    let within = format!("within {}s", EXEC_TIMEOUT.as_secs());
+    let (step, error) = match step {
+        Step::Clone => {
+            let place = birthplace.path.map_or(String::new(), |path| format!(" {}", path.display()));
+            (StartStep::Spawn, format!("the new process did not run {within}: is its cgroup{place} frozen?"))
+        }
+        Step::Setup => (StartStep::Spawn, format!("the new process was not set up {within}")),
+        Step::Terminal => (StartStep::Pty, format!("the terminal was not made its own {within}")),
+        Step::Cwd => {
+            let cwd = spec.cwd.display();
+            (StartStep::Cwd, format!("cannot enter directory `{cwd}`: its file system did not answer {within}"))
+        }
+        Step::Exec => (StartStep::Exec, format!("cannot execute `{program}`: its file system did not answer {within}")),
+    };
+    Failure { step, error, stuck: true }
 }
 
 /// The pipes or the terminal of one process: the child's ends, and ours for pump and feed.
@@ -135,7 +164,7 @@ struct StandardStreams {
 
 impl StandardStreams {
     fn new(spec: &Spec) -> Result<Self, Failure> {
-        let failed = |step| move |error: io::Error| Failure { step, error: error.to_string() };
+        let failed = |step| move |error: io::Error| Failure::of(step, error.to_string());
         match spec.pty {
             None => Self::pipes(spec).map_err(failed(StartStep::Spawn)),
             Some(size) => Self::terminal(size).map_err(|error| {

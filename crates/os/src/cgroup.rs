@@ -173,19 +173,30 @@ impl Cgroup {
 
     /// Whether a living process is here or below; zombies do not count, a removed cgroup is empty.
     pub fn is_populated(&self) -> io::Result<bool> {
-        flag_of(&self.events, "populated")
+        Ok(flags_of(&self.events)?.0)
     }
 
     /// Whether everything here and below has come to a halt.
     pub fn is_frozen(&self) -> io::Result<bool> {
-        flag_of(&self.events, "frozen")
+        Ok(flags_of(&self.events)?.1)
+    }
+
+    /// Whether a new process can run here alone: none is left in it, and it is not frozen. One whose last process was
+    /// killed while it was frozen still is, and is thawed; one below a frozen cgroup cannot be.
+    pub fn is_vacant(&self) -> io::Result<bool> {
+        let (mut populated, mut frozen) = flags_of(&self.events)?;
+        if frozen {
+            self.freeze(false)?;
+            (populated, frozen) = flags_of(&self.events)?;
+        }
+        Ok(!populated && !frozen)
     }
 
     /// Waits until no living process is here or below; says whether that came before the deadline.
     pub fn wait_empty(&self, deadline: Duration) -> io::Result<bool> {
         let end = Instant::now() + deadline.min(LONGEST_WAIT);
         // The kernel wakes POLLPRI when the file changed since the last read.
-        while flag_of(&self.events, "populated")? {
+        while self.is_populated()? {
             let left = end.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 return Ok(false);
@@ -360,15 +371,16 @@ fn is_removed(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::ENOENT | libc::ENODEV))
 }
 
-/// Reads one `name 0|1` line of `cgroup.events`; in a cgroup removed meanwhile nothing is set.
-fn flag_of(events: &File, name: &str) -> io::Result<bool> {
+/// Whether `cgroup.events` says populated, and whether frozen; in a cgroup removed meanwhile nothing is set.
+fn flags_of(events: &File) -> io::Result<(bool, bool)> {
     let mut text = [0u8; 256];
     let length = match events.read_at(&mut text, 0) {
-        Err(error) if is_removed(&error) => return Ok(false),
+        Err(error) if is_removed(&error) => return Ok((false, false)),
         read => read?,
     };
     let text = String::from_utf8_lossy(&text[..length]);
-    Ok(text.lines().filter_map(|line| line.split_once(' ')).any(|(key, value)| key == name && value == "1"))
+    let is_set = |name: &str| text.lines().any(|line| line.split_once(' ') == Some((name, "1")));
+    Ok((is_set("populated"), is_set("frozen")))
 }
 
 #[cfg(test)]

@@ -18,6 +18,8 @@ const MAX_STAT: usize = 2048;
 
 /// The kernel's flag of a thread that is exiting, and the bit of SIGKILL in a set of signals.
 const PF_EXITING: u64 = 0x4;
+/// The kernel's flag of a process that was forked and has not executed a program yet.
+const PF_FORKNOEXEC: u64 = 0x40;
 const KILL_BIT: u64 = 1 << (libc::SIGKILL - 1);
 
 /// The fields of `/proc/PID/stat` that pinfold uses.
@@ -43,6 +45,8 @@ pub struct Stat {
     pub waited_ticks: u64,
     /// Whether the main thread is on its way out.
     pub exiting: bool,
+    /// Whether it has executed a program since its birth.
+    pub executed: bool,
     /// Resident set, in pages.
     pub rss_pages: u64,
     /// Threads not yet reaped, the main thread included.
@@ -127,6 +131,11 @@ pub fn is_dying(pid: u32) -> bool {
     stat.exiting || !stat.is_living() || sets.any(|set| set & KILL_BIT != 0)
 }
 
+/// Whether a child that is not reaped yet has executed a program, dead or alive.
+pub(crate) fn has_executed(pid: u32) -> bool {
+    stat(pid).is_ok_and(|stat| stat.executed)
+}
+
 /// The start time alone, in clock ticks since boot.
 pub fn start_time(pid: u32) -> io::Result<u64> {
     Ok(stat(pid)?.start_time)
@@ -197,6 +206,7 @@ fn parse_stat(line: &[u8]) -> Option<Stat> {
         pgid: field(5)?.parse().ok()?,
         session: field(6)?.parse().ok()?,
         exiting: count(9)? & PF_EXITING != 0,
+        executed: count(9)? & PF_FORKNOEXEC == 0,
         utime_ticks: count(14)?,
         stime_ticks: count(15)?,
         waited_ticks: count(16).unwrap_or(0).saturating_add(count(17).unwrap_or(0)),

@@ -59,7 +59,10 @@ fn start(limited: &Limited, script: &str) -> Child {
         entries: &limited.entries(),
     };
     let _one_at_a_time = no_births();
-    Spawner::new().spawn(&launch).expect("started")
+    let mut spawner = Spawner::new();
+    let child = spawner.spawn(&launch).expect("started");
+    spawner.settle();
+    child
 }
 
 fn end(child: &Child) -> Status {

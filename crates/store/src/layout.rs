@@ -233,6 +233,13 @@ impl ProcessDir {
         std::fs::remove_dir(&self.path)
     }
 
+    /// Removes the directory with all that is in it: a start that is not to be kept.
+    pub fn remove(self) -> io::Result<()> {
+        // The record first: without it the rest is nothing that a reader takes up.
+        std::fs::remove_file(self.path.join(RECORD))?;
+        std::fs::remove_dir_all(&self.path)
+    }
+
     pub fn id(&self) -> &ProcessId {
         &self.id
     }

@@ -15,6 +15,7 @@ mod foreground;
 mod hooks;
 mod interactive;
 mod isolation;
+mod keepers;
 mod limits;
 mod mcp;
 mod output;

@@ -1,0 +1,3 @@
+//! Keepers: what is reused, what is given up, and what counts as a keeper's death.
+
+mod reuse;
