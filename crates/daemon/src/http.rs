@@ -11,7 +11,7 @@ use axum::Router;
 use axum::body::{Body, to_bytes};
 use axum::extract::ws::WebSocketUpgrade;
 use axum::extract::ws::rejection::WebSocketUpgradeRejection;
-use axum::extract::{FromRequest, FromRequestParts, Path, Request, State};
+use axum::extract::{Extension, FromRequest, FromRequestParts, Path, Request, State};
 use axum::http::request::Parts;
 use axum::http::{HeaderName, HeaderValue, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
@@ -37,6 +37,7 @@ use crate::agents;
 use crate::attach;
 use crate::clock::rfc3339;
 use crate::coder;
+use crate::cut::Line;
 use crate::json::Json;
 use crate::metrics;
 use crate::output::RawPage;
@@ -93,12 +94,12 @@ pub(crate) fn routes(core: Arc<Core>) -> Router {
 }
 
 /// By which way a connection came.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub(crate) enum Entrance {
     /// The socket: whoever may open it is the operator, and may ask to see less.
     Socket,
-    /// TCP: each request must show a token.
-    Tcp,
+    /// TCP: each request must show a token, and the connection can be cut.
+    Tcp(Arc<Line>),
 }
 
 /// Accepts connections until shutdown.
@@ -141,8 +142,9 @@ where
 {
     let routes = TowerToHyperService::new(router);
     let service = service_fn(move |mut request: hyper::Request<Incoming>| {
-        if entrance == Entrance::Socket {
-            request.extensions_mut().insert(Scope::Operator);
+        match &entrance {
+            Entrance::Socket => drop(request.extensions_mut().insert(Scope::Operator)),
+            Entrance::Tcp(line) => drop(request.extensions_mut().insert(Arc::clone(line))),
         }
         routes.call(request)
     });
@@ -372,9 +374,14 @@ async fn tokens(State(core): Shared, caller: Caller) -> Answer<impl IntoResponse
     Ok(Json(core.list_tokens()))
 }
 
-async fn revoke_token(State(core): Shared, caller: Caller, Id(id): Id) -> Answer<impl IntoResponse> {
+async fn revoke_token(
+    State(core): Shared,
+    caller: Caller,
+    Id(id): Id,
+    line: Option<Extension<Arc<Line>>>,
+) -> Answer<impl IntoResponse> {
     caller.must_be_operator()?;
-    core.revoke_token(&id).map(Json)
+    core.revoke_token(&id, line.as_ref().map(|Extension(line)| &**line)).map(Json)
 }
 
 async fn events(

@@ -23,6 +23,7 @@ mod clock;
 mod coder;
 pub mod config;
 mod consumers;
+mod cut;
 mod deliver;
 pub mod doctor;
 mod events;

@@ -1,10 +1,14 @@
 //! TCP on loopback, for whoever cannot open the socket: opt-in, by token, and closed to web pages.
 //!
+//! Connections on which no request was let in yet have places of their own, [`STRANGERS`]; when these are taken, the oldest
+//! goes, so that strangers who open connections and say nothing keep nobody out.
+//!
 //! A request must carry a token, a `Host` that means this machine (a name that an attacker made point here does not
 //! pass: DNS rebinding), and no `Origin` of a web page unless the configuration names it. No CORS header is ever sent.
 
+use std::collections::VecDeque;
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use axum::Router;
@@ -16,34 +20,43 @@ use pinfold_api::error::ErrorCode;
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 
+use crate::cut::{Cuttable, Line};
 use crate::http::{Entrance, serve_stream};
 use crate::refusal::Refusal;
 use crate::service::Core;
 
-/// Connections at once; more wait to be accepted.
+/// Connections at once that were let in by a token; the next one waits for [`PATIENCE`], and is then refused.
 const CONNECTIONS: usize = 256;
+const PATIENCE: Duration = Duration::from_secs(10);
+/// Connections at once that showed no token yet.
+const STRANGERS: usize = 128;
 /// How long a refused token waits for its answer: guessing is slow.
 const GUESS: Duration = Duration::from_millis(100);
 
+/// What the requests of all connections share.
+#[derive(Clone)]
+struct Gate {
+    core: Arc<Core>,
+    places: Arc<Semaphore>,
+}
+
 /// Accepts connections until shutdown.
 pub(crate) async fn serve(core: Arc<Core>, router: Router, listener: TcpListener) {
-    let router = router.layer(from_fn_with_state(Arc::clone(&core), admit));
-    let room = Arc::new(Semaphore::new(CONNECTIONS));
+    let gate = Gate { core: Arc::clone(&core), places: Arc::new(Semaphore::new(CONNECTIONS)) };
+    let router = router.layer(from_fn_with_state(gate, admit));
+    let mut strangers = VecDeque::new();
     let mut shutdown = core.shutdown.subscribe();
     loop {
-        let accepted = async {
-            let place = Arc::clone(&room).acquire_owned().await;
-            (listener.accept().await, place)
-        };
         tokio::select! {
-            (accepted, place) = accepted => match accepted {
+            accepted = listener.accept() => match accepted {
                 Ok((stream, _)) => {
                     let _ = stream.set_nodelay(true);
-                    let (core, router) = (Arc::clone(&core), router.clone());
-                    tokio::spawn(async move {
-                        serve_stream(core, router, stream, Entrance::Tcp).await;
-                        drop(place);
-                    });
+                    let line = Arc::<Line>::default();
+                    make_room(&mut strangers);
+                    strangers.push_back(Arc::downgrade(&line));
+                    let entrance = Entrance::Tcp(Arc::clone(&line));
+                    let stream = Cuttable { stream, line };
+                    tokio::spawn(serve_stream(Arc::clone(&core), router.clone(), stream, entrance));
                 }
                 Err(error) => {
                     tracing::error!(%error, "cannot accept a connection over TCP");
@@ -55,16 +68,34 @@ pub(crate) async fn serve(core: Arc<Core>, router: Router, listener: TcpListener
     }
 }
 
+/// Closes the oldest of those that showed no token, if there is no room for another.
+fn make_room(strangers: &mut VecDeque<Weak<Line>>) {
+    strangers.retain(|line| line.upgrade().is_some_and(|line| !line.has_place()));
+    while strangers.len() >= STRANGERS {
+        if let Some(line) = strangers.pop_front().and_then(|line| line.upgrade()) {
+            line.cut();
+        }
+    }
+}
+
 /// Lets a request in as whoever its token says, or refuses it.
-async fn admit(State(core): State<Arc<Core>>, mut request: Request, next: Next) -> Response {
+async fn admit(State(gate): State<Gate>, mut request: Request, next: Next) -> Response {
+    let Gate { core, places } = gate;
     let tcp = &core.config.tcp;
     let headers = request.headers();
     if let Err(refusal) = check_host(headers, &tcp.hosts).and_then(|()| check_origin(headers, &tcp.origins)) {
         return refusal.into_response();
     }
-    let scope = bearer(headers).and_then(|token| core.tokens.bearer(token));
-    match scope {
-        Some(scope) => {
+    let line = request.extensions().get::<Arc<Line>>().cloned();
+    let scope = bearer(headers).zip(line.as_ref()).and_then(|(token, line)| core.tokens.bearer(token, line));
+    match scope.zip(line) {
+        Some((scope, line)) => {
+            if !line.has_place() {
+                match tokio::time::timeout(PATIENCE, places.acquire_owned()).await {
+                    Ok(Ok(place)) => line.take_place(place),
+                    _ => return full().into_response(),
+                }
+            }
             request.extensions_mut().insert(scope);
             next.run(request).await
         }
@@ -76,6 +107,11 @@ async fn admit(State(core): State<Arc<Core>>, mut request: Request, next: Next) 
             response
         }
     }
+}
+
+fn full() -> Refusal {
+    let message = format!("{CONNECTIONS} connections are open over TCP, which is the most: close some and try again");
+    Refusal::new(ErrorCode::LimitReached, message)
 }
 
 fn bearer(headers: &HeaderMap) -> Option<&str> {

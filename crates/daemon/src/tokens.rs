@@ -1,6 +1,7 @@
 //! Tokens: who may speak over TCP, and as whom. Kept as hashes, compared in constant time, shown never.
 
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex, Weak};
+use std::time::Duration;
 
 use pinfold_api::error::ErrorCode;
 use pinfold_api::types::{Token, TokenAnswer, TokenList, TokenRequest};
@@ -11,6 +12,7 @@ use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 
 use crate::clock::{now, rfc3339};
+use crate::cut::Line;
 use crate::refusal::Refusal;
 use crate::registry::lock;
 use crate::scope::Scope;
@@ -21,29 +23,57 @@ const MOST: usize = 1000;
 const LABEL_MOST: usize = 200;
 /// Characters of a token's hash that name it.
 const ID_LENGTH: usize = 8;
+/// How often an open connection looks at the clock, which may have been set, for the expiry of its token.
+const LOOK: Duration = Duration::from_secs(30);
 
 #[derive(Debug)]
 pub(crate) struct Tokens {
     file: Mutex<TokenFile>,
+    /// The connections that tokens were shown on.
+    lines: Mutex<Vec<Weak<Line>>>,
 }
 
 impl Tokens {
     pub(crate) fn new(file: TokenFile) -> Self {
-        Self { file: Mutex::new(file) }
+        Self { file: Mutex::new(file), lines: Mutex::default() }
     }
 
     /// Whom a token makes its bearer; nobody, if it is unknown, revoked or expired. Looks at every token, so that
-    /// the time taken tells nothing.
-    pub(crate) fn bearer(&self, text: &str) -> Option<Scope> {
+    /// the time taken tells nothing. From here on the connection is closed when the token is revoked or expires.
+    pub(crate) fn bearer(&self, text: &str, line: &Arc<Line>) -> Option<Scope> {
         let hash = hash(text);
+        // Held until the connection is noted: a revocation comes before, and refuses, or after, and closes.
+        let file = lock(&self.file);
         let mut found = None;
-        for token in lock(&self.file).tokens() {
+        for token in file.tokens() {
             let same = bool::from(token.hash.as_bytes().ct_eq(hash.as_bytes()));
             if same && token.expires.is_none_or(|expires| now() < expires) {
-                found = Some(token.owner.clone().map_or(Scope::Operator, Scope::Owner));
+                found = Some(token);
             }
         }
-        found
+        let token = found?;
+        let had_expiry = line.expires().is_some();
+        line.hold(&token.id, token.expires);
+        let mut lines = lock(&self.lines);
+        if !lines.iter().any(|known| std::ptr::eq(known.as_ptr(), Arc::as_ptr(line))) {
+            lines.retain(|line| line.strong_count() > 0);
+            lines.push(Arc::downgrade(line));
+        }
+        if token.expires.is_some() && !had_expiry {
+            tokio::spawn(cut_when_expired(Arc::downgrade(line)));
+        }
+        Some(token.owner.clone().map_or(Scope::Operator, Scope::Owner))
+    }
+
+    /// Closes every connection on which this token was shown last, but the one by which it is revoked: that has an
+    /// answer to come, and its next request is refused.
+    fn cut(&self, id: &str, revoking: Option<&Line>) {
+        for line in lock(&self.lines).iter().filter_map(Weak::upgrade) {
+            let own = revoking.is_some_and(|own| std::ptr::eq(own, &*line));
+            if !own && line.is_held_by(id) {
+                line.cut();
+            }
+        }
     }
 
     /// Whether a token acts as this owner, or did until it expired.
@@ -81,12 +111,25 @@ impl Core {
         TokenList { tokens: lock(&self.tokens.file).tokens().iter().map(show).collect() }
     }
 
-    pub(crate) fn revoke_token(&self, id: &str) -> Result<Token, Refusal> {
+    /// Revokes a token, and closes what it has opened. `line` is the connection that asks for it.
+    pub(crate) fn revoke_token(&self, id: &str, line: Option<&Line>) -> Result<Token, Refusal> {
         let removed = lock(&self.tokens.file).remove(id).map_err(unwritable)?;
         let none = || Refusal::new(ErrorCode::NotFound, format!("no token `{id}`: `pinfold token ls` lists them"));
         let removed = removed.ok_or_else(none)?;
+        self.tokens.cut(&removed.id, line);
         tracing::info!(token = %removed.id, "a token was revoked");
         Ok(show(&removed))
+    }
+}
+
+/// Cuts a line when the token of its current request expires, by the clock.
+async fn cut_when_expired(line: Weak<Line>) {
+    while let Some(expires) = line.upgrade().and_then(|line| line.expires()) {
+        let left = Duration::from_micros(expires.0.saturating_sub(now().0));
+        if left.is_zero() {
+            return line.upgrade().iter().for_each(|line| line.cut());
+        }
+        tokio::time::sleep(left.min(LOOK)).await;
     }
 }
 

@@ -5,6 +5,7 @@ mod environment;
 mod lists;
 mod owners;
 mod parents;
+mod revoking;
 mod secrets;
 mod tcp;
 mod views;
