@@ -2,6 +2,7 @@
 //! `tests/clients`.
 
 mod faults;
+mod keys;
 mod ladder;
 mod models;
 mod observers;

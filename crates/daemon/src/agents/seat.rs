@@ -1,7 +1,7 @@
 //! What others see of an agent, and how they reach the one that drives it.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use pinfold_api::types::{Agent, AnswerRequest, Rung, Turn};
@@ -65,9 +65,31 @@ pub(crate) enum Command {
 #[derive(Debug, Default)]
 pub(crate) struct Agents {
     seats: Mutex<HashMap<ProcessId, Arc<Seat>>>,
+    /// One lock for each key under which an agent is being made.
+    keys: Mutex<HashMap<AgentKey, Weak<KeyLock>>>,
 }
 
+/// An owner and its idempotency key.
+type AgentKey = (String, String);
+type KeyLock = tokio::sync::Mutex<()>;
+
 impl Agents {
+    /// Waits until no other request makes an agent under this key, and keeps others waiting until it is dropped.
+    pub(crate) async fn lock_key(&self, owner: &str, key: &str) -> tokio::sync::OwnedMutexGuard<()> {
+        let one = {
+            let mut keys = lock(&self.keys);
+            keys.retain(|_, one| one.strong_count() > 0);
+            let name = (owner.to_owned(), key.to_owned());
+            let known = keys.get(&name).and_then(Weak::upgrade);
+            known.unwrap_or_else(|| {
+                let new = Arc::<KeyLock>::default();
+                keys.insert(name, Arc::downgrade(&new));
+                new
+            })
+        };
+        one.lock_owned().await
+    }
+
     pub(crate) fn insert(&self, seat: &Arc<Seat>) {
         lock(&self.seats).insert(seat.id.clone(), Arc::clone(seat));
     }

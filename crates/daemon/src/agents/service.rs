@@ -53,15 +53,22 @@ impl Core {
             return Err(Refusal::new(ErrorCode::ShuttingDown, "the daemon is shutting down: try again in a moment"));
         }
         let (owner, _) = self.owner_of_start(caller, request.owner.clone(), request.parent.clone())?;
-        if let Some(seat) = self.holder_of_agent_key(&owner, request.idempotency_key.as_deref()) {
-            if seat.spec.kind.name() != request.kind {
-                return Err(Refusal::new(ErrorCode::KeyReused, "this idempotency key was used for another agent"));
-            }
-            return Ok((self.ready_agent(&seat, wait).await, false));
-        }
-        let env = request.env.clone();
+        let (env, key) = (request.env.clone(), request.idempotency_key.clone());
         let id = lock(&self.ids).next().map_err(Refusal::internal)?;
         let spec = AgentSpec::parse(request, id.clone(), now(), owner)?;
+        // Until the agent is in the list: of several requests with one key, one makes it.
+        let alone = match &key {
+            Some(key) => Some(self.agents.lock_key(&spec.owner, key).await),
+            None => None,
+        };
+        if let Some(seat) = self.holder_of_agent_key(&spec) {
+            if !seat.spec.is_same_request(&spec) {
+                let message = "this idempotency key was used for another agent: use a fresh key for each agent";
+                return Err(Refusal::new(ErrorCode::KeyReused, message).about(&seat.id));
+            }
+            drop(alone);
+            return Ok((self.ready_agent(&seat, wait).await, false));
+        }
         let living = self.agents.all().iter().filter(|seat| !seat.is_over()).count();
         if living >= AGENTS_MOST {
             let message = format!("{living} agents are hosted, which is the most: stop one first");
@@ -84,15 +91,18 @@ impl Core {
             return Err(refusal);
         }
         tokio::spawn(driver.run());
+        drop(alone);
         if seat.grace().is_some() {
             self.owners.note_grace();
         }
         Ok((self.ready_agent(&seat, wait).await, true))
     }
 
-    fn holder_of_agent_key(&self, owner: &str, key: Option<&str>) -> Option<Arc<Seat>> {
-        let key = key?;
-        self.agents.all().into_iter().find(|seat| seat.owner() == owner && seat.spec.key.as_deref() == Some(key))
+    /// The agent that was asked for under the same key by the same owner, whoever it belongs to now.
+    fn holder_of_agent_key(&self, spec: &AgentSpec) -> Option<Arc<Seat>> {
+        spec.key.as_ref()?;
+        let same = |seat: &Arc<Seat>| seat.spec.owner == spec.owner && seat.spec.key == spec.key;
+        self.agents.all().into_iter().find(same)
     }
 
     /// The agent, once it is ready or has failed, or the time is over.

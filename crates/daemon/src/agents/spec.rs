@@ -21,6 +21,8 @@ pub(crate) const QUEUE_MOST: u32 = 256;
 const QUEUE: u32 = 16;
 /// What an agent is told in a turn, in bytes.
 pub(crate) const PROMPT_MOST: usize = 1 << 20;
+/// The longest idempotency key, in bytes.
+const KEY_MOST: usize = 200;
 /// How long an agent may take until it is ready.
 const READY: Duration = Duration::from_secs(60);
 const READY_MOST: Duration = Duration::from_secs(3600);
@@ -90,6 +92,9 @@ impl AgentSpec {
         if request.program.as_deref().is_some_and(|program| program.trim().is_empty()) {
             return Err(Refusal::invalid("`program` is empty: leave it out, or name the agent's program"));
         }
+        if request.idempotency_key.as_ref().is_some_and(|key| key.is_empty() || key.len() > KEY_MOST) {
+            return Err(Refusal::invalid(format!("`idempotency_key` must have 1 to {KEY_MOST} bytes")));
+        }
         let lifetime = request.lifetime.unwrap_or_default();
         if request.owner_grace.is_some() && lifetime == Lifetime::Keep {
             return Err(Refusal::invalid("`owner_grace` goes with `lifetime` `owner` or `parent`: say which"));
@@ -126,6 +131,21 @@ impl AgentSpec {
             queue: request.queue.unwrap_or(QUEUE).min(QUEUE_MOST),
             key: request.idempotency_key,
         })
+    }
+
+    /// Whether two requests asked for the same agent. Their environments are not compared, as for processes: the values
+    /// are not kept.
+    pub(crate) fn is_same_request(&self, other: &Self) -> bool {
+        let asked = |spec: &Self| {
+            let mut asked = serde_json::to_value(spec).unwrap_or_default();
+            if let Value::Object(fields) = &mut asked {
+                for of_its_own in ["id", "at", "env_names"] {
+                    fields.remove(of_its_own);
+                }
+            }
+            asked
+        };
+        asked(self) == asked(other)
     }
 
     /// How long its owner may be silent.
