@@ -9,11 +9,15 @@ use pinfold_api::client::{Client, ClientError};
 use pinfold_api::error::ErrorCode;
 use pinfold_daemon::config::Paths;
 
+use crate::args::Global;
 use crate::connect;
 use crate::failure::Failure;
+use crate::screen::Screen;
 
 /// How often one request is asked of new daemons before the command gives up.
 const TRIES: u32 = 5;
+/// A command that has waited this long says what it waits for.
+const SAY_AFTER: Duration = Duration::from_secs(1);
 /// The pause before a daemon that is shutting down is asked again.
 const SHUTDOWN_PAUSE: Duration = Duration::from_millis(50);
 
@@ -32,15 +36,18 @@ pub(crate) fn reader() -> String {
 pub(crate) struct Session {
     client: Client,
     paths: Paths,
+    /// Whether to say on stderr what is waited for. Not with `--json`: there stderr holds the error alone, as JSON.
+    says_waiting: bool,
 }
 
 impl Session {
     /// Connects, starting a daemon if there is none; as the operator, or as the owner that is named.
-    pub(crate) async fn open(paths: Paths, acting_as: Option<&str>) -> Result<Self, Failure> {
+    pub(crate) async fn open(paths: Paths, global: &Global) -> Result<Self, Failure> {
         let operator = Client::new(paths.socket());
+        let acting_as = global.acting_as.as_deref();
         let client = acting_as.map_or_else(|| operator.clone(), |owner| operator.acting_as(owner, None));
         connect::ensure(&client, &paths).await?;
-        Ok(Session { client, paths })
+        Ok(Session { client, paths, says_waiting: !global.json })
     }
 
     /// Where the daemon's things are.
@@ -57,7 +64,7 @@ impl Session {
     pub(crate) async fn ask<T>(&self, request: impl AsyncFn(&Client) -> Result<T, ClientError>) -> Result<T, Failure> {
         let mut tries = 1;
         loop {
-            let error = match request(&self.client).await {
+            let error = match self.saying_if_silent(request(&self.client)).await {
                 Ok(answer) => return Ok(answer),
                 Err(error) => error,
             };
@@ -70,6 +77,38 @@ impl Session {
                 tokio::time::sleep(SHUTDOWN_PAUSE).await;
             }
             connect::ensure(&self.client, &self.paths).await?;
+        }
+    }
+
+    /// Waits for an answer; after a second it says what for.
+    pub(crate) async fn saying<T>(&self, what: impl FnOnce() -> String, answer: impl Future<Output = T>) -> T {
+        tokio::pin!(answer);
+        if let Ok(answer) = tokio::time::timeout(SAY_AFTER, &mut answer).await {
+            return answer;
+        }
+        self.say(&what());
+        answer.await
+    }
+
+    /// Waits for an answer, which may take long because that was asked for. Says so if the daemon answers nothing at all.
+    async fn saying_if_silent<T>(&self, answer: impl Future<Output = T>) -> T {
+        tokio::pin!(answer);
+        if let Ok(answer) = tokio::time::timeout(SAY_AFTER, &mut answer).await {
+            return answer;
+        }
+        let alive = tokio::time::timeout(SAY_AFTER, self.client.health());
+        tokio::select! {
+            answer = &mut answer => return answer,
+            alive = alive => if alive.is_err() {
+                self.say(&format!("waiting for the daemon, which does not answer yet ({})", self.paths.socket().display()));
+            },
+        }
+        answer.await
+    }
+
+    fn say(&self, text: &str) {
+        if self.says_waiting {
+            Screen::new(false).note(text);
         }
     }
 }

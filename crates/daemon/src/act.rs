@@ -69,6 +69,11 @@ impl Core {
     ) -> Result<Vec<Survivor>, Refusal> {
         entry.note_stop();
         self.settled_start(entry).await;
+        if entry.status() == Status::Starting && entry.link().is_some() {
+            self.give_up_start(entry);
+            self.seen_over(entry).await;
+            return self.without_keeper(entry);
+        }
         let Some(link) = entry.link() else { return self.without_keeper(entry) };
         let within = manner.grace + STOP_SLACK;
         let id = entry.id.clone();
@@ -97,7 +102,7 @@ impl Core {
 
     async fn seen_over(&self, entry: &Entry) {
         let mut state = entry.state.subscribe();
-        let over = state.wait_for(|state| state.history.status().is_over());
+        let over = state.wait_for(|state| state.history.status().is_over() || state.refused.is_some());
         let _ = tokio::time::timeout(STOP_SLACK, over).await;
     }
 

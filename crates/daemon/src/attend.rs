@@ -42,6 +42,9 @@ impl Core {
             let state = entry.state.borrow();
             let notify = &state.history.intent.spec.notify;
             let stopped = matches!(state.history.cause(), Some(Cause::StopRequested { .. }));
+            if state.refused.is_some() {
+                return;
+            }
             (!notify.patterns.is_empty() && !stopped, notify.heartbeat)
         };
         if (!watched && beats.is_none()) || !entry.attend_first() {

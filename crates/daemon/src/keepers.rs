@@ -249,7 +249,7 @@ pub(crate) async fn serve(core: Arc<Core>, link: Arc<Link>, mut incoming: Incomi
                 }
                 None => tracing::warn!(%id, "a fact of a process that is not this keeper's"),
             },
-            FromKeeper::Refused { id, error } => core.note_refused(&link, &id, error),
+            FromKeeper::Refused { id, error, step } => core.note_refused(&link, &id, error, step),
             FromKeeper::Output { id, bytes } => {
                 if let Some(entry) = link.entry().filter(|entry| entry.id == id) {
                     entry.state.send_modify(|state| state.output_bytes = state.output_bytes.max(bytes));

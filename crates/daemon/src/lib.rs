@@ -9,6 +9,7 @@
 //! - D5 a view never widens ([`scope`]).
 //! - D6 a port is lent to one process at a time ([`services::lease`]).
 //! - D7 no end has two successors, and none that is owed is lost ([`services::chain`]).
+//! - D8 no path that a request names is touched by the daemon ([`stuck`]).
 //!
 //! `run` composes it; `service` is the core that all share; `start`, `act`, `input`, `screen` (with its `terminal`), `attach` (with its `shelf`), `wait`, `output`, `filter`, `list`, `events` and `gc` are what
 //! the routes call; `attend`, `watch`, `heartbeat`, `deliver` and `webhook` tell owners more than that; `services` has readiness, leased ports and restarts; `owners`, `parents` and `silence` are who they are, whose child each is and how they end; `notes` and `loss` are what keepers tell and how they end; `registry` holds what lives, `ledger` writes the
@@ -60,6 +61,7 @@ mod services;
 mod shelf;
 mod silence;
 mod start;
+mod stuck;
 mod tcp;
 mod terminal;
 mod tokens;

@@ -8,6 +8,7 @@ use pinfold_model::event::EventKind;
 use pinfold_model::facts::{Fact, History};
 use pinfold_model::id::ProcessId;
 use pinfold_model::link::{Kept, Waiting};
+use pinfold_model::outcome::StartStep;
 use pinfold_model::units::Moment;
 use pinfold_os::crash_point;
 use pinfold_store::index::{Change, NewEvent};
@@ -16,6 +17,7 @@ use pinfold_store::outbox::Target;
 use crate::clock::now;
 use crate::find::Found;
 use crate::link::Link;
+use crate::refusal::Refusal;
 use crate::registry::{Entry, Registered};
 use crate::service::{Core, blocking};
 use crate::services::chain;
@@ -67,15 +69,21 @@ impl Core {
         tracing::debug!(process = %id, owner = %owner, pid, code, "{kind}");
     }
 
-    /// The store refused a start: nothing is left of it.
-    pub(crate) fn note_refused(&self, link: &Link, id: &ProcessId, error: String) {
-        tracing::error!(process = %id, %error, "the store refused a start");
+    /// The store refused a start, or what was asked for does not exist (`step`): nothing is left of it.
+    pub(crate) fn note_refused(&self, link: &Link, id: &ProcessId, error: String, step: Option<StartStep>) {
+        let refusal = match step {
+            Some(step) => Refusal::failed_start(step, &error),
+            None => {
+                tracing::error!(process = %id, %error, "the store refused a start");
+                unwritable(&error)
+            }
+        };
         if link.entry().is_none_or(|entry| entry.id != *id) {
             return;
         }
         if let Some(entry) = link.release() {
             self.undo_start(&entry);
-            entry.state.send_modify(|state| state.refused = Some(unwritable(&error)));
+            entry.state.send_modify(|state| state.refused = Some(refusal));
         }
     }
 

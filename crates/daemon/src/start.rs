@@ -1,15 +1,13 @@
 //! Starting a process: from a request to the first lines of its record.
 
 use std::collections::BTreeMap;
-use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use pinfold_api::error::ErrorCode;
 use pinfold_api::input::Span;
 use pinfold_api::types::{self, OnWaitTimeout, OutputQuery, StartRequest, Started, WaitReason, Waited};
-use pinfold_model::facts::{History, Intent, Status};
+use pinfold_model::facts::{History, Intent};
 use pinfold_model::id::ProcessId;
 use pinfold_model::limits::{TreeLimits, parse_cpus};
 use pinfold_model::link::{Order, ToKeeper};
@@ -18,9 +16,7 @@ use pinfold_model::outcome::{Cause, Outcome};
 use pinfold_model::ready::ReadyBy;
 use pinfold_model::service::READY_SOCKET;
 use pinfold_model::signal::Signal;
-use pinfold_model::spec::{
-    self, DEFAULT_PATH, Defaults, Draft, Lifetime, Program, PtySize, Spec, Stdin, Strays, Streams,
-};
+use pinfold_model::spec::{self, Defaults, Draft, Lifetime, PtySize, Spec, Stdin, Strays, Streams};
 use pinfold_model::spelled::Spelled;
 use pinfold_model::units::{BadDuration, parse_duration, parse_size};
 use pinfold_os::crash_point;
@@ -39,8 +35,6 @@ use crate::service::Core;
 use crate::services::{self, ReadySocket, lease};
 use crate::wait::{until_exit, until_ready};
 
-/// How long a keeper may take from the request to a running leader.
-const START: Duration = Duration::from_secs(30);
 /// The bounds of a `wait` inside a start; 0 does not wait.
 const WAIT_LEAST: Duration = Duration::from_millis(10);
 const WAIT_MOST: Duration = Duration::from_secs(3600);
@@ -59,10 +53,11 @@ impl Core {
             return Err(Refusal::new(ErrorCode::ShuttingDown, "the daemon is shutting down: try again in a moment"));
         }
         if let Some(existing) = self.holder_of_key(&spec).await? {
+            if let Found::Here(entry) = &existing {
+                self.decided(entry).await?;
+            }
             return self.answer(existing, false, (wait, budget, on_timeout), vec![]).await;
         }
-        check_cwd(&spec)?;
-        check_program(&spec, self.config.environment.passes("PATH"))?;
         self.try_admit(&spec)?;
         self.try_admit_store(&spec).await?;
         let hints = self.hints(&spec);
@@ -97,7 +92,6 @@ impl Core {
         if let Some(existing) = self.holder_of_key(&spec).await? {
             return Ok(existing);
         }
-        check_cwd(&spec)?;
         let core = Arc::clone(self);
         // Goes on even if the daemon is told to stop: the next one finds it by its key.
         let started = tokio::spawn(async move { core.start_spec(spec).await });
@@ -160,7 +154,11 @@ impl Core {
         let entry = Entry::new(History::of(Arc::clone(&intent)));
         self.owners.learn(&entry.state.borrow().history);
         if let Registered::KeyTaken(holder) = self.registry.insert(&entry) {
-            return Ok((same_request(Found::Here(holder), &intent.spec)?, false, None));
+            let found = same_request(Found::Here(Arc::clone(&holder)), &intent.spec)?;
+            // The keeper need not wait for the other start.
+            drop(keeper);
+            self.decided(&holder).await?;
+            return Ok((found, false, None));
         }
         if let Some(spec) = &lives_on
             && let Err(refusal) = self.begin_life(spec, &id)
@@ -210,17 +208,11 @@ impl Core {
         wanted.then(open).transpose()
     }
 
-    /// Waits until the keeper has decided the start (D1).
-    async fn started(&self, entry: &Arc<Entry>) -> Result<(), Refusal> {
-        let mut state = entry.state.subscribe();
-        let decided = state.wait_for(|state| state.history.status() != Status::Starting || state.refused.is_some());
-        let Ok(Ok(state)) = tokio::time::timeout(START, decided).await else {
-            return Err(Refusal::new(ErrorCode::KeeperSilent, "the keeper did not start it in time").about(&entry.id));
-        };
-        if let Some(refusal) = &state.refused {
-            return Err(refusal.clone());
-        }
-        match state.history.outcome() {
+    /// As [`Core::decided`]; a start that failed is an error too.
+    async fn started(&self, entry: &Entry) -> Result<(), Refusal> {
+        self.decided(entry).await?;
+        let outcome = entry.state.borrow().history.outcome();
+        match outcome {
             Some(Outcome::FailedToStart { step, error }) => Err(Refusal::failed_start(step, &error).about(&entry.id)),
             Some(Outcome::Lost { evidence }) => Err(Refusal::new(ErrorCode::FailedToStart, evidence).about(&entry.id)),
             _ => Ok(()),
@@ -402,51 +394,6 @@ fn same_request(holder: Found, spec: &Spec) -> Result<Found, Refusal> {
     }
     let message = "this idempotency key was used for another command: use a fresh key for each command";
     Err(Refusal::new(ErrorCode::KeyReused, message).about(holder.id()))
-}
-
-fn check_cwd(spec: &Spec) -> Result<(), Refusal> {
-    let cwd = spec.cwd.display();
-    match std::fs::metadata(&spec.cwd) {
-        Ok(metadata) if metadata.is_dir() => Ok(()),
-        Ok(_) => Err(Refusal::new(ErrorCode::BadCwd, format!("cwd `{cwd}` is not a directory"))),
-        Err(error) => Err(Refusal::new(ErrorCode::BadCwd, format!("cwd `{cwd}` cannot be entered: {error}"))),
-    }
-}
-
-/// Whether the shell or program can be found, so that a typing error leaves no record.
-fn check_program(spec: &Spec, has_our_path: bool) -> Result<(), Refusal> {
-    let (what, name) = match &spec.program {
-        Program::Shell { shell, .. } => ("shell", shell.as_str()),
-        Program::Argv { argv } => ("program", argv.first().map_or("", String::as_str)),
-    };
-    if name.contains('/') {
-        let path = spec.cwd.join(name);
-        return match std::fs::metadata(&path) {
-            Ok(metadata) if metadata.is_file() && metadata.permissions().mode() & 0o111 != 0 => Ok(()),
-            Ok(_) => Err(no_program(what, name, "it is not an executable file")),
-            Err(error) => Err(no_program(what, name, &error.to_string())),
-        };
-    }
-    let path = match spec.env.get("PATH") {
-        Some(path) => path.as_deref().map(std::ffi::OsString::from),
-        None if spec.inherit_env && has_our_path => std::env::var_os("PATH"),
-        None => None,
-    };
-    let path = path.unwrap_or_else(|| DEFAULT_PATH.into());
-    let found = std::env::split_paths(&path).any(|directory| is_executable(&spec.cwd.join(directory).join(name)));
-    if found { Ok(()) } else { Err(no_program(what, name, "it is in no directory of PATH")) }
-}
-
-pub(crate) fn is_executable(path: &Path) -> bool {
-    std::fs::metadata(path).is_ok_and(|metadata| metadata.is_file() && metadata.permissions().mode() & 0o111 != 0)
-}
-
-fn no_program(what: &str, name: &str, why: &str) -> Refusal {
-    let remedy = match what {
-        "shell" => "install it, or name another in `shell`",
-        _ => "check its name, or run it through a shell with `command`",
-    };
-    Refusal::new(ErrorCode::NoProgram, format!("{what} `{name}` cannot be executed: {why}: {remedy}"))
 }
 
 pub(crate) fn unwritable(error: &str) -> Refusal {

@@ -335,12 +335,12 @@ impl<'a> Keeper<'a> {
         let Order { intent, env, limit_places, next } = order;
         if let Some(driver) = &self.kept {
             let error = format!("this keeper keeps {}, which is not over: start it by another", driver.id());
-            return self.say(&FromKeeper::Refused { id: intent.id.clone(), error });
+            return self.say(&FromKeeper::Refused { id: intent.id.clone(), error, step: None });
         }
         self.next = next;
         let (directory, record) = match self.open_record(&intent) {
             Ok(opened) => opened,
-            Err(error) => return self.refuse(intent.id.clone(), format!("cannot write its record: {error}")),
+            Err(error) => return self.refuse(intent.id.clone(), format!("cannot write its record: {error}"), None),
         };
         crash_point!("keeper.intent_written");
         let mut watch = match self.watch(&intent, &limit_places) {
@@ -363,7 +363,10 @@ impl<'a> Keeper<'a> {
             }
             Err(failure) => {
                 watch.as_ref().inspect(|watch| watch.remove());
-                self.fail(&intent, directory, record, failure);
+                match failure.missing && intent.spec.service.life.is_none() {
+                    true => self.refuse_missing(&intent, directory, record, failure),
+                    false => self.fail(&intent, directory, record, failure),
+                }
             }
         }
     }
@@ -396,12 +399,23 @@ impl<'a> Keeper<'a> {
             Err(error) => {
                 let text = format!("{}; and its record could not be written: {error}", failure.error);
                 let _ = directory.remove();
-                self.say(&FromKeeper::Refused { id: intent.id.clone(), error: text });
+                self.say(&FromKeeper::Refused { id: intent.id.clone(), error: text, step: None });
             }
         }
         if !self.retired {
             self.say(&FromKeeper::Idle);
         }
+    }
+
+    /// Refuses a start whose directory or program does not exist: a typing error leaves no record. Not so a later life of
+    /// a chain, of which no client waits to be told.
+    fn refuse_missing(&mut self, intent: &Intent, directory: ProcessDir, record: RecordWriter, failure: Failure) {
+        drop(record);
+        if let Err(error) = directory.remove() {
+            let text = format!("{}; and its record could not be removed: {error}", failure.error);
+            return self.refuse(intent.id.clone(), text, Some(failure.step));
+        }
+        self.refuse(intent.id.clone(), failure.error, Some(failure.step));
     }
 
     fn open_record(&mut self, intent: &Spelled<Intent>) -> io::Result<(ProcessDir, RecordWriter)> {
@@ -425,8 +439,8 @@ impl<'a> Keeper<'a> {
     }
 
     /// A start that left nothing, not even a record.
-    fn refuse(&mut self, id: ProcessId, error: String) {
-        self.say(&FromKeeper::Refused { id, error });
+    fn refuse(&mut self, id: ProcessId, error: String, step: Option<StartStep>) {
+        self.say(&FromKeeper::Refused { id, error, step });
         self.say(&FromKeeper::Idle);
     }
 

@@ -18,6 +18,7 @@ use pinfold_os::pty::{self, Size};
 use pinfold_os::spawn::{Child, EXEC_TIMEOUT, Launch, Spawner, Step};
 
 use crate::feed::Feed;
+use crate::missing::explain_missing;
 use crate::pump::Source;
 use crate::watch::Watch;
 
@@ -42,11 +43,13 @@ pub(crate) struct Failure {
     pub(crate) error: String,
     /// The leader hung before its exec, and was killed; it may not be gone yet.
     pub(crate) stuck: bool,
+    /// The directory or program that was asked for does not exist.
+    pub(crate) missing: bool,
 }
 
 impl Failure {
     pub(crate) fn of(step: StartStep, error: String) -> Self {
-        Self { step, error, stuck: false }
+        Self { step, error, stuck: false, missing: false }
     }
 }
 
@@ -112,7 +115,13 @@ pub(crate) fn launch(
             let program = programs.get(failure.program).map_or(name.to_string_lossy(), |path| path.to_string_lossy());
             Err(explain_stuck(failure.step, spec, &program, birthplace))
         }
-        Err(failure) => Err(explain(failure.step, &failure.error, spec, &name)),
+        Err(failure) => {
+            let explained = explain(failure.step, &failure.error, spec, &name);
+            Err(match explain_missing(failure.step, spec, &name, &programs) {
+                Some(error) => Failure { error, missing: true, ..explained },
+                None => explained,
+            })
+        }
     }
 }
 
@@ -149,7 +158,7 @@ fn explain_stuck(step: Step, spec: &Spec, program: &str, birthplace: &Birthplace
         }
         Step::Exec => (StartStep::Exec, format!("cannot execute `{program}`: its file system did not answer {within}")),
     };
-    Failure { step, error, stuck: true }
+    Failure { stuck: true, ..Failure::of(step, error) }
 }
 
 /// The pipes or the terminal of one process: the child's ends, and ours for pump and feed.

@@ -9,7 +9,7 @@
 //! - K4 a keeper whose tree is empty may keep another process; one at a time.
 //!
 //! `nursery` is the small parent from which keepers are forked, `keeper` the loop, `driver` one process's
-//! life, `pump` its output, `feed` its input, `launch` its start, `watch` what it uses of its limits and `limits` what becomes of it
+//! life, `pump` its output, `feed` its input, `launch` its start, `missing` why one found nothing to start, `watch` what it uses of its limits and `limits` what becomes of it
 //! there, `tally` what it used, `signals` what clients send it, `link` the daemon's end.
 
 mod driver;
@@ -18,6 +18,7 @@ mod keeper;
 mod launch;
 mod limits;
 mod link;
+mod missing;
 pub mod nursery;
 mod pump;
 mod signals;

@@ -14,15 +14,16 @@ use serde_json::value::RawValue;
 use crate::facts::{Fact, History, Intent};
 use crate::id::ProcessId;
 use crate::input::{Input, Taken, as_base64};
-use crate::outcome::Cause;
+use crate::outcome::{Cause, StartStep};
 use crate::ready::Readiness;
 use crate::signal::Signal;
 use crate::spec::{PtySize, StopManner};
 use crate::spelled::Spelled;
 
 /// The version of this protocol. A daemon adopts keepers of its own version and older ones; an older one is given no
-/// second process, since it may not know what that asks for. Version 2 knows stdin, 3 terminals, 4 what comes next.
-pub const VERSION: u32 = 4;
+/// second process, since it may not know what that asks for. Version 2 knows stdin, 3 terminals, 4 what comes next,
+/// 5 the step at which a start was refused.
+pub const VERSION: u32 = 5;
 /// No frame is longer: a command of 1 MiB and an environment of 2 MiB fit with their escapes.
 pub const FRAME_MOST: usize = 16 << 20;
 /// What is read at once, at least: most messages fit.
@@ -141,8 +142,14 @@ pub enum FromKeeper {
     Hello { version: u32, keeper: KeeperIdentity, kept: Option<Box<Kept>> },
     /// A fact, written to the record before it is told.
     Fact { id: ProcessId, fact: Fact },
-    /// The store refused the start: nothing was started, nothing is left of it.
-    Refused { id: ProcessId, error: String },
+    /// Nothing was started and nothing is left of it. Without a step the store refused it; with one, the directory or
+    /// the program that was asked for does not exist.
+    Refused {
+        id: ProcessId,
+        error: String,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        step: Option<StartStep>,
+    },
     /// There is this much output now.
     Output { id: ProcessId, bytes: u64 },
     /// The tree is empty, or these are left.

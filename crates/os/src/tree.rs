@@ -250,6 +250,18 @@ pub fn continue_if_stopped(pid: u32, start_time: u64) -> bool {
     target(&Member { pid, stat }).is_some_and(|held| signal(&held, libc::SIGCONT).is_ok())
 }
 
+/// Kills exactly this process; false if it is gone.
+pub fn kill_exactly(pid: u32, start_time: u64) -> io::Result<bool> {
+    let Ok(stat) = proc::stat(pid) else { return Ok(false) };
+    if stat.start_time != start_time {
+        return Ok(false);
+    }
+    match try_target(&Member { pid, stat })? {
+        Some(held) => signal(&held, libc::SIGKILL).map(|()| true),
+        None => Ok(false),
+    }
+}
+
 /// Sends these signals, in this order, to every descendant of `root` that lives now. Whom a handler starts in
 /// answer is spared: a program may clean up with programs of its own.
 pub fn signal_descendants(root: u32, signals: &[i32]) -> Reach {

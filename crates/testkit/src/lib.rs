@@ -8,6 +8,7 @@ pub mod carriers;
 pub mod escapes;
 pub mod ground;
 mod harness;
+pub mod hung;
 mod place;
 mod procs;
 mod terminal;

@@ -107,7 +107,7 @@ fn check_scope(global: &Global, command: &Command) -> Result<(), Failure> {
 fn talk(global: &Global, work: impl AsyncFnOnce(&Session) -> Result<u8, Failure>) -> Result<u8, Failure> {
     let paths = paths::resolve(global)?;
     block_on(async {
-        let session = Session::open(paths, global.acting_as.as_deref()).await?;
+        let session = Session::open(paths, global).await?;
         work(&session).await
     })
 }

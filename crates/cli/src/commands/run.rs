@@ -24,12 +24,15 @@ use crate::args::Global;
 use crate::failure::Failure;
 use crate::render::outcome::render_details;
 use crate::render::summary::render_strays;
+use crate::render::table::{cut, one_line};
 use crate::screen::Screen;
 use crate::session::Session;
 use crate::{exit, paths};
 
 /// How long the answer to a start waits for the end: what is short costs one request.
 const SHORT: &str = "50ms";
+/// Characters of a command in a message about it.
+const COMMAND_SHOWN: usize = 60;
 /// What pinfold sets in every process.
 pub(super) const MARKS: [&str; 3] = ["PINFOLD_ID", "PINFOLD_OWNER", "PINFOLD_MARK"];
 
@@ -151,7 +154,7 @@ pub(crate) async fn run(
     if !args.detach && !args.interactive {
         return in_foreground(session, args, request, screen).await;
     }
-    let mut started = session.ask(async |client| client.start(&request).await).await?;
+    let mut started = start(session, &request).await?;
     if args.detach {
         if !screen.json {
             screen.text(&format!("{}\n", started.record.id))?;
@@ -166,6 +169,16 @@ pub(crate) async fn run(
     attach::run(session, &AttachArgs::of(&started.record.id), screen).await
 }
 
+/// Asks for the start; a start that takes long says where it is to be.
+async fn start(session: &Session, request: &StartRequest) -> Result<Started, Failure> {
+    let what = || {
+        let command = request.command.clone().unwrap_or_else(|| request.argv.clone().unwrap_or_default().join(" "));
+        let cwd = one_line(request.cwd.as_deref().unwrap_or("its directory"));
+        format!("waiting for `{}` to start in {cwd}", cut(&one_line(&command), COMMAND_SHOWN))
+    };
+    session.saying(what, session.ask(async |client| client.start(request).await)).await
+}
+
 /// Starts it, and shows it until its command exits.
 async fn in_foreground(
     session: &Session,
@@ -178,8 +191,7 @@ async fn in_foreground(
         request.wait = Some(Span::from(SHORT));
     }
     let mut interrupts = Interrupts::listen()?;
-    let starting = session.ask(async |client| client.start(&request).await);
-    let Some(started) = foreground::heeding(&mut interrupts, starting).await else {
+    let Some(started) = foreground::heeding(&mut interrupts, start(session, &request)).await else {
         screen.note("left before the daemon said whether it is started  (pinfold ps)");
         return Ok(exit::INTERRUPTED);
     };

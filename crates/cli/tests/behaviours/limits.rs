@@ -1,5 +1,6 @@
 //! Limits of a process's whole tree and of its owner: with controllers and without, for root and for ordinary users.
 
+mod hung;
 mod owners;
 mod pids;
 mod refusals;

@@ -4,10 +4,13 @@
 //! may be secret and is written down nowhere. Bounds: [`TIME`], [`MOST`] bytes; asked again after [`FRESH`].
 
 use std::collections::BTreeMap;
+use std::ffi::OsStr;
 use std::os::fd::AsFd;
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use pinfold_model::service::READY_SOCKET;
@@ -19,7 +22,6 @@ use tokio::sync::Mutex;
 
 use super::chat::Chat;
 use crate::service::{Core, blocking};
-use crate::start::is_executable;
 
 /// How long the hook may take.
 const TIME: Duration = Duration::from_secs(10);
@@ -27,16 +29,73 @@ const TIME: Duration = Duration::from_secs(10);
 const MOST: usize = 1 << 20;
 /// How long what it said is good for.
 const FRESH: Duration = Duration::from_secs(5);
+/// How long a start waits for the hook or the shell to be found.
+const PATIENCE: Duration = TIME.saturating_add(Duration::from_secs(2));
 /// How often its end is looked for while it says nothing.
 const LOOK: Duration = Duration::from_millis(10);
 
 /// The name under which a command knows its chat.
 const CHAT: &str = "CODER_CHAT_ID";
 
-/// What the hook said last, and when. One asks at a time.
+/// What the hook said last, and when. One thread asks at a time, and holds the lock while it does: a hook or a directory of
+/// PATH that does not answer holds up one thread, and all others give up after [`PATIENCE`].
 #[derive(Debug, Default)]
 pub(super) struct Hook {
-    said: Mutex<Option<(Instant, BTreeMap<String, String>)>>,
+    said: Arc<Mutex<Option<(Instant, BTreeMap<String, String>)>>>,
+    shell: Arc<Mutex<Option<Shell>>>,
+}
+
+/// The `sh` of the daemon's own PATH.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Shell {
+    pub(super) path: PathBuf,
+    /// Directories that have none; they came before it.
+    without: Vec<PathBuf>,
+}
+
+impl Shell {
+    /// Whether `sh` means this one in such a PATH. Only names are compared: the directories of a request are not looked
+    /// at, since they may be on a mount that does not answer. False where that cannot be said.
+    pub(super) fn is_found_in(&self, path: &OsStr) -> bool {
+        let unlike = |directory: &PathBuf| !self.without.contains(directory);
+        let first = std::env::split_paths(path).find(unlike);
+        first.is_some_and(|first| self.path.parent() == Some(&first))
+    }
+
+    fn find(path: &OsStr) -> Option<Self> {
+        let mut without = Vec::new();
+        for directory in std::env::split_paths(path) {
+            let shell = directory.join("sh");
+            if is_executable(&shell) {
+                return Some(Self { path: shell, without });
+            }
+            without.push(directory);
+        }
+        None
+    }
+}
+
+/// The `sh` of the daemon's own PATH; once it was found, it is not looked for again.
+pub(super) async fn find_shell(core: &Core) -> Option<Shell> {
+    let known = Arc::clone(&core.coder.hook.shell);
+    let look = async {
+        let mut known = known.lock_owned().await;
+        if let Some(shell) = &*known {
+            return Some(shell.clone());
+        }
+        blocking(move || {
+            *known = own_shell();
+            known.clone()
+        })
+        .await
+        .ok()
+        .flatten()
+    };
+    tokio::time::timeout(PATIENCE, look).await.ok().flatten()
+}
+
+fn own_shell() -> Option<Shell> {
+    Shell::find(&std::env::var_os("PATH").unwrap_or_else(|| DEFAULT_PATH.into()))
 }
 
 /// What is laid over the daemon's environment; later layers win, and nothing wins over the chat.
@@ -62,29 +121,29 @@ fn entry((name, value): (String, String)) -> Option<(String, String)> {
 /// What the hook says; nothing if it fails.
 async fn hooked(core: &Core) -> BTreeMap<String, String> {
     let Some(command) = core.config.coder.env_command.clone() else { return BTreeMap::new() };
-    let mut said = core.coder.hook.said.lock().await;
-    if let Some((_, env)) = said.as_ref().filter(|(at, _)| at.elapsed() < FRESH) {
-        return env.clone();
-    }
-    let directory = core.user_home.clone();
-    let ran = match blocking(move || run(&command, &directory)).await {
-        Ok(ran) => ran,
-        Err(refusal) => Err(refusal.0.message),
-    };
-    let env = match ran {
-        Ok(bytes) => parse(&bytes),
-        Err(reason) => {
-            tracing::warn!(reason, "the setting coder.env_command failed: the environment is as it was");
-            BTreeMap::new()
+    let (said, directory) = (Arc::clone(&core.coder.hook.said), core.user_home.clone());
+    let ask = async {
+        let mut said = said.lock_owned().await;
+        if let Some((_, env)) = said.as_ref().filter(|(at, _)| at.elapsed() < FRESH) {
+            return Ok(env.clone());
         }
+        let ask = move || {
+            let ran = run(&command, &directory).map(|bytes| parse(&bytes));
+            *said = Some((Instant::now(), ran.clone().unwrap_or_default()));
+            ran
+        };
+        blocking(ask).await.unwrap_or_else(|refusal| Err(refusal.0.message))
     };
-    *said = Some((Instant::now(), env.clone()));
-    env
+    let said = tokio::time::timeout(PATIENCE, ask).await;
+    said.unwrap_or_else(|_| Err("it does not answer".to_owned())).unwrap_or_else(|reason| {
+        tracing::warn!(reason, "the setting coder.env_command failed: the environment is as it was");
+        BTreeMap::new()
+    })
 }
 
 /// Runs the hook, and gives what it said.
 fn run(command: &str, directory: &str) -> Result<Vec<u8>, String> {
-    let shell = find_shell().ok_or("there is no sh in PATH")?;
+    let shell = own_shell().ok_or("there is no sh in PATH")?.path;
     let pipe = fsio::pipe().map_err(|error| error.to_string())?;
     let mut child = Command::new(shell)
         .args(["-c", command])
@@ -144,15 +203,8 @@ fn is_name(name: &str) -> bool {
     plain && name.bytes().next().is_some_and(|first| !first.is_ascii_digit())
 }
 
-/// The `sh` of the daemon's own PATH.
-pub(super) fn find_shell() -> Option<PathBuf> {
-    let path = std::env::var_os("PATH").unwrap_or_else(|| DEFAULT_PATH.into());
-    shell_in(&path)
-}
-
-/// The first `sh` in these directories.
-pub(super) fn shell_in(path: &std::ffi::OsStr) -> Option<PathBuf> {
-    std::env::split_paths(path).map(|directory| directory.join("sh")).find(|shell| is_executable(shell))
+fn is_executable(path: &Path) -> bool {
+    std::fs::metadata(path).is_ok_and(|metadata| metadata.is_file() && metadata.permissions().mode() & 0o111 != 0)
 }
 
 #[cfg(test)]
@@ -165,6 +217,20 @@ mod tests {
         let pairs = [("A", "1"), ("B", "x=y"), ("E", ""), ("F", "cr")];
         assert_eq!(env, pairs.map(|(name, value)| (name.to_owned(), value.to_owned())).into());
         assert_eq!(parse(b"A=two\nlines\0B=1\0").get("A").map(String::as_str), Some("two\nlines"));
+    }
+
+    /// What is before it decides, as far as that is known.
+    #[test]
+    fn a_shell_is_known_by_the_names_of_directories() {
+        let shell = Shell { path: "/bin/sh".into(), without: vec!["/a".into(), "/b".into()] };
+        for (path, found) in
+            [("/a:/bin", true), ("/bin:/else", true), ("/b:/a:/bin", true), ("/else:/bin", false), ("", false)]
+        {
+            assert_eq!(shell.is_found_in(OsStr::new(path)), found, "{path}");
+        }
+        assert!(
+            Shell::find(OsStr::new("/no/such:/bin")).is_some_and(|shell| shell.without == [PathBuf::from("/no/such")])
+        );
     }
 
     #[test]

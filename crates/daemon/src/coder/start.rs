@@ -2,19 +2,18 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
-use std::path::Path;
 use std::sync::Arc;
 
 use axum::extract::{Request, State};
 use axum::response::Response;
 use pinfold_api::error::ErrorCode;
-use pinfold_api::types::StartRequest;
+use pinfold_api::types::{StartRequest, Started as StartedThere};
 use pinfold_model::id::ProcessId;
 
 use super::BACKGROUND;
 use super::body::Fields;
 use super::chat::Chat;
-use super::env::{find_shell, layers, shell_in};
+use super::env::{find_shell, layers};
 use super::keys::{self, Fingerprint, Holder, Patience, Place};
 use super::list::started_at;
 use super::wire::{self, Fault, Started};
@@ -94,12 +93,12 @@ async fn begin(
     key: Option<(String, Fingerprint)>,
 ) -> Result<Found, Fault> {
     let Asked { command, workdir, env: asked, background, .. } = asked;
-    let shell = find_shell().ok_or_else(|| failed(NO_SHELL))?;
+    let shell = find_shell(core).await.ok_or_else(|| failed(NO_SHELL))?;
     let env = layers(core, chat, asked).await;
     let path = env.get("PATH").and_then(|path| path.as_deref());
     // Named as people name it where that finds the same one, since it says its name in errors.
-    let known = path.is_none_or(|path| shell_in(OsStr::new(path)).as_ref() == Some(&shell));
-    let shell = if known { "sh".to_owned() } else { shell.to_string_lossy().into_owned() };
+    let known = path.is_none_or(|path| shell.is_found_in(OsStr::new(path)));
+    let shell = if known { "sh".to_owned() } else { shell.path.to_string_lossy().into_owned() };
     let (command, argv, shell) = match command.trim().is_empty() {
         // A shell has no objection to nothing.
         true => (None, Some(vec![shell, "-c".to_owned(), command]), None),
@@ -108,29 +107,33 @@ async fn begin(
     let (idempotency_key, fingerprint) = key.unzip();
     let mut labels: BTreeMap<_, _> = [(BACKGROUND.to_owned(), background.to_string())].into();
     labels.extend(fingerprint.map(|fingerprint| (keys::FINGERPRINT.to_owned(), fingerprint.text().to_owned())));
-    let request = StartRequest {
-        command,
-        argv,
-        shell,
-        cwd: Some(directory(core, workdir)),
-        env,
-        labels,
-        idempotency_key,
-        ..StartRequest::default()
-    };
+    let request = StartRequest { command, argv, shell, env, labels, idempotency_key, ..StartRequest::default() };
     chat.adopt(core);
-    let started = core.start(&chat.caller, request).await.map_err(|refusal| refused(&refusal))?;
+    let started = start_in(core, chat, workdir, request).await.map_err(|refusal| refused(&refusal))?;
     let id = ProcessId::parse(&started.record.id).map_err(|bad| failed(&bad.to_string()))?;
     super::find(core, id).await?.ok_or_else(|| failed("it is gone already"))
 }
 
-/// What is asked for, else what is set up if it is a directory, else the home directory.
-fn directory(core: &Core, asked: String) -> String {
+/// Starts it where that is asked for, else where the settings say if that is a directory, else in the home directory.
+/// Whether it is one, the start tells: the daemon touches no path of a request (D8).
+async fn start_in(
+    core: &Arc<Core>,
+    chat: &Chat,
+    asked: String,
+    request: StartRequest,
+) -> Result<StartedThere, Refusal> {
+    let at = |cwd: &str| StartRequest { cwd: Some(cwd.to_owned()), ..request.clone() };
     if !asked.is_empty() {
-        return asked;
+        return core.start(&chat.caller, at(&asked)).await;
     }
-    let set_up = core.config.coder.workdir.clone().filter(|workdir| Path::new(workdir).is_dir());
-    set_up.unwrap_or_else(|| core.user_home.clone())
+    if let Some(set_up) = &core.config.coder.workdir {
+        let started = core.start(&chat.caller, at(set_up)).await;
+        let is_missing = |refusal: &Refusal| refusal.0.code == ErrorCode::BadCwd && refusal.0.id.is_none();
+        if !started.as_ref().is_err_and(is_missing) {
+            return started;
+        }
+    }
+    core.start(&chat.caller, at(&core.user_home)).await
 }
 
 fn refused(refusal: &Refusal) -> Fault {

@@ -1,5 +1,6 @@
 //! Restarts: lives that follow each other, over crashes of the daemon.
 
+use pinfold_api::error::ErrorCode;
 use pinfold_api::types::{
     Cause, EventKind, Lifetime, ListQuery, Outcome, Record, Restart, RestartPolicy, StartRequest, Status, StopRequest,
 };
@@ -235,6 +236,15 @@ fn restart_that_makes_no_sense_is_refused() {
     assert!(refuse(RestartPolicy { limit: Some(0), ..always() }).contains("limit"));
     assert!(refuse(RestartPolicy { factor: Some(0.5), ..always() }).contains("factor"));
     assert!(refuse(RestartPolicy { initial: Some("2m".into()), ..always() }).contains("initial"));
+}
+
+#[test]
+fn restart_of_what_does_not_exist_leaves_nothing() {
+    let pinfold = Pinfold::start(PINFOLD);
+    let asked = StartRequest { cwd: Some("/no/such/directory".into()), ..restarted("true", "always", "1ms") };
+    assert_eq!(pinfold.try_start(&asked).expect_err("refused").code, ErrorCode::BadCwd);
+    let chains = std::fs::read_dir(pinfold.home().join("chains")).into_iter().flatten().count();
+    assert_eq!((chains, lives(&pinfold).len()), (0, 0));
 }
 
 /// What a list says of those that come again and those that do not, for people and for programs.

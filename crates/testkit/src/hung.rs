@@ -1,0 +1,56 @@
+//! A mounted file system that never answers, as a network mount whose server is gone.
+
+use std::ffi::CString;
+use std::fs::OpenOptions;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
+
+/// A FUSE file system whose requests are never read: whoever touches a path below it waits, and can only be killed.
+/// Unmounted when dropped, which makes all who wait fail.
+#[derive(Debug)]
+pub struct HungMount {
+    path: PathBuf,
+    // Closing it ends the file system.
+    device: Option<OwnedFd>,
+}
+
+impl HungMount {
+    /// `None`, with a line that says why, where it cannot be mounted: without root, or without `/dev/fuse`.
+    pub fn try_new() -> Option<Self> {
+        Self::mount().inspect_err(|error| println!("skipped: a FUSE file system cannot be mounted: {error}")).ok()
+    }
+
+    fn mount() -> std::io::Result<Self> {
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        let name = format!("pinfold-hung-{}-{}", std::process::id(), NUMBER.fetch_add(1, Ordering::Relaxed));
+        let path = std::env::temp_dir().join(name);
+        let device: OwnedFd = OpenOptions::new().read(true).write(true).open("/dev/fuse")?.into();
+        std::fs::create_dir(&path)?;
+        let options = format!("fd={},rootmode=40000,user_id=0,group_id=0,allow_other", device.as_raw_fd());
+        let options = CString::new(options).expect("no NUL");
+        match mount("pinfold-hung", &path, "fuse", MountFlags::NOSUID | MountFlags::NODEV, Some(options.as_c_str())) {
+            Ok(()) => Ok(Self { path, device: Some(device) }),
+            Err(errno) => {
+                let _ = std::fs::remove_dir(&path);
+                Err(errno.into())
+            }
+        }
+    }
+
+    /// Where it is mounted.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+impl Drop for HungMount {
+    fn drop(&mut self) {
+        // The device first: an unmount would ask the file system, and wait.
+        drop(self.device.take());
+        let _ = unmount(&self.path, UnmountFlags::DETACH);
+        let _ = std::fs::remove_dir(&self.path);
+    }
+}
