@@ -41,9 +41,12 @@ const CHAT: &str = "CODER_CHAT_ID";
 /// PATH that does not answer holds up one thread, and all others give up after [`PATIENCE`].
 #[derive(Debug, Default)]
 pub(super) struct Hook {
-    said: Arc<Mutex<Option<(Instant, BTreeMap<String, String>)>>>,
+    said: Arc<Mutex<Option<Said>>>,
     shell: Arc<Mutex<Option<Shell>>>,
 }
+
+/// When the hook was asked, and the variables that it set.
+type Said = (Instant, BTreeMap<String, String>);
 
 /// The `sh` of the daemon's own PATH.
 #[derive(Clone, Debug, PartialEq, Eq)]
