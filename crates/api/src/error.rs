@@ -55,6 +55,8 @@ pub enum ErrorCode {
     StoreUnwritable,
     /// The keeper did not answer.
     KeeperSilent,
+    /// The daemon has just started and does not know all processes yet: try again in a few seconds.
+    Recovering,
     /// The daemon is shutting down.
     ShuttingDown,
     /// A defect of pinfold's own.

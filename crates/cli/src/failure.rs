@@ -98,6 +98,7 @@ fn exit_of(code: ErrorCode) -> u8 {
         | ErrorCode::Damaged
         | ErrorCode::StoreUnwritable
         | ErrorCode::KeeperSilent
+        | ErrorCode::Recovering
         | ErrorCode::ShuttingDown
         | ErrorCode::Internal => exit::TROUBLE,
     }

@@ -68,12 +68,17 @@ impl Session {
                 Ok(answer) => return Ok(answer),
                 Err(error) => error,
             };
-            let leaving = matches!(&error, ClientError::Api { error, .. } if error.code == ErrorCode::ShuttingDown);
-            if tries == TRIES || !(leaving || matches!(error, ClientError::Unreachable { .. })) {
+            let code = if let ClientError::Api { error, .. } = &error { Some(error.code) } else { None };
+            // One that has just started has kept the request waiting for a while already.
+            let passes = matches!(code, Some(ErrorCode::ShuttingDown | ErrorCode::Recovering));
+            if tries == TRIES || !(passes || matches!(error, ClientError::Unreachable { .. })) {
                 return Err(error.into());
             }
             tries += 1;
-            if leaving {
+            if code == Some(ErrorCode::Recovering) {
+                eprintln!("pinfold: still waiting: the daemon has just started and reads its process directories");
+            }
+            if passes {
                 tokio::time::sleep(SHUTDOWN_PAUSE).await;
             }
             connect::ensure(&self.client, &self.paths).await?;

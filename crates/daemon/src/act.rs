@@ -14,7 +14,7 @@ use pinfold_model::spec::{GRACE_MOST, StopManner};
 use pinfold_model::units::parse_duration;
 
 use crate::find::Found;
-use crate::link::{ANSWER, NoAnswer};
+use crate::link::{ANSWER, Link, NoAnswer};
 use crate::refusal::Refusal;
 use crate::registry::Entry;
 use crate::service::Core;
@@ -74,7 +74,7 @@ impl Core {
             self.seen_over(entry).await;
             return self.without_keeper(entry);
         }
-        let Some(link) = entry.link() else { return self.without_keeper(entry) };
+        let Some(link) = self.keeper_of(entry).await else { return self.without_keeper(entry) };
         let within = manner.grace + STOP_SLACK;
         let id = entry.id.clone();
         match link.ask(within, |request| ToKeeper::Stop { request, id, cause, manner }).await {
@@ -89,7 +89,7 @@ impl Core {
                 self.seen_over(entry).await;
                 Ok(vec![])
             }
-            Err(NoAnswer::Silent) => Err(keeper_silent(&entry.id)),
+            Err(NoAnswer::Silent) => Err(keeper_silent(entry)),
         }
     }
 
@@ -100,6 +100,14 @@ impl Core {
         let _ = tokio::time::timeout(ANSWER, decided).await;
     }
 
+    /// The keeper of a process. If that is gone and the end of the process is not known yet, waits for it a while.
+    async fn keeper_of(&self, entry: &Entry) -> Option<Arc<Link>> {
+        if entry.link().is_none() && entry.is_settling() {
+            self.seen_over(entry).await;
+        }
+        entry.link()
+    }
+
     async fn seen_over(&self, entry: &Entry) {
         let mut state = entry.state.subscribe();
         let over = state.wait_for(|state| state.history.status().is_over() || state.refused.is_some());
@@ -107,7 +115,7 @@ impl Core {
     }
 
     fn without_keeper(&self, entry: &Entry) -> Result<Vec<Survivor>, Refusal> {
-        if entry.status().is_over() { Ok(vec![]) } else { Err(keeper_silent(&entry.id)) }
+        if entry.status().is_over() { Ok(vec![]) } else { Err(keeper_silent(entry)) }
     }
 
     /// Sends a signal to a tree.
@@ -144,10 +152,11 @@ impl Core {
     ) -> Result<SignalAnswer, Refusal> {
         let Found::Here(entry) = &found else { return Err(over(found.id())) };
         self.settled_start(entry).await;
+        let link = self.keeper_of(entry).await;
         if entry.status().is_over() {
             return Err(over(&entry.id));
         }
-        let link = entry.link().ok_or_else(|| keeper_silent(&entry.id))?;
+        let link = link.ok_or_else(|| keeper_silent(entry))?;
         let id = entry.id.clone();
         match link.ask(ANSWER, |request| message(request, id)).await {
             Ok(FromKeeper::Signaled { reached: 0, refused, .. }) if refused.is_empty() => Err(over(&entry.id)),
@@ -160,7 +169,7 @@ impl Core {
             }
             Ok(_) => Err(Refusal::internal("a keeper gave the wrong answer")),
             Err(NoAnswer::Gone) => Err(over(&entry.id)),
-            Err(NoAnswer::Silent) => Err(keeper_silent(&entry.id)),
+            Err(NoAnswer::Silent) => Err(keeper_silent(entry)),
         }
     }
 
@@ -202,7 +211,11 @@ pub(crate) fn over(id: &ProcessId) -> Refusal {
     Refusal::new(ErrorCode::AlreadyOver, format!("process {id} is over: there is nothing left to act on")).about(id)
 }
 
-pub(crate) fn keeper_silent(id: &ProcessId) -> Refusal {
-    let message = format!("the keeper of {id} does not answer: if it is stopped, send it CONT, and try again");
+pub(crate) fn keeper_silent(entry: &Entry) -> Refusal {
+    let id = &entry.id;
+    let message = match entry.is_settling() {
+        true => format!("the keeper of {id} is gone, and what it left is being stopped: try again in a few seconds"),
+        false => format!("the keeper of {id} does not answer: if it is stopped, send it CONT, and try again"),
+    };
     Refusal::new(ErrorCode::KeeperSilent, message).about(id)
 }

@@ -141,12 +141,21 @@ where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let routes = TowerToHyperService::new(router);
+    let recovering = Arc::clone(&core);
     let service = service_fn(move |mut request: hyper::Request<Incoming>| {
         match &entrance {
             Entrance::Socket => drop(request.extensions_mut().insert(Scope::Operator)),
             Entrance::Tcp(line) => drop(request.extensions_mut().insert(Arc::clone(line))),
         }
-        routes.call(request)
+        let (routes, core) = (routes.clone(), Arc::clone(&recovering));
+        async move {
+            if core.recovery.is_reading()
+                && let Err(refusal) = core.recovery.admit(request.method().as_str(), request.uri().path()).await
+            {
+                return Ok(refusal.into_response());
+            }
+            routes.call(request).await
+        }
     });
     let mut builder = http1::Builder::new();
     builder.timer(TokioTimer::new()).header_read_timeout(HEADER_TIME);
@@ -412,6 +421,9 @@ async fn shutdown(
     MaybeInput(request): MaybeInput<ShutdownRequest>,
 ) -> Answer<impl IntoResponse> {
     caller.must_be_operator()?;
+    if request.stop_processes {
+        core.recovery.until_read().await?;
+    }
     let (stopped, survivors) = match request.stop_processes {
         true => core.stop_all("daemon stop").await,
         false => (0, vec![]),
@@ -444,6 +456,8 @@ async fn health(State(core): Shared, caller: Caller) -> impl IntoResponse {
         containment: if core.cgroups.is_ok() { "cgroup" } else { "subreaper" }.to_owned(),
         no_cgroup: core.cgroups.as_ref().err().cloned(),
         troubles: troubles.collect(),
+        recovering: core.recovery.is_reading() || core.recovery.unsettled() > 0,
+        notes: core.recovery.notes(),
     })
 }
 

@@ -91,13 +91,13 @@ impl Core {
         if entry.status().is_over() {
             return Err(over(&entry.id));
         }
-        let link = entry.link().ok_or_else(|| keeper_silent(&entry.id))?;
+        let link = entry.link().ok_or_else(|| keeper_silent(entry))?;
         let (id, input) = (entry.id.clone(), input.clone());
         match link.ask(ANSWER, |request| ToKeeper::Input { request, id, input }).await {
             Ok(FromKeeper::Input { taken, .. }) => Ok(taken),
             Ok(_) => Err(Refusal::internal("a keeper gave the wrong answer")),
             Err(NoAnswer::Gone) => Err(over(&entry.id)),
-            Err(NoAnswer::Silent) => Err(keeper_silent(&entry.id)),
+            Err(NoAnswer::Silent) => Err(keeper_silent(entry)),
         }
     }
 }

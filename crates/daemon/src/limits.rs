@@ -1,6 +1,6 @@
 //! What limits a process on this machine: which controllers there are, and what may be asked for without them.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -109,11 +109,15 @@ impl Core {
         leaves.iter().any(|leaf| maker_of(leaf).is_some_and(|pid| !kept.contains(&pid)))
     }
 
-    /// The cgroups that a keeper made to limit its tree.
-    pub(crate) fn limits_of_keeper(&self, pid: u32) -> Vec<PathBuf> {
-        let mut leaves = self.limit_leaves();
-        leaves.retain(|leaf| maker_of(leaf) == Some(pid));
-        leaves
+    /// The cgroups that limit trees, by the pid of the keeper that made them.
+    pub(crate) fn limits_by_keeper(&self) -> HashMap<u32, Vec<PathBuf>> {
+        let mut by_keeper: HashMap<u32, Vec<PathBuf>> = HashMap::new();
+        for leaf in self.limit_leaves() {
+            if let Some(pid) = maker_of(&leaf) {
+                by_keeper.entry(pid).or_default().push(leaf);
+            }
+        }
+        by_keeper
     }
 
     fn limit_leaves(&self) -> Vec<PathBuf> {

@@ -69,7 +69,8 @@ impl Core {
         };
         let processes = blocking(move || states.iter().map(show).collect()).await?;
         let unreadable = if *scope == Scope::Operator { lock(&self.unreadable).clone() } else { vec![] };
-        Ok(ProcessList { processes, total, next: last.map(|place| render_place(&place)), unreadable })
+        let next = last.map(|place| render_place(&place));
+        Ok(ProcessList { processes, total, next, unreadable, notes: self.recovery.notes() })
     }
 
     /// How many ended processes fit, and one more than `room` of them from the place on; without those that have

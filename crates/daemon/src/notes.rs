@@ -44,10 +44,10 @@ impl Core {
             self.registry.retire(entry);
             self.metrics.note_end(&history);
         }
-        let told = history.clone();
+        let (told, home) = (history.clone(), self.home.clone());
         let made = move || {
             let event = kind.map(|kind| event_of(&told, kind, at));
-            let end = over.then(|| (render::disk_bytes(&told), told));
+            let end = over.then(|| (render::disk_bytes(&told, &home), told));
             let end = end.map(|(bytes, history)| Change::Put(Box::new(history), bytes));
             event.into_iter().chain(end).collect()
         };
@@ -128,7 +128,7 @@ impl Core {
         self.note_waiting(&entry, waiting);
         if history.status().is_over() {
             self.registry.retire(&entry);
-            let bytes = render::disk_bytes(&history);
+            let bytes = render::disk_bytes(&history, &self.home);
             self.ledger.apply(vec![Change::Put(Box::new(history.clone()), bytes)]).await;
             self.follow_end(&history).await;
         }

@@ -1,5 +1,9 @@
 //! Taking up what an earlier daemon left: living keepers are adopted, ended processes are read, lost ones
 //! are recorded as lost with their evidence. The process directories are the truth.
+//!
+//! The daemon listens first; [`progress`] says what it answers meanwhile.
+
+mod progress;
 
 use std::collections::{HashMap, HashSet};
 use std::io;
@@ -17,8 +21,11 @@ use pinfold_store::output::has_output;
 use pinfold_store::record::{RecordError, read_record};
 use pinfold_store::retention;
 
+pub(crate) use self::progress::Progress;
+use crate::agents;
 use crate::keepers;
 use crate::link::Link;
+use crate::loss::BATCH;
 use crate::notes::events_of;
 use crate::registry::{Entry, lock};
 use crate::render;
@@ -27,6 +34,12 @@ use crate::services;
 
 /// How long all keepers together may take to say hello. Those that are silent stay connected, and say it later.
 const HELLO: Duration = Duration::from_secs(2);
+
+/// How long requests wait for the processes of dead keepers to be settled; the rest is settled while they are answered.
+const SETTLE_FIRST: Duration = Duration::from_secs(1);
+
+/// How soon directories that could not be read are read again.
+const AGAIN: Duration = Duration::from_secs(1);
 
 /// How often a keeper that cannot be reached is looked at.
 const FROM_AFAR: Duration = Duration::from_millis(200);
@@ -39,36 +52,68 @@ enum Directory {
     Unreadable(String),
 }
 
-/// Brings memory and index up to what is on disk.
-pub(crate) async fn recover(core: &Arc<Core>) -> Result<(), String> {
+/// Takes up what an earlier daemon left, while the daemon already listens. Returns when all is known and settled.
+pub(crate) async fn recover(core: &Arc<Core>) {
     let cleared = Arc::clone(core);
-    let _ = blocking(move || {
-        services::remove_sockets(&cleared.home);
-        retention::remove_leftovers(&cleared.home)
-    })
-    .await;
+    let _ = blocking(move || services::remove_sockets(&cleared.home)).await;
     core.read_chains();
     let links = connect(core).await;
     crash_point!("daemon.keepers_connected");
     greet(&links).await;
     crash_point!("daemon.keepers_greeted");
+    let dead = loop {
+        match read_all(core, &links).await {
+            Ok(dead) => break dead,
+            Err(error) => {
+                tracing::error!(%error, "cannot take up what an earlier daemon left: trying again");
+                core.recovery.note_trouble(error);
+                tokio::time::sleep(AGAIN).await;
+            }
+        }
+    };
+    core.take_up_chains().await;
+    agents::recover(core).await;
+    tracing::info!(live = core.registry.live_count(), dead = dead.len(), "all processes are known");
+    core.recovery.note_dead(dead.len());
+    let mut settling = std::pin::pin!(settle(core, dead));
+    // A few are settled before anything is answered: nobody sees them as alive.
+    let settled = tokio::time::timeout(SETTLE_FIRST, settling.as_mut()).await;
+    core.recovery.note_read();
+    if settled.is_err() {
+        settling.await;
+    }
+    crash_point!("daemon.directories_taken_up");
+    let core = Arc::clone(core);
+    let _ = blocking(move || {
+        keepers::remove_dead_cgroups(&core);
+        retention::remove_leftovers(&core.home)
+    })
+    .await;
+}
+
+async fn settle(core: &Arc<Core>, dead: Vec<Arc<Entry>>) {
+    for batch in dead.chunks(BATCH) {
+        core.keepers_went(batch.to_vec()).await;
+        core.recovery.note_settled(batch.len());
+    }
+}
+
+/// Reads every directory that the index does not know to be over. Gives the processes whose keepers died.
+async fn read_all(core: &Arc<Core>, links: &HashMap<u32, Arc<Link>>) -> Result<Vec<Arc<Entry>>, String> {
     let text = |refusal: crate::refusal::Refusal| refusal.0.message;
     let ended = core.query(|queries| queries.ended_ids()).await.map_err(text)?;
     let scanned = Arc::clone(core);
     let scanned = blocking(move || scan(&scanned, ended)).await.map_err(text)?;
     let (directories, gone) = scanned.map_err(|error| format!("cannot read the process directories: {error}"))?;
+    let mut dead = Vec::new();
     for (id, directory) in directories {
-        take_up(core, &links, id, directory).await;
+        dead.extend(take_up(core, links, id, directory).await);
     }
     if !gone.is_empty() {
         tracing::warn!(count = gone.len(), "ended processes without a directory are forgotten");
         core.ledger.apply(gone.into_iter().map(Change::Forget).collect()).await;
     }
-    crash_point!("daemon.directories_taken_up");
-    keepers::remove_dead_cgroups(core);
-    core.ledger.flush().await;
-    core.take_up_chains().await;
-    Ok(())
+    Ok(dead)
 }
 
 /// Connects to every keeper's socket; sockets of dead keepers are removed.
@@ -129,34 +174,43 @@ fn scan(core: &Core, mut ended: HashSet<ProcessId>) -> io::Result<Scanned> {
     Ok((found, ended))
 }
 
-async fn take_up(core: &Arc<Core>, links: &HashMap<u32, Arc<Link>>, id: ProcessId, directory: Directory) {
+/// Takes up one directory; gives its process if its keeper died.
+async fn take_up(
+    core: &Arc<Core>,
+    links: &HashMap<u32, Arc<Link>>,
+    id: ProcessId,
+    directory: Directory,
+) -> Option<Arc<Entry>> {
     match directory {
         Directory::Unused => {
             // A keeper that is alive may have made it a moment ago for a start that is under way.
             if links.values().all(|link| link.is_gone() || link.entry().is_some()) {
                 let _ = retention::remove_process(&core.home, &id);
             }
+            None
         }
         Directory::Unreadable(reason) => {
             tracing::warn!(process = %id, %reason, "a directory cannot be read");
             lock(&core.unreadable).push(Unreadable { id: id.to_string(), reason });
+            None
         }
         Directory::Known(history) => take_up_known(core, links, *history).await,
     }
 }
 
-async fn take_up_known(core: &Arc<Core>, links: &HashMap<u32, Arc<Link>>, history: History) {
+async fn take_up_known(core: &Arc<Core>, links: &HashMap<u32, Arc<Link>>, history: History) -> Option<Arc<Entry>> {
     if history.status().is_over() {
         // What its owner wanted to know of its last output was found by nobody.
         core.attend(&Entry::new(history.clone()));
-        let bytes = render::disk_bytes(&history);
+        let bytes = render::disk_bytes(&history, &core.home);
         let mut changes = events_of(&history);
         changes.push(Change::Put(Box::new(history), bytes));
-        return core.ledger.apply(changes).await;
+        core.ledger.apply(changes).await;
+        return None;
     }
     if core.registry.get(&history.intent.id).is_some() {
         // Its keeper said hello after the directories were read.
-        return;
+        return None;
     }
     let entry = Entry::new(history.clone());
     core.registry.insert(&entry);
@@ -184,13 +238,16 @@ async fn take_up_known(core: &Arc<Core>, links: &HashMap<u32, Arc<Link>>, histor
         }
         // It is dead, or has told what it keeps, and it is not this.
         _ => {
+            note("died: what it left is being stopped");
+            entry.set_settling(true);
             core.ledger.apply(events_of(&history)).await;
-            return core.keeper_went(entry).await;
+            return Some(entry);
         }
     }
     core.ledger.apply(events_of(&history)).await;
     core.attend(&entry);
     core.look_for_readiness(&entry, None);
+    None
 }
 
 fn lives(keeper: &KeeperIdentity) -> bool {

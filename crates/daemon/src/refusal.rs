@@ -73,7 +73,9 @@ impl Refusal {
             ErrorCode::Unauthorized => StatusCode::UNAUTHORIZED,
             ErrorCode::Damaged | ErrorCode::Internal => StatusCode::INTERNAL_SERVER_ERROR,
             ErrorCode::StoreUnwritable => StatusCode::INSUFFICIENT_STORAGE,
-            ErrorCode::KeeperSilent | ErrorCode::ShuttingDown => StatusCode::SERVICE_UNAVAILABLE,
+            ErrorCode::KeeperSilent | ErrorCode::Recovering | ErrorCode::ShuttingDown => {
+                StatusCode::SERVICE_UNAVAILABLE
+            }
         }
     }
 }

@@ -59,6 +59,8 @@ pub(crate) struct Entry {
     attended: AtomicBool,
     /// Whether the look for its readiness has begun.
     looked_for: AtomicBool,
+    /// Whether its keeper is gone, and its end is not known yet.
+    settling: AtomicBool,
     /// What its terminal shows, where it has one; locked from blocking threads only.
     terminal: Mutex<Option<Terminal>>,
     /// Whether somebody follows its terminal.
@@ -82,6 +84,7 @@ impl Entry {
             stop_asked: AtomicBool::new(false),
             attended: AtomicBool::new(false),
             looked_for: AtomicBool::new(false),
+            settling: AtomicBool::new(false),
             terminal: Mutex::new(None),
             followed: AtomicBool::new(false),
             shelf: Mutex::default(),
@@ -115,6 +118,14 @@ impl Entry {
     /// Whether nobody has begun to look for its readiness before.
     pub(crate) fn look_first(&self) -> bool {
         !self.looked_for.swap(true, Ordering::Relaxed)
+    }
+
+    pub(crate) fn is_settling(&self) -> bool {
+        self.settling.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_settling(&self, settling: bool) {
+        self.settling.store(settling, Ordering::Relaxed);
     }
 
     pub(crate) fn has_terminal(&self) -> bool {

@@ -15,7 +15,9 @@ use pinfold_model::outcome::{Cause, Outcome, StartStep};
 use pinfold_model::spec::{Lifetime, Program, Spec, Stdin};
 use pinfold_model::units::Moment;
 use pinfold_os::{ports, proc, tree};
+use pinfold_store::layout::Home;
 use pinfold_store::reader::OutputReader;
+use pinfold_store::retention::process_bytes;
 
 use crate::clock::rfc3339;
 use crate::registry::State;
@@ -199,10 +201,10 @@ fn summary(state: &State, directory: &Path, look: Look) -> OutputSummary {
     }
 }
 
-/// About what an ended process takes on disk.
-pub(crate) fn disk_bytes(history: &History) -> u64 {
-    let output = history.finish.as_ref().map_or(history.intent.spec.output_limit, |finish| finish.output_bytes);
-    output.min(history.intent.spec.output_limit) + DIRECTORY_BYTES
+/// About what an ended process takes on disk. Looks at the disk only if its record does not tell: the process was lost.
+pub(crate) fn disk_bytes(history: &History, home: &Home) -> u64 {
+    let told = history.finish.as_ref().map(|finish| finish.output_bytes.min(history.intent.spec.output_limit));
+    told.unwrap_or_else(|| process_bytes(&home.process(&history.intent.id))) + DIRECTORY_BYTES
 }
 
 /// An event as its readers see it; its number comes from the log. It tells what was known when it happened,

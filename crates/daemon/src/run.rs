@@ -1,4 +1,4 @@
-//! The daemon as a program: lock, index, nursery, recovery, socket; then it serves until told to stop.
+//! The daemon as a program: lock, index, socket; then it serves until told to stop, and recovers meanwhile.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -14,6 +14,7 @@ use pinfold_store::tokens::TokenFile;
 use tokio::net::UnixListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
+use tokio::task::JoinHandle;
 
 use crate::agents::Agents;
 use crate::clock::now;
@@ -23,6 +24,7 @@ use crate::keepers::{self, Keepers};
 use crate::ledger::Ledger;
 use crate::metrics::Metrics;
 use crate::owners::OwnerBook;
+use crate::recovery::Progress;
 use crate::registry::Registry;
 use crate::service::Core;
 use crate::services::chain::{self, Chains};
@@ -57,8 +59,6 @@ pub enum RunError {
     Index(#[from] IndexError),
     #[error("{what}: {source}")]
     Io { what: String, source: std::io::Error },
-    #[error("{0}")]
-    Recovery(String),
 }
 
 fn io(what: impl Into<String>) -> impl FnOnce(std::io::Error) -> RunError {
@@ -94,8 +94,6 @@ async fn serve(mut options: Options, home: Home, _lock: &HomeLock) -> Result<(),
     let socket_path = home.socket();
     let core = Arc::new(compose(&options, home)?);
     tracing::info!(home = %options.paths.home.display(), version = env!("CARGO_PKG_VERSION"), "starting");
-    recovery::recover(&core).await.map_err(RunError::Recovery)?;
-    agents::recover(&core).await;
     let listener = listen(&socket_path)?;
     crash_point!("daemon.listening");
     let mut router = http::routes(Arc::clone(&core));
@@ -105,23 +103,29 @@ async fn serve(mut options: Options, home: Home, _lock: &HomeLock) -> Result<(),
     }
     let tcp =
         listen_tcp(&core).await?.map(|listener| tokio::spawn(tcp::serve(Arc::clone(&core), router.clone(), listener)));
-    let tending = tokio::spawn(gc::tend(Arc::clone(&core)));
-    let ending = tokio::spawn(silence::tend(Arc::clone(&core)));
-    let delivering = tokio::spawn(deliver::tend(Arc::clone(&core)));
-    let keeping = tokio::spawn(agents::tend(Arc::clone(&core)));
-    let reviving = tokio::spawn(chain::tend(Arc::clone(&core)));
-    let filling = {
+    let recovering = tokio::spawn({
         let core = Arc::clone(&core);
-        tokio::spawn(async move { keepers::refill(&core).await })
-    };
+        async move { recovery::recover(&core).await }
+    });
+    let tending = [
+        once_read(&core, gc::tend),
+        once_read(&core, silence::tend),
+        once_read(&core, deliver::tend),
+        once_read(&core, agents::tend),
+        once_read(&core, chain::tend),
+        once_read(&core, async |core| keepers::refill(&core).await),
+    ];
     let stopping = tokio::spawn(stop_on_signal(Arc::clone(&core)));
     (options.on_ready)(&socket_path);
-    tracing::info!(socket = %socket_path.display(), live = core.registry.live_count(), "ready");
+    tracing::info!(socket = %socket_path.display(), "ready");
     http::serve(Arc::clone(&core), router, listener).await;
     crash_point!("daemon.last_served");
     let _ = std::fs::remove_file(&socket_path);
     stopping.abort();
-    let _ = tokio::join!(tending, filling, ending, delivering, keeping, reviving);
+    recovering.abort();
+    for task in tending {
+        let _ = task.await;
+    }
     if let Some(tcp) = tcp {
         let _ = tcp.await;
     }
@@ -130,6 +134,23 @@ async fn serve(mut options: Options, home: Home, _lock: &HomeLock) -> Result<(),
     keepers::remove_last_cgroups(&core).await;
     tracing::info!("stopped");
     Ok(())
+}
+
+/// Runs a task from the moment when all processes are known: before, it would act on half the facts.
+fn once_read<F>(core: &Arc<Core>, task: impl FnOnce(Arc<Core>) -> F) -> JoinHandle<()>
+where
+    F: Future<Output = ()> + Send + 'static,
+{
+    let (waiting, task) = (Arc::clone(core), task(Arc::clone(core)));
+    tokio::spawn(async move {
+        let mut shutdown = waiting.shutdown.subscribe();
+        tokio::select! {
+            () = waiting.recovery.read() => {}
+            _ = shutdown.wait_for(|shutdown| *shutdown) => return,
+        }
+        drop(shutdown);
+        task.await;
+    })
 }
 
 fn compose(options: &Options, home: Home) -> Result<Core, RunError> {
@@ -183,6 +204,7 @@ fn compose(options: &Options, home: Home) -> Result<Core, RunError> {
         cgroups,
         limit_name,
         limit_places: OnceLock::new(),
+        recovery: Progress::default(),
         unreadable: Mutex::default(),
         shutdown: watch::Sender::new(false),
         config,

@@ -150,7 +150,7 @@ impl Core {
             }
             Ok(FromKeeper::Resized { .. }) | Err(NoAnswer::Gone) => return Err(over(&entry.id)),
             Ok(_) => return Err(Refusal::internal("a keeper gave the wrong answer")),
-            Err(NoAnswer::Silent) => return Err(keeper_silent(&entry.id)),
+            Err(NoAnswer::Silent) => return Err(keeper_silent(entry)),
         }
         Ok(())
     }

@@ -22,6 +22,7 @@ use crate::keepers::Keepers;
 use crate::ledger::Ledger;
 use crate::metrics::Metrics;
 use crate::owners::OwnerBook;
+use crate::recovery::Progress;
 use crate::refusal::Refusal;
 use crate::registry::{Registry, lock};
 use crate::render;
@@ -63,6 +64,8 @@ pub(crate) struct Core {
     /// The name of the cgroups that limit processes, and where they can be made once that was needed.
     pub(crate) limit_name: String,
     pub(crate) limit_places: OnceLock<Vec<Place>>,
+    /// How far recovery is.
+    pub(crate) recovery: Progress,
     /// Directories that recovery could not read.
     pub(crate) unreadable: Mutex<Vec<Unreadable>>,
     pub(crate) shutdown: watch::Sender<bool>,

@@ -78,13 +78,14 @@ impl Reach {
                 Ok(answer) => return Ok(answer),
                 Err(error) => error,
             };
-            let leaving = matches!(&error, ClientError::Api { error, .. } if error.code == ErrorCode::ShuttingDown);
-            let again = leaving || matches!(error, ClientError::Unreachable { .. });
+            let code = if let ClientError::Api { error, .. } = &error { Some(error.code) } else { None };
+            let passes = matches!(code, Some(ErrorCode::ShuttingDown | ErrorCode::Recovering));
+            let again = passes || matches!(error, ClientError::Unreachable { .. });
             if tries == TRIES || !again || self.ensure.is_none() {
                 return Err(error.into());
             }
             tries += 1;
-            if leaving {
+            if passes {
                 tokio::time::sleep(SHUTDOWN_PAUSE).await;
             }
             self.ensure().await?;

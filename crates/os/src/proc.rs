@@ -176,9 +176,15 @@ pub fn proportional_bytes(pid: u32) -> io::Result<u64> {
 
 /// Whether the environment the process was given by its last exec holds exactly this `NAME=VALUE`.
 pub fn environ_has(pid: u32, entry: &[u8]) -> io::Result<bool> {
+    Ok(!entry.is_empty() && environ_find(pid, |held| (held == entry).then_some(()))?.is_some())
+}
+
+/// What `find` makes of the first `NAME=VALUE` that it accepts, of the environment that the process was given by its
+/// last exec.
+pub fn environ_find<T>(pid: u32, find: impl FnMut(&[u8]) -> Option<T>) -> io::Result<Option<T>> {
     let mut environ = Vec::new();
     File::open(format!("/proc/{pid}/environ"))?.take(MAX_ENVIRON).read_to_end(&mut environ)?;
-    Ok(!entry.is_empty() && environ.split(|&byte| byte == 0).any(|held| held == entry))
+    Ok(environ.split(|&byte| byte == 0).find_map(find))
 }
 
 /// Every process id that `/proc` lists now.

@@ -5,7 +5,7 @@
 //! caller. What cannot be found this way: a process started with a wiped environment whose marked ancestors
 //! are gone, outside of any cgroup; that is why there is a cgroup wherever one can be made.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -32,30 +32,55 @@ pub struct Swept {
     pub survivors: Vec<(u32, String)>,
 }
 
+/// What a dead keeper may have left: who carries the mark (an exact `NAME=VALUE` of the environment), and who is in the
+/// cgroup.
+#[derive(Debug, Clone, Copy)]
+pub struct Remains<'a> {
+    pub mark: &'a [u8],
+    pub cgroup: Option<&'a Cgroup>,
+}
+
 /// Kills all that carry `mark` (an exact `NAME=VALUE` of the environment) or descend from one that does,
 /// and all in `cgroup`; returns when none is left, or only such as may not be killed, or at the deadline.
 pub fn sweep(mark: &[u8], cgroup: Option<&Cgroup>, deadline: Duration) -> Swept {
+    sweep_all(&[Remains { mark, cgroup }], deadline).pop().unwrap_or_default()
+}
+
+/// Does the same for many at once: each scan reads `/proc` once, however many there are. Answers in their order.
+pub fn sweep_all(all: &[Remains<'_>], deadline: Duration) -> Vec<Swept> {
     let end = Instant::now() + deadline.min(LONGEST_SWEEP);
-    let mut met = Met::default();
+    let marks = Marks::new(all);
+    let mut met: Vec<Met> = all.iter().map(|_| Met::default()).collect();
     let mut refused = HashSet::new();
     let mut quiet = 0;
     loop {
-        let contained = cgroup.map(|group| kill_contained(group, &mut met)).unwrap_or_default();
+        let killed = |(remains, met): (&Remains<'_>, &mut Met)| {
+            remains.cgroup.map(|group| kill_contained(group, met)).unwrap_or_default()
+        };
+        let contained: Vec<Contained> = all.iter().zip(&mut met).map(killed).collect();
         let (found, reach) = tree::stop_then_kill(|| {
-            let mut found = find_family(mark);
-            found.extend(contained.by_hand.iter().cloned());
-            met.note(&found);
+            let mut found = Vec::new();
+            for (place, member) in marks.find_families() {
+                met[place].note(std::slice::from_ref(&member));
+                found.push(member);
+            }
+            for (contained, met) in contained.iter().zip(&mut met) {
+                met.note(&contained.by_hand);
+                found.extend(contained.by_hand.iter().cloned());
+            }
             found
         });
         refused.extend(reach.refused.into_iter().map(|(pid, _)| pid));
-        let awaited = found.into_iter().chain(contained.by_kernel);
+        let by_kernel = contained.iter().flat_map(|contained| contained.by_kernel.iter().cloned());
+        let awaited = found.into_iter().chain(by_kernel);
         let awaited: Vec<Member> = awaited.filter(|member| !refused.contains(&member.pid)).collect();
-        quiet = if awaited.is_empty() && !contained.populated { quiet + 1 } else { 0 };
+        let populated = contained.iter().position(|contained| contained.populated);
+        quiet = if awaited.is_empty() && populated.is_none() { quiet + 1 } else { 0 };
         if quiet == QUIET_SCANS || Instant::now() >= end {
-            return met.judge();
+            return met.into_iter().map(Met::judge).collect();
         }
         wait_for_ends(&awaited, end);
-        if let Some(group) = cgroup.filter(|_| contained.populated) {
+        if let Some(group) = populated.and_then(|place| all[place].cgroup) {
             let _ = group.wait_empty(BETWEEN_SCANS);
         }
     }
@@ -63,37 +88,56 @@ pub fn sweep(mark: &[u8], cgroup: Option<&Cgroup>, deadline: Duration) -> Swept 
 
 /// The living processes whose environment holds exactly this `NAME=VALUE`, without the calling process.
 pub fn find_marked(mark: &[u8]) -> Vec<Member> {
-    // A mark without a name would match what it should not.
-    if !mark.iter().skip(1).any(|&byte| byte == b'=') || mark.contains(&0) {
-        return Vec::new();
-    }
-    proc::pids().unwrap_or_default().into_iter().filter_map(|pid| observe_marked(pid, mark)).collect()
+    let marks = Marks::new(&[Remains { mark, cgroup: None }]);
+    marks.find_marked().into_iter().map(|(_, member)| member).collect()
 }
 
-fn observe_marked(pid: u32, mark: &[u8]) -> Option<Member> {
-    if pid == std::process::id() || !proc::environ_has(pid, mark).unwrap_or(false) {
-        return None;
-    }
-    // Asked again after the stat, so that mark and start time belong to one and the same process:
-    // pids are handed out in turn, so it cannot change there and back.
-    let stat = proc::stat(pid).ok().filter(proc::Stat::is_living)?;
-    proc::environ_has(pid, mark).unwrap_or(false).then_some(Member { pid, stat })
-}
+/// The marks that are looked for, each with its place among the remains.
+struct Marks<'a>(HashMap<&'a [u8], usize>);
 
-/// The marked and their descendants, each once. The caller's own descendants count only if marked.
-fn find_family(mark: &[u8]) -> Vec<Member> {
-    let mut family = find_marked(mark);
-    let mut known: HashSet<u32> = family.iter().map(|member| member.pid).collect();
-    known.insert(std::process::id());
-    for root in family.clone() {
-        let below = tree::descendants_of(root.pid, root.stat.start_time);
-        if below.iter().any(|member| member.pid == std::process::id()) {
-            // The caller was itself started in there: what it started is not of the remains.
-            known.extend(tree::descendants(std::process::id()).iter().map(|member| member.pid));
+impl<'a> Marks<'a> {
+    fn new(all: &[Remains<'a>]) -> Self {
+        // A mark without a name would match what it should not.
+        let is_proper = |mark: &[u8]| mark.iter().skip(1).any(|&byte| byte == b'=') && !mark.contains(&0);
+        let marks = all.iter().enumerate().map(|(place, remains)| (remains.mark, place));
+        Self(marks.filter(|(mark, _)| is_proper(mark)).collect())
+    }
+
+    fn find_marked(&self) -> Vec<(usize, Member)> {
+        if self.0.is_empty() {
+            return Vec::new();
         }
-        family.extend(below.into_iter().filter(|member| known.insert(member.pid)));
+        proc::pids().unwrap_or_default().into_iter().filter_map(|pid| self.observe(pid)).collect()
     }
-    family
+
+    fn observe(&self, pid: u32) -> Option<(usize, Member)> {
+        if pid == std::process::id() {
+            return None;
+        }
+        let place = || proc::environ_find(pid, |held| self.0.get(held).copied()).ok().flatten();
+        let before = place()?;
+        // Asked again after the stat, so that mark and start time belong to one and the same process:
+        // pids are handed out in turn, so it cannot change there and back.
+        let stat = proc::stat(pid).ok().filter(proc::Stat::is_living)?;
+        (place() == Some(before)).then_some((before, Member { pid, stat }))
+    }
+
+    /// The marked and their descendants, each once. The caller's own descendants count only if marked.
+    fn find_families(&self) -> Vec<(usize, Member)> {
+        let mut family = self.find_marked();
+        let mut known: HashSet<u32> = family.iter().map(|(_, member)| member.pid).collect();
+        known.insert(std::process::id());
+        for (place, root) in family.clone() {
+            let below = tree::descendants_of(root.pid, root.stat.start_time);
+            if below.iter().any(|member| member.pid == std::process::id()) {
+                // The caller was itself started in there: what it started is not of the remains.
+                known.extend(tree::descendants(std::process::id()).iter().map(|member| member.pid));
+            }
+            let new = below.into_iter().filter(|member| known.insert(member.pid));
+            family.extend(new.map(|member| (place, member)));
+        }
+        family
+    }
 }
 
 /// What is in the cgroup, by the way it has to end.

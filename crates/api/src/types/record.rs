@@ -212,6 +212,9 @@ pub struct ProcessList {
     /// Directories in the store that cannot be read, with the reason.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unreadable: Vec<Unreadable>,
+    /// Why the list may be incomplete or about to change, for people; usually nothing.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub notes: Vec<String>,
 }
 
 /// A process directory that cannot be read.

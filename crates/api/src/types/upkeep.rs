@@ -26,6 +26,12 @@ pub struct Health {
     pub no_cgroup: Option<String>,
     /// What is wrong, where something is.
     pub troubles: Vec<String>,
+    /// Whether it still takes up what an earlier daemon left; `notes` says how far it is.
+    #[serde(default)]
+    pub recovering: bool,
+    /// What passes by itself, for people.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub notes: Vec<String>,
 }
 
 /// `POST /v1/gc`.

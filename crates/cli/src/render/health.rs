@@ -22,6 +22,9 @@ pub(crate) fn render_health(health: &Health, paint: Paint) -> String {
     }
     text.push_str(&format!("  containment  {}{reason}\n", health.containment));
     text.push_str(&format!("  live         {}\n", render_count(health.live, "process", "processes")));
+    for note in &health.notes {
+        text.push_str(&format!("  note: {note}\n"));
+    }
     for trouble in &health.troubles {
         text.push_str(&format!("  {}\n", paint.apply(Tone::Bad, &format!("trouble: {trouble}"))));
     }
@@ -52,10 +55,18 @@ mod tests {
             containment: "subreaper".into(),
             no_cgroup: Some("not mounted".into()),
             troubles: vec!["disk full".into()],
+            recovering: true,
+            notes: vec!["still reading".into()],
         };
         let text = render_health(&health, Paint::Plain);
-        for part in ["pid 7", "(no cgroup: not mounted)", "1 process\n", "trouble: disk full", "this client is version"]
-        {
+        for part in [
+            "pid 7",
+            "(no cgroup: not mounted)",
+            "1 process\n",
+            "trouble: disk full",
+            "note: still reading",
+            "this client is version",
+        ] {
             assert!(text.contains(part), "{part}: {text}");
         }
     }

@@ -27,8 +27,14 @@ const PORTS_MOST: usize = 3;
 
 /// The table, what is not in it, and what cannot be read.
 pub(crate) fn render_list(list: &ProcessList, now: Timestamp, width: Option<usize>, paint: Paint) -> String {
+    let mut notes = String::new();
+    for note in &list.notes {
+        notes.push_str(&paint.apply(Tone::Bad, note));
+        notes.push('\n');
+    }
     if list.processes.is_empty() && list.unreadable.is_empty() {
-        return "no processes\n".to_owned();
+        let none = if list.notes.is_empty() { "no processes\n" } else { "no processes known yet\n" };
+        return none.to_owned() + &notes;
     }
     let rows: Vec<_> = list.processes.iter().map(|record| row(record, now)).collect();
     let (headings, rows) = match width {
@@ -47,7 +53,7 @@ pub(crate) fn render_list(list: &ProcessList, now: Timestamp, width: Option<usiz
         text.push_str(&paint.apply(Tone::Bad, &line));
         text.push('\n');
     }
-    text
+    text + &notes
 }
 
 fn row(record: &Record, now: Timestamp) -> Vec<Cell> {
@@ -122,7 +128,7 @@ mod tests {
     use super::*;
 
     fn list(processes: Vec<Record>) -> ProcessList {
-        ProcessList { total: processes.len() as u64, processes, next: None, unreadable: Vec::new() }
+        ProcessList { total: processes.len() as u64, processes, next: None, unreadable: Vec::new(), notes: Vec::new() }
     }
 
     #[test]

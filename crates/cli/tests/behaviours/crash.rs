@@ -5,6 +5,7 @@ mod index;
 mod invariants;
 #[cfg(debug_assertions)] // an optimised build has no crash points
 mod points;
+mod recovering;
 mod silence;
 mod storm;
 

@@ -1,0 +1,78 @@
+//! A daemon that takes up much answers at once, and truly.
+
+use std::collections::BTreeSet;
+
+use pinfold_api::types::{EventKind, GcRequest, ListQuery, Outcome, StartRequest, Status};
+use pinfold_testkit::{Pidfd, Pinfold, Setup, until};
+
+use crate::PINFOLD;
+use crate::calls::request;
+use crate::clients::carriers_of;
+use crate::records::intent;
+
+const MANY: usize = 200;
+
+fn keyed(number: usize) -> StartRequest {
+    StartRequest {
+        idempotency_key: Some(format!("key-{number}")),
+        name: Some(format!("name-{number}")),
+        // One that outlives its keeper, so that it has to be looked for.
+        ..request("setsid sleep 300 & exec sleep 300")
+    }
+}
+
+/// `kill -9` of the daemon and of every keeper.
+fn kill_all(pinfold: &Pinfold) {
+    let keepers: Vec<_> = pinfold.keepers().into_iter().filter_map(Pidfd::open).collect();
+    pinfold.kill_daemon();
+    keepers.iter().for_each(Pidfd::kill);
+}
+
+#[test]
+fn many_dead_keepers_keep_nobody_waiting_and_no_key_or_name_is_given_twice() {
+    let pinfold = Pinfold::start_without_cgroup(PINFOLD);
+    let ids: Vec<String> = (0..MANY).map(|number| pinfold.start_request(&keyed(number)).record.id).collect();
+    let marks: Vec<String> = ids.iter().map(|id| intent(&pinfold, id).mark).collect();
+    kill_all(&pinfold);
+
+    pinfold.start_daemon();
+    // All are known from the first answer on, whether their ends are settled or not.
+    assert_eq!(pinfold.list(&ListQuery::default()).total, MANY as u64);
+    for number in [0, MANY / 2, MANY - 1] {
+        let again = pinfold.start_request(&keyed(number));
+        assert_eq!((&again.record.id, again.created), (&ids[number], false), "one key, one process");
+        let shown = pinfold.show(&ids[number]);
+        assert!(matches!(shown.status, Status::Running | Status::Lost), "{shown:?}");
+        // A stop waits for what is under way, and is told that it is over.
+        assert_eq!(pinfold.stop(&ids[number]).record.status, Status::Lost);
+    }
+    assert_eq!(pinfold.run("echo usable").1, "usable\n");
+
+    for id in &ids {
+        let lost = pinfold.wait_finished(id);
+        let Some(Outcome::Lost { evidence }) = lost.outcome else { panic!("{lost:?}") };
+        assert!(evidence.contains("1 processes of its tree were killed, none is left"), "{evidence}");
+        assert_eq!(lost.note, None);
+    }
+    until("recovery is done", || !pinfold.health().recovering);
+    assert_eq!(pinfold.list(&ListQuery::default()).notes, Vec::<String>::new());
+    assert!(marks.iter().all(|mark| carriers_of(mark).is_empty()));
+    let events = pinfold.events(0).events;
+    let lost: Vec<_> = events.iter().filter(|event| event.kind == EventKind::Lost).collect();
+    assert_eq!(lost.len(), MANY);
+    assert_eq!(lost.iter().map(|event| &event.process).collect::<BTreeSet<_>>().len(), MANY, "each is told once");
+}
+
+/// Its record does not say how much it wrote. It wrote next to nothing, and takes no more than that.
+#[test]
+fn a_lost_process_takes_no_more_of_the_quota_than_it_has_on_disk() {
+    let config = "[limits]\nstore = \"1M\"\n".to_owned();
+    let pinfold = Pinfold::start_with(PINFOLD, Setup { config, ..Setup::default() });
+    let (finished, _) = pinfold.run("echo kept");
+    let lost = pinfold.sh("exec sleep 300");
+    Pidfd::open(pinfold.keeper_pid(&lost.id)).expect("its keeper").kill();
+    assert_eq!(pinfold.wait_finished(&lost.id).status, Status::Lost);
+    let removed = pinfold.block(pinfold.client().gc(&GcRequest::default())).expect("an answer").removed;
+    assert_eq!(removed, Vec::<String>::new());
+    assert_eq!(pinfold.text(&finished.id), "kept\n");
+}
