@@ -1,11 +1,12 @@
-//! Arguments of a call, read one by one: unknown keys are passed over, everything else that is wrong is told with
-//! a call that would be right.
+//! Arguments of a call, read one by one. Names from other tools are understood ([`crate::aliases`]); unknown names and wrong
+//! values are refused with a call that would be right.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde_json::{Map, Value};
 
+use crate::aliases;
 use crate::refusal::Refusal;
 
 /// No duration is longer than this.
@@ -16,25 +17,42 @@ const LONGEST: f64 = 1e9;
 pub(crate) struct Arguments {
     values: Map<String, Value>,
     right_call: &'static str,
+    /// What the result says about how the arguments were read.
+    notes: Vec<String>,
 }
 
 impl Arguments {
-    /// Takes them, unless a key stands twice or in another spelling than it has.
+    /// Reads the names: ours as they are, foreign ones translated. Refuses a name that is unknown or given twice.
     pub(crate) fn new(
-        values: Map<String, Value>,
+        given: Map<String, Value>,
         doubled: &[String],
         known: &[&str],
         right_call: &'static str,
     ) -> Result<Self, Refusal> {
+        let refuse = |message: String| Err(Refusal::invalid(message).show(right_call));
         if let Some(key) = doubled.first() {
-            return Err(Refusal::invalid(format!("`{key}` is given twice: give it once")).show(right_call));
+            return refuse(format!("`{key}` is given twice: give it once"));
         }
-        for key in values.keys().filter(|key| !known.contains(&key.as_str())) {
-            if let Some(meant) = known.iter().find(|name| plain(name) == plain(key)) {
-                return Err(Refusal::invalid(format!("`{key}`: write `{meant}`")).show(right_call));
+        let mut values = Map::new();
+        for (key, value) in given {
+            let (ours, value) = match aliases::find(&key, known) {
+                _ if known.contains(&key.as_str()) => (key.as_str(), value),
+                Some((ours, is_millis)) => (ours, aliases::translate(ours, is_millis, value)),
+                None => match known.iter().find(|name| aliases::same_name(name, &key)) {
+                    Some(meant) => return refuse(format!("`{key}`: write `{meant}`")),
+                    None => return refuse(format!("there is no argument `{}`: {}", shown(&key), all_of(known))),
+                },
+            };
+            if values.insert(ours.to_owned(), value).is_some() {
+                return refuse(format!("`{ours}` is given twice, once by another name: give it once"));
             }
         }
-        Ok(Arguments { values, right_call })
+        let notes = aliases::read_large_numbers_as_millis(&mut values);
+        Ok(Arguments { values, right_call, notes })
+    }
+
+    pub(crate) fn notes(&self) -> &[String] {
+        &self.notes
     }
 
     pub(crate) fn refuse(&self, message: impl Into<String>) -> Refusal {
@@ -177,9 +195,12 @@ impl Arguments {
     }
 }
 
-/// A key without what spellings differ in.
-fn plain(key: &str) -> String {
-    key.chars().filter(|c| !matches!(c, '_' | '-')).map(|c| c.to_ascii_lowercase()).collect()
+/// The names that there are.
+fn all_of(known: &[&str]) -> String {
+    match known {
+        [] => "this tool takes none".to_owned(),
+        names => format!("there are {}", names.join(", ")),
+    }
 }
 
 /// A value short enough to repeat.
@@ -270,12 +291,40 @@ mod tests {
     }
 
     #[test]
-    fn another_spelling_is_pointed_out_and_the_unknown_passed_over() {
+    fn another_spelling_is_pointed_out() {
         for key in ["Command", "COMMAND", "maxOutput", "max-output"] {
             let refusal = given(json!({ key: 1 })).expect_err(key);
             assert!(refusal.message.contains("write `"), "{}", refusal.message);
         }
-        assert!(given(json!({ "reasoning": "x", "command": "true" })).is_ok());
+    }
+
+    #[test]
+    fn an_unknown_name_is_refused_with_those_that_there_are() {
+        let refusal = given(json!({ "reasoning": "x", "command": "true" })).expect_err("refused");
+        assert_eq!(
+            refusal.message,
+            "there is no argument `reasoning`: there are command, timeout, max_output, background"
+        );
+        assert_eq!(refusal.right_call.as_deref(), Some(CALL));
+    }
+
+    #[test]
+    fn a_name_from_another_tool_is_understood_and_never_silently_wins_over_ours() {
+        let arguments = given(json!({ "cmd": "true", "is_background": true, "timeout_ms": 1500 })).expect("understood");
+        assert_eq!(arguments.required("command"), Ok("true".to_owned()));
+        assert_eq!(arguments.flag("background"), Ok(true));
+        assert_eq!(arguments.duration("timeout"), Ok(Some(Duration::from_millis(1500))));
+        let refusal = given(json!({ "cmd": "true", "command": "false" })).expect_err("both");
+        assert!(refusal.message.contains("`command` is given twice"), "{}", refusal.message);
+    }
+
+    #[test]
+    fn a_timeout_too_large_for_seconds_is_milliseconds_and_the_result_says_so() {
+        let arguments = given(json!({ "timeout": 120_000 })).expect("understood");
+        assert_eq!(arguments.duration("timeout"), Ok(Some(Duration::from_secs(120))));
+        assert_eq!(arguments.notes().len(), 1);
+        let arguments = given(json!({ "timeout": 600 })).expect("understood");
+        assert_eq!((arguments.duration("timeout"), arguments.notes()), (Ok(Some(Duration::from_secs(600))), &[][..]));
     }
 
     #[test]

@@ -11,7 +11,9 @@
 //! - M4 an end is told to its owner, and acknowledged only after it was handed over.
 //! - M5 a cancelled call ends no process.
 
+mod aliases;
 mod arguments;
+mod claims;
 mod coder;
 mod duplicates;
 mod facts;

@@ -23,7 +23,7 @@ use crate::memory::Memory;
 use crate::random;
 use crate::reach::Reach;
 use crate::refusal::Refusal;
-use crate::tools::Shown;
+use crate::tools::{Desk, Shown};
 
 /// The name under which events are read and acknowledged.
 const CONSUMER: &str = "agent";
@@ -123,7 +123,8 @@ impl Default for News {
 impl News {
     /// What is to be told beside a result that shows these processes. Trouble in fetching tells nothing now: it is
     /// told later.
-    pub(crate) async fn collect(&self, reach: &Reach, caller: &Caller, memory: &Memory, shown: &[Shown]) -> Delivery {
+    pub(crate) async fn collect(&self, desk: &Desk<'_>, shown: &[Shown]) -> Delivery {
+        let Desk { reach, caller, memory, claim, .. } = desk;
         let mailbox = self.mailbox(&caller.owner);
         let mut mailbox = mailbox.lock().await;
         mailbox.note_shown(shown);
@@ -131,7 +132,10 @@ impl News {
             return Delivery::default();
         }
         mailbox.drop_known(&caller.owner, memory);
-        let events: Vec<Event> = mailbox.owed.drain(..).collect();
+        let owed = std::mem::take(&mut mailbox.owed);
+        let (theirs, events): (Vec<_>, Vec<_>) =
+            owed.into_iter().partition(|event| claim.is_reported_by_another(&caller.owner, event));
+        mailbox.owed.extend(theirs);
         mailbox.under_way.extend(events.first().map(|event| event.seq));
         for event in events.iter().filter(|event| event.completion) {
             mailbox.note_told(&event.process);

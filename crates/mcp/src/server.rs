@@ -11,6 +11,7 @@ use rmcp::service::RequestContext;
 use rmcp::{ErrorData, RoleServer};
 use serde_json::{Map, Value};
 
+use crate::claims::Claims;
 use crate::identity::{Caller, Seat};
 use crate::memory::Memory;
 use crate::news::News;
@@ -41,6 +42,7 @@ struct Inner {
     lifetime: Lifetime,
     owner_grace: Option<String>,
     presence: Presence,
+    claims: Claims,
     /// What is offered, after restriction.
     offered: Vec<Tool>,
 }
@@ -69,6 +71,7 @@ impl Server {
             lifetime: options.lifetime,
             owner_grace: options.owner_grace.clone(),
             presence: Presence::default(),
+            claims: Claims::default(),
             offered,
         };
         Server { inner: Arc::new(inner), followed: Followed::default() }
@@ -112,7 +115,7 @@ impl Server {
         };
         let inner = &self.inner;
         inner.news.settle(&reach, &caller.owner).await;
-        let desk = self.desk(caller.clone(), reach.clone(), context);
+        let desk = self.desk(caller, reach, context);
         let answer = match tools::call(inner.shape, &desk, call(request, context)).await {
             Ok(answer) => answer,
             Err(refusal) => Answer::refused(&refusal),
@@ -120,21 +123,16 @@ impl Server {
         if let Some((id, record)) = &answer.task {
             return Ok(CallToolResponse::Task(tasks::created(id, record)));
         }
-        Ok(self.with_news(answer, &caller, &reach, context).await.into())
+        Ok(self.with_news(answer, &desk).await.into())
     }
 
     /// The result, with what else its reader should know. A cancelled call has no reader.
-    async fn with_news(
-        &self,
-        answer: Answer,
-        caller: &Caller,
-        reach: &Reach,
-        context: &RequestContext<RoleServer>,
-    ) -> CallToolResult {
+    async fn with_news(&self, answer: Answer, desk: &Desk<'_>) -> CallToolResult {
         let Inner { news, memory, .. } = &*self.inner;
+        let Desk { reach, caller, context, .. } = desk;
         let mut facts = answer.facts;
         if !context.ct.is_cancelled() {
-            let delivery = news.collect(reach, caller, memory, &answer.shown).await;
+            let delivery = news.collect(desk, &answer.shown).await;
             delivery.tell(&mut facts);
             match context.ct.is_cancelled() {
                 true => news.take_back(&caller.owner, delivery).await,
@@ -168,10 +166,11 @@ impl Server {
     }
 
     fn desk<'a>(&'a self, caller: Caller, reach: Reach, context: &'a RequestContext<RoleServer>) -> Desk<'a> {
-        let Inner { memory, base, longest_call, lifetime, owner_grace, presence, .. } = &*self.inner;
+        let Inner { memory, base, longest_call, lifetime, owner_grace, presence, claims, .. } = &*self.inner;
         let (longest_call, lifetime) = (*longest_call, *lifetime);
         let owner_grace = owner_grace.as_deref();
-        Desk { reach, caller, memory, base, context, longest_call, lifetime, owner_grace, presence }
+        let claim = claims.begin(&caller.owner);
+        Desk { reach, caller, memory, base, context, longest_call, lifetime, owner_grace, presence, claim }
     }
 }
 

@@ -88,6 +88,7 @@ async fn in_foreground(desk: &Desk<'_>, mut request: StartRequest, limit: Durati
     request.wait = (!first.is_zero()).then(|| Span::Text(format!("{}ms", first.as_millis())));
     let begun = Instant::now();
     let request = &request;
+    desk.claim.starting();
     let started = desk.reach.ask(|client| async move { client.start(request).await });
     let started = match desk.hold("the start", started).await {
         Ok(started) => started,
@@ -124,6 +125,7 @@ fn prefix(outcomes: &Outcomes) -> String {
 
 /// Waits for the end. `process_output` waits by the same means.
 pub(super) async fn wait(desk: &Desk<'_>, id: &str, limit: Duration) -> Result<WaitAnswer, Refusal> {
+    desk.claim.waits_for(id);
     let query = WaitQuery { until: Some("exit".into()), ..WaitQuery::default() };
     desk.hold(id, patiently(desk, id, &Wait { limit, query })).await
 }

@@ -63,13 +63,12 @@ pub(super) async fn call(desk: &Desk<'_>, arguments: &Arguments) -> Result<Answe
     let task = (!background && !waits_for_ready && desk.takes_tasks()).then(|| random::hex(16));
     request.labels.extend(task.iter().map(|task| (tasks::LABEL.to_owned(), task.clone())));
     let begun = Instant::now();
+    desk.claim.starting();
     let started = desk.hold("the start", start(desk, &request)).await?;
     let hints = started.hints.clone();
     let mut record = started.record;
     let mut reason = started.waited.as_ref().map(|waited| waited.reason);
-    if let Some(task) = task.filter(|_| !facts::is_over(&record)) {
-        return Ok(Answer { task: Some((task, record)), ..Answer::default() });
-    }
+    desk.claim.waits_for(&record.id);
     let left = limit.saturating_sub(begun.elapsed());
     let until = if waits_for_ready { "ready" } else { "exit" };
     let open = if waits_for_ready { is_undecided(&record) } else { !facts::is_over(&record) && !background };
@@ -77,6 +76,9 @@ pub(super) async fn call(desk: &Desk<'_>, arguments: &Arguments) -> Result<Answe
         let asks = request.pty.is_some() || request.stdin.is_some();
         let answer = desk.hold(&record.id, decided(desk, &record.id, left, (until, asks))).await?;
         (reason, record) = (Some(answer.reason), answer.record);
+    }
+    if let Some(task) = task.filter(|_| !facts::is_over(&record) && record.waiting_for_input != Some(true)) {
+        return Ok(Answer { task: Some((task, record)), ..Answer::default() });
     }
     let mut facts = describe(desk, &record, Look { cursor: Some(0), budget, ..Look::default() }).await?;
     if !background || waits_for_ready {
@@ -188,7 +190,7 @@ fn request(desk: &Desk<'_>, arguments: &Arguments, wait: Duration) -> Result<Sta
         restart: arguments.word("restart", &["never", "on_failure", "always"])?.map(Restart::When),
         ports: object(arguments, "ports", PORTS)?.unwrap_or_default(),
         streams: streams.map(|word| if word == "separate" { Streams::Separate } else { Streams::Merged }),
-        stdin: arguments.flag("stdin")?.then_some(Stdin::Pipe),
+        stdin: stdin(arguments)?,
         pty,
         idempotency_key: Some(format!("mcp-{}", random::hex(16))),
         wait: (!wait.is_zero()).then(|| Span::Text(format!("{}ms", wait.as_millis()))),
@@ -234,6 +236,15 @@ fn object<T: DeserializeOwned>(arguments: &Arguments, key: &str, right: &str) ->
     let Some(object) = arguments.object(key)? else { return Ok(None) };
     let read = serde_json::from_value(object.into());
     read.map(Some).map_err(|error| arguments.refuse(format!("`{key}`: {error}")).show(right))
+}
+
+/// `true`, or `"pipe"` as the HTTP API and its errors call it.
+fn stdin(arguments: &Arguments) -> Result<Option<Stdin>, Refusal> {
+    match arguments.raw("stdin").and_then(serde_json::Value::as_str) {
+        Some("pipe") => Ok(Some(Stdin::Pipe)),
+        Some("null" | "none") => Ok(None),
+        _ => Ok(arguments.flag("stdin")?.then_some(Stdin::Pipe)),
+    }
 }
 
 /// The terminal that is asked for.

@@ -38,6 +38,7 @@ pub(super) async fn call(desk: &Desk<'_>, arguments: &Arguments) -> Result<Answe
     };
     let sent = desk.hold(&id, send(desk, &id, &request)).await?;
     let id = sent.record.id.clone();
+    desk.claim.waits_for(&id);
     let before = desk.memory.cursor(&desk.caller.owner, &id);
     let (reason, record) = desk.hold(&id, reaction(desk, &id, sent.cursor, limit)).await?;
     let mut facts = execute::describe(desk, &record, Look { cursor: Some(before), budget, ..Look::default() }).await?;

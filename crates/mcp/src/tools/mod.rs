@@ -24,6 +24,7 @@ pub(crate) use execute::{directory, grace, surroundings};
 pub(crate) use wait::{Wait, patiently};
 
 use crate::arguments::Arguments;
+use crate::claims::Claim;
 use crate::facts::{self, Facts};
 use crate::identity::Caller;
 use crate::memory::Memory;
@@ -78,6 +79,8 @@ pub(crate) struct Desk<'a> {
     pub(crate) lifetime: Lifetime,
     pub(crate) owner_grace: Option<&'a str>,
     pub(crate) presence: &'a Presence,
+    /// The processes whose end this call reports.
+    pub(crate) claim: Claim,
 }
 
 /// What a call gives.
@@ -131,15 +134,25 @@ pub(crate) async fn outcome(desk: &Desk<'_>, record: &Record) -> Result<Answer, 
 
 async fn native(desk: &Desk<'_>, call: Call) -> Result<Answer, Refusal> {
     let definition = definitions::find(Shape::Native, &call.tool).ok_or_else(|| unknown(Shape::Native, &call.tool))?;
-    let read = |right_call| Arguments::new(call.values, &call.doubled, &definition.keys(), right_call);
-    match call.tool.as_str() {
-        "execute" => execute::call(desk, &read(execute::RIGHT)?).await,
-        "process_output" => output::call(desk, &read(output::RIGHT)?).await,
-        "process_wait" => wait::call(desk, &read(wait::RIGHT)?).await,
-        "process_list" => list::call(desk, &read(list::RIGHT)?).await,
-        "process_input" => input::call(desk, &read(input::RIGHT)?).await,
-        _ => signal::call(desk, &read(signal::RIGHT)?).await,
-    }
+    let right_call = match call.tool.as_str() {
+        "execute" => execute::RIGHT,
+        "process_output" => output::RIGHT,
+        "process_wait" => wait::RIGHT,
+        "process_list" => list::RIGHT,
+        "process_input" => input::RIGHT,
+        _ => signal::RIGHT,
+    };
+    let arguments = Arguments::new(call.values, &call.doubled, &definition.keys(), right_call)?;
+    let mut answer = match call.tool.as_str() {
+        "execute" => execute::call(desk, &arguments).await,
+        "process_output" => output::call(desk, &arguments).await,
+        "process_wait" => wait::call(desk, &arguments).await,
+        "process_list" => list::call(desk, &arguments).await,
+        "process_input" => input::call(desk, &arguments).await,
+        _ => signal::call(desk, &arguments).await,
+    }?;
+    answer.add_notes(arguments.notes());
+    Ok(answer)
 }
 
 fn unknown(shape: Shape, tool: &str) -> Refusal {
@@ -163,6 +176,16 @@ impl Answer {
 }
 
 impl Answer {
+    /// Adds notes behind those that are there.
+    fn add_notes(&mut self, notes: &[String]) {
+        if notes.is_empty() {
+            return;
+        }
+        if let Value::Array(all) = self.facts.entry("notes").or_insert_with(|| Value::Array(vec![])) {
+            all.extend(notes.iter().cloned().map(Value::String));
+        }
+    }
+
     /// The answer to a call that could not be done.
     pub(crate) fn refused(refusal: &Refusal) -> Self {
         Answer { is_error: true, facts: object(&refusal.facts()), ..Answer::default() }
@@ -178,9 +201,11 @@ pub(crate) fn object(facts: &impl serde::Serialize) -> Map<String, Value> {
 }
 
 impl Desk<'_> {
-    /// Whether the request says that a task would be understood.
+    /// Whether a command that outlives its call becomes a task. Not for Claude Code, which announces tasks when it is
+    /// interactive: its model would see neither the id nor the output, and would be told of the end twice.
     pub(crate) fn takes_tasks(&self) -> bool {
-        self.context.client_capabilities().is_some_and(|capabilities| capabilities.supports_tasks())
+        let is_claude = self.context.client_info().is_some_and(|client| client.name.starts_with("claude-code"));
+        !is_claude && self.context.client_capabilities().is_some_and(|capabilities| capabilities.supports_tasks())
     }
 
     /// How long a call may wait, and the note if that is less than it asked for.

@@ -50,6 +50,7 @@ async fn one(
     let mut query = query(arguments)?;
     let (budget, note) = view::budget(arguments)?;
     let record = desk.reach.ask(|client| async move { client.show(id).await }).await?;
+    desk.claim.waits_for(&record.id);
     let read = desk.memory.cursor(&desk.caller.owner, &record.id);
     if query.until.as_deref() == Some("output") {
         query.cursor = query.cursor.or(Some(read));
@@ -86,6 +87,8 @@ async fn many(
         Some("all") => WaitMode::All,
         _ => WaitMode::Any,
     };
+    // By id or name as they were given: a name that is not an id claims nothing, and its end may be told twice.
+    ids.iter().for_each(|id| desk.claim.waits_for(id));
     let request = WaitManyRequest { ids, mode: Some(mode), until: Some(until), timeout: None };
     let answer = desk.hold("them", all_patiently(desk, &request, limit)).await?;
     let mut told = Answer::default();

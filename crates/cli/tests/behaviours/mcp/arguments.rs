@@ -21,8 +21,11 @@ fn durations_any_form() {
     let called = agent.call("process_wait", json!({ "id": id, "timeout": "0s" }));
     assert_eq!((&called.facts["reason"], called.is_error), (&json!("timeout"), false));
     for timeout in [json!(-1), json!("-5s"), json!("soon"), json!(""), json!("1e9"), json!([30]), json!(true)] {
-        for (tool, key) in [("execute", "timeout"), ("process_wait", "quiet"), ("process_signal", "grace")] {
-            let mut arguments = json!({ "command": "true", "id": id });
+        let (run, of_id) = (json!({ "command": "true" }), json!({ "id": id }));
+        for (tool, key, right) in
+            [("execute", "timeout", &run), ("process_wait", "quiet", &of_id), ("process_signal", "grace", &of_id)]
+        {
+            let mut arguments = right.clone();
             arguments[key] = timeout.clone();
             let called = agent.call(tool, arguments);
             assert!(
@@ -38,9 +41,11 @@ fn durations_any_form() {
 fn argument_hygiene() {
     let pinfold = Pinfold::start(PINFOLD);
     let mut agent = Agent::connect(&pinfold);
-    let called = agent.call("execute", json!({ "command": "echo hi", "reasoning": "because", "priority": 3 }));
+    let called = agent.call("execute", json!({ "command": "echo hi" }));
     assert_eq!(called.output(), "hi\n");
     let wrong = [
+        (json!({ "command": "true", "reasoning": "because" }), "no argument `reasoning`: there are command, workdir,"),
+        (json!({ "command": "true", "workdir": "/", "cwd": "/tmp" }), "`workdir` is given twice"),
         (json!({}), "`command` is missing"),
         (json!({ "command": "  " }), "`command` is empty"),
         (json!({ "command": 7 }), "`command` must be a text"),
@@ -88,6 +93,38 @@ fn argument_hygiene() {
         assert!(called.is_error && called.text.contains(said), "{tool} {arguments}: {}", called.text);
         assert!(called.facts["right_call"].as_str().is_some_and(|call| call.starts_with(tool)), "{}", called.text);
     }
+}
+
+/// An argument that is ignored may run a command in the wrong directory.
+#[test]
+fn names_from_other_tools_are_understood() {
+    let pinfold = Pinfold::start(PINFOLD);
+    let mut agent = Agent::connect(&pinfold);
+    let directory = pinfold.home().join("elsewhere");
+    std::fs::create_dir(&directory).expect("a directory");
+    let elsewhere = directory.to_str().expect("UTF-8");
+    for name in ["workdir", "cwd", "dir", "working_directory", "workingDirectory"] {
+        let called = agent.call("execute", json!({ "cmd": "pwd -P", name: elsewhere, "description": "where it is" }));
+        assert_eq!(called.output(), format!("{elsewhere}\n"), "{name}: {}", called.text);
+    }
+    for name in ["run_in_background", "is_background"] {
+        let called = agent.call("execute", json!({ "command": "exec sleep 300", name: true }));
+        assert_eq!(called.facts["state"], "running", "{name}: {}", called.text);
+        let stopped = agent.call("process_signal", json!({ "process_id": called.id() }));
+        assert_eq!(stopped.facts["state"], "finished", "{}", stopped.text);
+    }
+}
+
+/// Other shell tools take milliseconds.
+#[test]
+fn a_large_bare_timeout_is_milliseconds() {
+    let pinfold = Pinfold::start(PINFOLD);
+    let mut agent = Agent::connect(&pinfold);
+    let called = agent.call("execute", json!({ "command": "echo hi", "timeout": 120_000 }));
+    assert_eq!(called.output(), "hi\n");
+    assert!(called.text.contains("120000 was taken as milliseconds (120s)"), "{}", called.text);
+    let called = agent.call("execute", json!({ "command": "echo hi", "timeout_ms": 120_000 }));
+    assert!(called.output() == "hi\n" && !called.text.contains("milliseconds"), "{}", called.text);
 }
 
 #[test]

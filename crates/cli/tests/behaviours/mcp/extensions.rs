@@ -81,7 +81,8 @@ fn a_long_command_is_a_task_for_a_client_that_has_tasks() {
     let mut agent = Agent::spawn(super::agent::shim(&pinfold, &[]));
     let meta = modern(json!({ "io.modelcontextprotocol/tasks": {} }));
     let gate = Gate::new(&pinfold, "gate");
-    let call = |command: &str| json!({ "name": "execute", "arguments": { "command": command }, "_meta": meta });
+    let call =
+        |command: &str| json!({ "name": "execute", "arguments": { "command": command, "timeout": 1 }, "_meta": meta });
     assert_eq!(agent.request("tools/call", call("echo quick"))["result"]["structuredContent"]["output"], "quick\n");
     let created = agent.request("tools/call", call(&format!("{}; echo late; exit 3", gate.wait())))["result"].clone();
     assert_eq!((&created["resultType"], &created["status"]), (&json!("task"), &json!("working")), "{created}");

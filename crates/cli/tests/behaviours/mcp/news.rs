@@ -130,3 +130,22 @@ fn many_ends_are_told_in_few_words() {
     assert_eq!((called.news().len(), &called.facts["more_news"]), (25, &json!(5)), "{}", called.text);
     assert_eq!(called.news().iter().filter(|news| news["last_output"].is_string()).count(), 5);
 }
+
+#[test]
+fn what_a_parallel_call_reports_is_not_told_a_second_time() {
+    let pinfold = Pinfold::start(PINFOLD);
+    let mut agent = Agent::connect(&pinfold);
+    for round in 0..5 {
+        let gate = Gate::new(&pinfold, &format!("gate-{round}"));
+        let calls: Vec<(u64, u64)> = (0..8)
+            .map(|code| {
+                (agent.begin_call("execute", json!({ "command": format!("{}; exit {code}", gate.wait()) })), code)
+            })
+            .collect();
+        gate.open();
+        for (call, code) in calls {
+            let called = agent.called(call);
+            assert_eq!((called.facts["exit_code"].as_u64(), told(&called)), (Some(code), vec![]), "{}", called.text);
+        }
+    }
+}
