@@ -77,7 +77,7 @@ impl Core {
         }
         let some_went = !gone.is_empty();
         self.ledger.apply(gone.into_iter().map(Change::Forget).collect()).await;
-        self.ledger.flush().await;
+        self.ledger.drain().await;
         if some_went {
             self.learn_keys().await;
         }

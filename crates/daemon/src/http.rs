@@ -42,7 +42,7 @@ use crate::json::Json;
 use crate::metrics;
 use crate::output::RawPage;
 use crate::refusal::Refusal;
-use crate::registry::{Entry, lock};
+use crate::registry::Entry;
 use crate::scope::{Caller, Scope};
 use crate::service::Core;
 
@@ -429,23 +429,26 @@ async fn shutdown(
         false => (0, vec![]),
     };
     let left_running = core.registry.live_count() as u64;
-    core.ledger.flush().await;
+    core.ledger.drain().await;
     core.shutdown.send_replace(true);
     Ok(Json(ShutdownAnswer { stopped, left_running, survivors }))
 }
 
 /// Of an owner's business only its own is told.
 async fn health(State(core): Shared, caller: Caller) -> impl IntoResponse {
-    let (unreadable, live) = match &caller.scope {
-        Scope::Operator => (lock(&core.unreadable).clone(), core.registry.live_count()),
+    if !core.troubles().is_empty() {
+        // Whether an index that was locked still is.
+        let _ = core.query(|queries| queries.first_seq()).await;
+    }
+    let (troubles, live) = match &caller.scope {
+        Scope::Operator => (core.troubles(), core.registry.live_count()),
         scope => {
             let in_view = |entry: &Arc<Entry>| core.sees(scope, &entry.state.borrow().history);
             (vec![], core.registry.live().iter().filter(|entry| in_view(entry)).count())
         }
     };
-    let troubles = unreadable.iter().map(|one| format!("process {} cannot be read: {}", one.id, one.reason));
     Json(Health {
-        status: "ok".to_owned(),
+        status: if troubles.is_empty() { "ok" } else { "degraded" }.to_owned(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
         pid: std::process::id(),
         home: core.home.root().to_string_lossy().into_owned(),
@@ -455,7 +458,7 @@ async fn health(State(core): Shared, caller: Caller) -> impl IntoResponse {
         live: live as u64,
         containment: if core.cgroups.is_ok() { "cgroup" } else { "subreaper" }.to_owned(),
         no_cgroup: core.cgroups.as_ref().err().cloned(),
-        troubles: troubles.collect(),
+        troubles,
         recovering: core.recovery.is_reading() || core.recovery.unsettled() > 0,
         notes: core.recovery.notes(),
     })

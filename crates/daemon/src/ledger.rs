@@ -3,14 +3,17 @@
 //! Nothing on the way from a request to its answer waits for it; the process directories are the truth, and
 //! recovery writes what a crash kept from being written here. Events are shown when they are committed (D3).
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use crate::refusal::Refusal;
+use pinfold_api::error::ErrorCode;
 use pinfold_os::crash_point;
 use pinfold_store::index::{Change, Index, IndexError};
 use tokio::sync::{Notify, mpsc, oneshot, watch};
+
+use crate::refusal::Refusal;
+use crate::registry::{Registry, lock};
 
 /// Changes that may wait. A full queue slows the links' tasks, and nobody else.
 const QUEUE: usize = 4096;
@@ -25,6 +28,10 @@ const TRIES: u32 = 5;
 const AGAIN: Duration = Duration::from_secs(1);
 /// Changes that wait for an index that refuses them, say on a full disk; beyond, they are left to the next recovery.
 const WAITING_MOST: usize = 100_000;
+/// Changes that may wait before starts are refused.
+const WAITING_FOR_STARTS: usize = WAITING_MOST / 2;
+/// How long a reader waits for changes to be committed before it answers without them.
+const FLUSH_WAIT: Duration = Duration::from_millis(500);
 /// Events are pruned after so many commits.
 const PRUNE_EVERY: u32 = 1000;
 
@@ -66,17 +73,28 @@ pub(crate) struct Ledger {
     pub(crate) last_event: watch::Receiver<u64>,
     /// Deliveries of events beyond the log were committed.
     pub(crate) deliveries: Arc<Notify>,
+    trouble: Arc<Mutex<Option<Trouble>>>,
+}
+
+/// Why the index takes nothing, and how many changes wait for it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Trouble {
+    why: String,
+    waiting: usize,
 }
 
 impl Ledger {
-    /// Starts the writer.
-    pub(crate) fn start(index: Index, keep_events: u64) -> Result<Self, IndexError> {
+    /// Starts the writer, which tells the registry what it has committed.
+    pub(crate) fn start(index: Index, keep_events: u64, registry: Registry) -> Result<Self, IndexError> {
         let (queue, messages) = mpsc::channel(QUEUE);
         let (announce, last_event) = watch::channel(index.last_seq()?);
         let (pending, hurry) = (Arc::new(AtomicU64::new(0)), Arc::new(Notify::new()));
         let deliveries = Arc::new(Notify::new());
+        let trouble = Arc::new(Mutex::new(None));
         let writer = Writer {
             index,
+            registry,
+            trouble: Arc::clone(&trouble),
             announce,
             deliveries: Arc::clone(&deliveries),
             keep_events,
@@ -89,7 +107,7 @@ impl Ledger {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().map_err(failed)?;
         let work = move || runtime.block_on(writer.run(messages));
         std::thread::Builder::new().name("ledger".into()).spawn(work).map_err(failed)?;
-        Ok(Self { queue, hurry, pending, last_event, deliveries })
+        Ok(Self { queue, hurry, pending, last_event, deliveries, trouble })
     }
 
     /// Hands over changes; they are committed soon.
@@ -116,8 +134,33 @@ impl Ledger {
         wait.await.map_err(Refusal::internal)
     }
 
-    /// Returns when all that was handed over is committed.
+    /// Why the index takes nothing now, for people; `None` while it does.
+    pub(crate) fn trouble(&self) -> Option<String> {
+        let trouble = lock(&self.trouble).clone()?;
+        let Trouble { why, waiting } = trouble;
+        Some(format!("the index cannot be written ({why}): {waiting} changes wait in memory and are tried again"))
+    }
+
+    /// Refuses a start while too much waits for the index to be kept in memory.
+    pub(crate) fn try_admit(&self) -> Result<(), Refusal> {
+        match lock(&self.trouble).clone() {
+            Some(Trouble { why, waiting }) if waiting > WAITING_FOR_STARTS => {
+                let message = format!("the index cannot be written ({why}), and {waiting} changes wait for it already");
+                Err(Refusal::new(ErrorCode::StoreUnwritable, message))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Returns when all that was handed over is committed, or when it cannot be: readers then answer from memory.
     pub(crate) async fn flush(&self) {
+        if lock(&self.trouble).is_none() {
+            let _ = tokio::time::timeout(FLUSH_WAIT, self.drain()).await;
+        }
+    }
+
+    /// Returns when all that was handed over is committed, or was refused and waits.
+    pub(crate) async fn drain(&self) {
         if self.pending.load(Ordering::Acquire) == 0 {
             return;
         }
@@ -131,6 +174,8 @@ impl Ledger {
 
 struct Writer {
     index: Index,
+    registry: Registry,
+    trouble: Arc<Mutex<Option<Trouble>>>,
     announce: watch::Sender<u64>,
     deliveries: Arc<Notify>,
     keep_events: u64,
@@ -195,16 +240,20 @@ impl Writer {
         for attempt in 1..=tries {
             match self.index.apply(&all) {
                 Ok(events) => {
+                    *lock(&self.trouble) = None;
+                    self.note_indexed(&all);
                     self.committed(events.last().map(|event| event.seq));
                     return self.wake_deliveries(&all);
                 }
                 // A key taken twice spoils the batch, not its neighbours.
                 Err(IndexError::KeyTaken { .. }) => {
+                    *lock(&self.trouble) = None;
                     self.commit_apart(&all);
                     return self.wake_deliveries(&all);
                 }
                 Err(error) => {
                     tracing::error!(%error, attempt, "the index refused a commit");
+                    *lock(&self.trouble) = Some(Trouble { why: error.to_string(), waiting: all.len() });
                     if attempt < tries {
                         std::thread::sleep(Duration::from_millis(100) * attempt);
                     }
@@ -217,6 +266,13 @@ impl Writer {
         }
     }
 
+    fn note_indexed(&self, committed: &[Change]) {
+        let put =
+            |change: &Change| if let Change::Put(history, _) = change { Some(history.intent.id.clone()) } else { None };
+        let ids: Vec<_> = committed.iter().filter_map(put).collect();
+        self.registry.note_indexed(ids.iter());
+    }
+
     fn wake_deliveries(&self, committed: &[Change]) {
         if committed.iter().any(has_targets) {
             self.deliveries.notify_one();
@@ -226,7 +282,10 @@ impl Writer {
     fn commit_apart(&mut self, changes: &[Change]) {
         for change in changes {
             match self.index.apply(std::slice::from_ref(change)) {
-                Ok(events) => self.committed(events.last().map(|event| event.seq)),
+                Ok(events) => {
+                    self.note_indexed(std::slice::from_ref(change));
+                    self.committed(events.last().map(|event| event.seq));
+                }
                 Err(error) => tracing::error!(%error, "the index refused a change"),
             }
         }

@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
+use pinfold_api::error::ErrorCode;
 use pinfold_api::types::{ListQuery, ProcessList};
 use pinfold_model::facts::Status;
 use pinfold_model::id::ProcessId;
@@ -49,7 +50,14 @@ impl Core {
         let live = self.live_that_fit(&filter);
         let total_live = live.len() as u64;
         let room = limit - states.len();
-        let (total_ended, ended) = self.ended(&filter, &place, room, live).await?;
+        let mut notes = self.recovery.notes();
+        let (total_ended, ended) = match self.ended(&filter, &place, room, live).await {
+            Err(refusal) if refusal.0.code == ErrorCode::StoreUnwritable => {
+                notes.push(format!("{}: ended processes may be missing", refusal.0.message));
+                self.ended_in_memory(&filter, &place, room)
+            }
+            ended => ended?,
+        };
         if last.is_none() && ended.len() > room {
             last = Some(match ended.get(room.wrapping_sub(1)) {
                 Some(state) => Place::Ended(Some(key(state))),
@@ -70,7 +78,7 @@ impl Core {
         let processes = blocking(move || states.iter().map(show).collect()).await?;
         let unreadable = if *scope == Scope::Operator { lock(&self.unreadable).clone() } else { vec![] };
         let next = last.map(|place| render_place(&place));
-        Ok(ProcessList { processes, total, next, unreadable, notes: self.recovery.notes() })
+        Ok(ProcessList { processes, total, next, unreadable, notes })
     }
 
     /// How many ended processes fit, and one more than `room` of them from the place on; without those that have
@@ -85,11 +93,9 @@ impl Core {
         if !filter.statuses.is_empty() && !filter.statuses.iter().any(|status| status.is_over()) {
             return Ok((0, vec![]));
         }
-        let filter = filter.clone();
-        let before = match place {
-            Place::Live(_) => None,
-            Place::Ended(before) => before.clone(),
-        };
+        // In the same moment as `live`: nothing ends in between on this thread.
+        let unindexed = ended_that_fit(self.registry.unindexed(), filter);
+        let (filter, before) = (filter.clone(), before(place));
         let ask = move |queries: &Queries| {
             // What this count saw to be over is over in memory too, so that none escapes who is looked for after it.
             let total = queries.count(&filter)?;
@@ -97,13 +103,25 @@ impl Core {
             for entry in live.iter().filter(|entry| entry.status().is_over()) {
                 twice.extend(queries.get(&entry.id)?.map(|_| entry.id.clone()));
             }
-            let mut histories = queries.list(&filter, before, room + 1 + twice.len())?;
+            let mut here = Vec::new();
+            for state in unindexed {
+                if queries.get(&state.history.intent.id)?.is_none() {
+                    here.push(state);
+                }
+            }
+            let mut histories = queries.list(&filter, before.clone(), room + 1 + twice.len())?;
             histories.retain(|history| !twice.contains(&history.intent.id));
-            histories.truncate(room + 1);
-            Ok((total - twice.len() as u64, histories))
+            let total = total - twice.len() as u64 + here.len() as u64;
+            let indexed = histories.into_iter().map(|history| Entry::new(history).snapshot());
+            Ok((total, page(indexed.chain(here), before.as_ref(), room)))
         };
-        let (total, histories) = self.query(move |queries| queries.at_one_moment(|| ask(queries))).await?;
-        Ok((total, histories.into_iter().map(|history| Entry::new(history).snapshot()).collect()))
+        self.query(move |queries| queries.at_one_moment(|| ask(queries))).await
+    }
+
+    /// The same without the index.
+    fn ended_in_memory(&self, filter: &Filter, place: &Place, room: usize) -> (u64, Vec<State>) {
+        let ended = ended_that_fit(self.registry.ended(), filter);
+        (ended.len() as u64, page(ended.into_iter(), before(place).as_ref(), room))
     }
 
     fn live_that_fit(&self, filter: &Filter) -> Vec<Arc<Entry>> {
@@ -119,6 +137,26 @@ impl Core {
         let look = if state.history.status().is_over() { Look::Away } else { Look::Closely };
         let record = render::record(state, &self.home.process(&state.history.intent.id), look);
         self.with_due(record, &state.history)
+    }
+}
+
+fn ended_that_fit(entries: Vec<Arc<Entry>>, filter: &Filter) -> Vec<State> {
+    entries.iter().filter(|entry| fits(entry, filter)).map(|entry| entry.snapshot()).collect()
+}
+
+/// One more than `room` of those created before a place, newest first.
+fn page(states: impl Iterator<Item = State>, before: Option<&(Moment, ProcessId)>, room: usize) -> Vec<State> {
+    let mut states: Vec<State> = states.filter(|state| before.is_none_or(|before| key(state) < *before)).collect();
+    states.sort_by_key(|state| std::cmp::Reverse(key(state)));
+    states.truncate(room + 1);
+    states
+}
+
+/// Where the ended ones of a page begin.
+fn before(place: &Place) -> Option<(Moment, ProcessId)> {
+    match place {
+        Place::Live(_) => None,
+        Place::Ended(before) => before.clone(),
     }
 }
 

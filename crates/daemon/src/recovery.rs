@@ -201,7 +201,11 @@ async fn take_up(
 async fn take_up_known(core: &Arc<Core>, links: &HashMap<u32, Arc<Link>>, history: History) -> Option<Arc<Entry>> {
     if history.status().is_over() {
         // What its owner wanted to know of its last output was found by nobody.
-        core.attend(&Entry::new(history.clone()));
+        let entry = Entry::new(history.clone());
+        core.attend(&entry);
+        // Listed from memory until the index has it.
+        core.registry.insert(&entry);
+        core.registry.retire(&entry);
         let bytes = render::disk_bytes(&history, &core.home);
         let mut changes = events_of(&history);
         changes.push(Change::Put(Box::new(history), bytes));

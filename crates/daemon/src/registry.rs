@@ -1,7 +1,8 @@
 //! What lives, and what ended a moment ago.
 //!
 //! An entry is registered before its process may start, so that nothing runs unlisted. Ended entries stay
-//! here for a while, so that the usual "start, wait, read" never asks the index; older ones are found there.
+//! here for a while, so that the usual "start, wait, read" never asks the index; older ones are found there. One that the
+//! index has not committed yet stays until it has, however long that takes: a full disk hides nothing.
 
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::hash::{BuildHasher, RandomState};
@@ -187,9 +188,10 @@ impl Entry {
     }
 }
 
-#[derive(Debug, Default)]
+/// Shared with the writer of the index, which says what it has committed.
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Registry {
-    inner: Mutex<Inner>,
+    inner: Arc<Mutex<Inner>>,
 }
 
 #[derive(Debug, Default)]
@@ -199,6 +201,8 @@ struct Inner {
     live: BTreeMap<(Moment, ProcessId), Arc<Entry>>,
     /// Ended ones, oldest first.
     recent: VecDeque<ProcessId>,
+    /// Ended ones that the index does not have yet.
+    unindexed: HashMap<ProcessId, Arc<Entry>>,
     /// Idempotency keys of all entries here, by owner and key (D2).
     keys: HashMap<(String, String), ProcessId>,
     /// Which other keys the index may hold: most are fresh, and then it need not be asked.
@@ -270,17 +274,41 @@ impl Registry {
     }
 
     /// A process that is over is no longer live, but stays at hand.
-    pub(crate) fn retire(&self, entry: &Entry) {
+    pub(crate) fn retire(&self, entry: &Arc<Entry>) {
         let mut inner = lock(&self.inner);
         let at = entry.state.borrow().history.intent.at;
         if inner.live.remove(&(at, entry.id.clone())).is_some() {
             inner.recent.push_back(entry.id.clone());
+            inner.unindexed.insert(entry.id.clone(), Arc::clone(entry));
         }
         while inner.recent.len() > RECENT_MOST {
-            if let Some(oldest) = inner.recent.pop_front() {
+            if let Some(oldest) = inner.recent.pop_front()
+                && !inner.unindexed.contains_key(&oldest)
+            {
                 inner.forget(&oldest);
             }
         }
+    }
+
+    /// The index has committed the ends of these.
+    pub(crate) fn note_indexed<'a>(&self, ids: impl Iterator<Item = &'a ProcessId>) {
+        let mut inner = lock(&self.inner);
+        for id in ids {
+            if inner.unindexed.remove(id).is_some() && !inner.recent.contains(id) {
+                inner.forget(id);
+            }
+        }
+    }
+
+    /// Ended ones that the index does not have yet.
+    pub(crate) fn unindexed(&self) -> Vec<Arc<Entry>> {
+        lock(&self.inner).unindexed.values().cloned().collect()
+    }
+
+    /// All ended ones that are in memory.
+    pub(crate) fn ended(&self) -> Vec<Arc<Entry>> {
+        let inner = lock(&self.inner);
+        inner.by_id.values().filter(|entry| entry.status().is_over()).cloned().collect()
     }
 
     /// A start that left nothing.
@@ -289,6 +317,7 @@ impl Registry {
         let at = entry.state.borrow().history.intent.at;
         inner.live.remove(&(at, entry.id.clone()));
         inner.recent.retain(|id| *id != entry.id);
+        inner.unindexed.remove(&entry.id);
         inner.forget(&entry.id);
     }
 
@@ -361,6 +390,16 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// An entry for tests: of `true`, with whatever else is asked for.
 #[cfg(test)]
 pub(crate) fn entry_of(asked: pinfold_model::spec::Draft) -> Arc<Entry> {
+    numbered_of(1, asked)
+}
+
+#[cfg(test)]
+fn numbered(number: u64) -> Arc<Entry> {
+    numbered_of(number, pinfold_model::spec::Draft::default())
+}
+
+#[cfg(test)]
+fn numbered_of(number: u64, asked: pinfold_model::spec::Draft) -> Arc<Entry> {
     use pinfold_model::facts::Intent;
     use pinfold_model::link::KeeperIdentity;
     use pinfold_model::spec::{Defaults, Draft};
@@ -369,7 +408,7 @@ pub(crate) fn entry_of(asked: pinfold_model::spec::Draft) -> Arc<Entry> {
     let defaults = Defaults { cwd: "/".into(), home: "/".into(), output_limit: 64 << 20, ..Defaults::default() };
     let spec = draft.try_into_spec(&defaults).expect("a spec");
     let keeper = KeeperIdentity { pid: 1, start_time: 1, cgroup: None };
-    let (id, at) = (ProcessId::from_number(1, 1), Moment(0));
+    let (id, at) = (ProcessId::from_number(number, 1), Moment(0));
     let (mark, boot_id) = (String::new(), String::new());
     Entry::new(History::new(Intent { format: 1, id, spec, mark, at, boot_id, keeper }))
 }
@@ -379,6 +418,24 @@ mod tests {
     use pinfold_model::spec::Draft;
 
     use super::*;
+
+    #[test]
+    fn an_end_that_the_index_does_not_have_is_kept_however_many_follow() {
+        let registry = Registry::default();
+        let ended = |number| {
+            let entry = numbered(number);
+            registry.insert(&entry);
+            registry.retire(&entry);
+            entry
+        };
+        let all: Vec<_> = (0..RECENT_MOST as u64 + 10).map(ended).collect();
+        assert!(all.iter().all(|entry| registry.get(&entry.id).is_some()));
+        assert_eq!(registry.unindexed().len(), all.len());
+        registry.note_indexed(all.iter().map(|entry| &entry.id));
+        assert_eq!(registry.unindexed().len(), 0);
+        assert_eq!(registry.ended().len(), RECENT_MOST, "the others are found in the index");
+        assert!(registry.get(&all[0].id).is_none() && registry.get(&all[10].id).is_some());
+    }
 
     /// Whoever may have used a key is asked for it (D2): the index before it was read, what it had then, and all since.
     #[test]

@@ -129,7 +129,7 @@ async fn serve(mut options: Options, home: Home, _lock: &HomeLock) -> Result<(),
     if let Some(tcp) = tcp {
         let _ = tcp.await;
     }
-    core.ledger.flush().await;
+    core.ledger.drain().await;
     crash_point!("daemon.flushed");
     keepers::remove_last_cgroups(&core).await;
     tracing::info!("stopped");
@@ -170,7 +170,8 @@ fn compose(options: &Options, home: Home) -> Result<Core, RunError> {
     };
     let queries = Index::reader(&home.index())?;
     let owners = OwnerBook::new(queries.parents()?);
-    let ledger = Ledger::start(index, config.events)?;
+    let registry = Registry::default();
+    let ledger = Ledger::start(index, config.events, registry.clone())?;
     let name = cgroup_name(home.root());
     let limit_name = limits::place_name(&name);
     let cgroups = match config.containment {
@@ -184,7 +185,7 @@ fn compose(options: &Options, home: Home) -> Result<Core, RunError> {
         cgroup_name: cgroups.is_ok().then_some(name),
     };
     Ok(Core {
-        registry: Registry::default(),
+        registry,
         keepers: Keepers::new(options.program.clone(), setup, config.environment.clone()),
         ledger,
         owners,
@@ -195,6 +196,7 @@ fn compose(options: &Options, home: Home) -> Result<Core, RunError> {
         tcp_address: OnceLock::new(),
         ids: Mutex::new(ids),
         queries: Mutex::new(queries),
+        unreadable_index: Mutex::default(),
         metrics: Metrics::default(),
         coder: Coder::open(&home).map_err(io(format!("cannot read {}", home.coder_key().display())))?,
         agents: Agents::default(),

@@ -2,7 +2,9 @@
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, OnceLock};
+use std::time::{Duration, Instant};
 
+use pinfold_api::error::ErrorCode;
 use pinfold_api::types::{Record, Unreadable};
 use pinfold_model::units::Moment;
 use pinfold_os::cgroup::Base;
@@ -31,6 +33,9 @@ use crate::services::lease::Leases;
 use crate::tokens::Tokens;
 use crate::webhook::Webhooks;
 
+/// How soon an index that was locked is asked again.
+const ASK_AGAIN: Duration = Duration::from_secs(1);
+
 /// Everything the daemon has. Shared by all its tasks.
 #[derive(Debug)]
 pub(crate) struct Core {
@@ -52,6 +57,8 @@ pub(crate) struct Core {
     pub(crate) ids: Mutex<IdSource>,
     /// The index, for reading; used from blocking threads only.
     pub(crate) queries: Mutex<Queries>,
+    /// When a question to the index was last refused because another program has locked it, and why.
+    pub(crate) unreadable_index: Mutex<Option<(Instant, String)>>,
     pub(crate) metrics: Metrics,
     pub(crate) coder: Coder,
     /// Agents that are hosted.
@@ -83,14 +90,43 @@ impl Core {
         }
     }
 
-    /// Runs a question to the index on a thread that may block; what was told before is committed first.
+    /// Runs a question to the index on a thread that may block; what was told before is committed first, if that can be
+    /// done soon. What the index does not have yet is in the registry.
     pub(crate) async fn query<T: Send + 'static>(
         self: &Arc<Self>,
         ask: impl FnOnce(&Queries) -> Result<T, IndexError> + Send + 'static,
     ) -> Result<T, Refusal> {
         self.ledger.flush().await;
+        // While another program has locked the index, not every question waits for it anew.
+        if let Some(why) = self.locked_index() {
+            return Err(Refusal::new(ErrorCode::StoreUnwritable, why));
+        }
         let core = Arc::clone(self);
-        blocking(move || ask(&lock(&core.queries))).await?.map_err(Refusal::from)
+        let answer = blocking(move || ask(&lock(&core.queries))).await?;
+        let locked = answer.as_ref().err().filter(|error| error.is_locked()).map(|_| {
+            let path = self.home.index();
+            (Instant::now(), format!("another program has locked {}: close it, and ask again", path.display()))
+        });
+        *lock(&self.unreadable_index) = locked.clone();
+        match locked {
+            Some((_, why)) => Err(Refusal::new(ErrorCode::StoreUnwritable, why)),
+            None => answer.map_err(Refusal::from),
+        }
+    }
+
+    /// Why the index cannot be read, if that was found out a moment ago.
+    pub(crate) fn locked_index(&self) -> Option<String> {
+        lock(&self.unreadable_index).clone().filter(|(at, _)| at.elapsed() < ASK_AGAIN).map(|(_, why)| why)
+    }
+
+    /// What is wrong with the daemon's own things, for people.
+    pub(crate) fn troubles(&self) -> Vec<String> {
+        let mut troubles = Vec::new();
+        troubles.extend(self.ledger.trouble());
+        troubles.extend(lock(&self.unreadable_index).clone().map(|(_, why)| why));
+        let unreadable = lock(&self.unreadable);
+        troubles.extend(unreadable.iter().map(|one| format!("process {} cannot be read: {}", one.id, one.reason)));
+        troubles
     }
 
     /// The record of a process, with a look at its living tree.

@@ -58,6 +58,7 @@ impl Core {
             }
             return self.answer(existing, false, (wait, budget, on_timeout), vec![]).await;
         }
+        self.ledger.try_admit()?;
         self.try_admit(&spec)?;
         self.try_admit_store(&spec).await?;
         let hints = self.hints(&spec);

@@ -35,8 +35,11 @@ use crate::schema;
 
 /// A database below this size is checked from end to end when it is opened.
 const CHECK_BELOW: u64 = 64 << 20;
-/// How long one connection waits for another's transaction.
-const BUSY: Duration = Duration::from_secs(5);
+/// How long one connection waits for another's transaction. Our own two never wait for each other (WAL): only another
+/// program can hold a lock.
+const BUSY: Duration = Duration::from_secs(1);
+/// How long a reading connection waits.
+const READER_BUSY: Duration = Duration::from_millis(250);
 
 /// One thread at a time uses a connection, which its type ensures: SQLite need not.
 const ALONE: OpenFlags = OpenFlags::SQLITE_OPEN_NO_MUTEX;
@@ -73,6 +76,14 @@ pub enum IndexError {
     Io { path: PathBuf, source: io::Error },
     #[error("the index failed: {0}")]
     Sqlite(#[from] rusqlite::Error),
+}
+
+impl IndexError {
+    /// Whether another program has locked the database.
+    pub fn is_locked(&self) -> bool {
+        let IndexError::Sqlite(error) = self else { return false };
+        matches!(error.sqlite_error_code(), Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked))
+    }
 }
 
 /// One thing to write down.
@@ -137,7 +148,7 @@ impl Index {
     /// A second connection that only reads, for use beside the writer.
     pub fn reader(path: &Path) -> Result<Queries, IndexError> {
         let connection = Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_ONLY | ALONE)?;
-        connection.busy_timeout(BUSY)?;
+        connection.busy_timeout(READER_BUSY)?;
         Ok(Queries::new(connection))
     }
 

@@ -47,6 +47,12 @@ async fn ended(core: &Arc<Core>, chat: &Chat, live: Vec<Arc<Entry>>) -> Result<(
     let owners = core.owners_in_view(&chat.caller.scope, None)?;
     let listed_for = u64::try_from(core.config.coder.list_for.as_micros()).unwrap_or(u64::MAX);
     let since = Moment(now().0.saturating_sub(listed_for));
+    let is_listed = |entry: &Arc<Entry>| {
+        let state = entry.state.borrow();
+        state.history.ended_at() >= Some(since) && core.sees(&chat.caller.scope, &state.history)
+    };
+    let mut unindexed = core.registry.unindexed();
+    unindexed.retain(is_listed);
     let ask = move |queries: &Queries| {
         let (count, _) = queries.ended_since(owners.as_deref(), since, 0)?;
         let mut twice = HashSet::new();
@@ -56,7 +62,14 @@ async fn ended(core: &Arc<Core>, chat: &Chat, live: Vec<Arc<Entry>>) -> Result<(
         }
         let (_, mut newest) = queries.ended_since(owners.as_deref(), since, ENDED_MOST + twice.len())?;
         newest.retain(|history| !twice.contains(&history.intent.id));
-        Ok((count - twice.len() as u64, newest))
+        let mut count = count - twice.len() as u64;
+        for entry in &unindexed {
+            if queries.get(&entry.id)?.is_none() {
+                count += 1;
+                newest.push(entry.snapshot().history);
+            }
+        }
+        Ok((count, newest))
     };
     core.query(move |queries| queries.at_one_moment(|| ask(queries))).await
 }

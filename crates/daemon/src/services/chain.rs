@@ -150,7 +150,7 @@ impl Core {
             let event = render::event(history, EventKind::GaveUp, at);
             let event = Event { text: Some(text), announce, ..event };
             self.ledger.apply(vec![told(history, event, (EventKind::GaveUp, 0, at))]).await;
-            self.ledger.flush().await;
+            self.ledger.drain().await;
         }
         lock(&self.chains.waiting).remove(&history.intent.id);
         self.forget_chain(history);

@@ -132,6 +132,72 @@ fn events_wait_for_room() {
     drop(pinfold);
 }
 
+/// Everything that ended is listed once, by id and by name, whether the index has it or not.
+fn assert_all_listed(pinfold: &Pinfold, ids: &[String]) {
+    let mut query = ListQuery { name: Some("ended".into()), limit: Some(7), ..ListQuery::default() };
+    let mut listed = Vec::new();
+    loop {
+        let list = pinfold.list(&query);
+        assert_eq!(list.total, ids.len() as u64, "{:?}", list.notes);
+        listed.extend(list.processes.into_iter().map(|record| record.id));
+        query.page = list.next;
+        if query.page.is_none() {
+            break;
+        }
+    }
+    listed.reverse();
+    assert_eq!(listed, ids, "each once, newest first");
+    for id in ids {
+        assert_eq!(pinfold.show(id).outcome, Some(Outcome::Exited { code: 5 }));
+    }
+}
+
+fn ended(pinfold: &Pinfold, count: usize) -> Vec<String> {
+    let request = StartRequest { name: Some("ended".into()), ..crate::calls::request("exit 5") };
+    (0..count).map(|_| pinfold.wait_finished(&pinfold.start_request(&request).record.id).id).collect()
+}
+
+/// Plays a scene in which the index takes nothing, until it takes everything again.
+fn without_index(pinfold: &Pinfold, in_the_way: impl FnOnce(), out_of_the_way: impl FnOnce()) {
+    let mut ids = ended(pinfold, 10);
+    assert_eq!((pinfold.health().status.as_str(), pinfold.health().troubles), ("ok", vec![]));
+    in_the_way();
+    ids.extend(ended(pinfold, 20));
+    until("health tells it", || {
+        let health = pinfold.health();
+        health.status == "degraded" && health.troubles.iter().any(|trouble| trouble.contains("index"))
+    });
+    assert_all_listed(pinfold, &ids);
+    let shown = pinfold.cli(&["daemon", "status"]).stdout;
+    assert!(shown.contains("trouble: the index cannot be written"), "{shown}");
+    out_of_the_way();
+    until("health is good again", || pinfold.health().troubles.is_empty());
+    assert_all_listed(pinfold, &ids);
+    let events = pinfold.events(0).events.into_iter().filter(|event| event.kind == EventKind::Finished);
+    assert_eq!(events.map(|event| event.process).collect::<Vec<_>>(), ids, "each end is told, in order");
+    pinfold.crash_and_restart();
+    assert_all_listed(pinfold, &ids);
+}
+
+#[test]
+fn what_ended_while_the_disk_of_the_index_was_full_stays_listed() {
+    let Some(disk) = SmallDisk::mount("listed", "4M") else { return };
+    let pinfold = Pinfold::prepare(PINFOLD, Setup::default());
+    std::os::unix::fs::symlink(disk.0.join("index.db"), pinfold.home().join("index.db")).expect("a link");
+    pinfold.start_daemon();
+    without_index(&pinfold, || disk.fill(), || disk.free());
+    drop(pinfold);
+}
+
+#[test]
+fn what_ended_while_another_program_had_locked_the_index_stays_listed() {
+    let pinfold = Pinfold::start(PINFOLD);
+    let other = rusqlite::Connection::open(pinfold.home().join("index.db")).expect("a second connection");
+    other.busy_timeout(pinfold_testkit::PATIENCE).expect("patience");
+    let execute = |sql: &str| other.execute_batch(sql).expect(sql);
+    without_index(&pinfold, || execute("BEGIN EXCLUSIVE"), || execute("ROLLBACK"));
+}
+
 /// A log that cannot be written is no reason to fall silent: the daemon starts, works and tells.
 #[test]
 fn a_full_disk_under_the_log_harms_nobody() {
