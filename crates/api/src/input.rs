@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 /// A duration: a number of seconds, or text such as `500ms`, `30s`, `5m`, `1h30m`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(untagged)]
+#[serde(untagged, expecting = "expected a duration: a number of seconds, or text such as \"30s\" or \"1h30m\"")]
 pub enum Span {
     /// Seconds.
     Seconds(f64),
@@ -17,7 +17,7 @@ pub enum Span {
 
 /// A number of bytes: a number, or text such as `64k` or `8MiB`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(untagged)]
+#[serde(untagged, expecting = "expected a size: a number of bytes, or text such as \"64k\" or \"8MiB\"")]
 pub enum Size {
     /// Bytes.
     Bytes(u64),

@@ -11,6 +11,7 @@ use crate::commands::{
     agent, attach, completions, config, connect, daemon, doctor, events, gc, handover, hook, logs, man, mcp, owner,
     pause, ps, restart, run, send, show, show_screen, signal, stop, token, tools, wait,
 };
+use crate::exit;
 
 /// The process manager for AI agents: nothing strays, nothing is lost, nothing is invented.
 #[derive(Debug, Parser)]
@@ -25,17 +26,20 @@ pub(crate) struct Args {
     pub(crate) command: Command,
 }
 
+/// Above the options that every command takes.
+const GLOBAL: &str = "Global options";
+
 /// Options that every command takes.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub(crate) struct Global {
     /// Print the API's own objects as JSON: one document, or one a line where there are several
-    #[arg(long, global = true)]
+    #[arg(long, global = true, help_heading = GLOBAL)]
     pub(crate) json: bool,
     /// The state directory, with socket and configuration; overrides PINFOLD_HOME
-    #[arg(long, global = true, value_name = "DIR")]
+    #[arg(long, global = true, value_name = "DIR", help_heading = GLOBAL)]
     pub(crate) home: Option<PathBuf>,
     /// Act as this owner: see and touch only what it and its descendants own
-    #[arg(long = "as", global = true, value_name = "OWNER")]
+    #[arg(long = "as", global = true, value_name = "OWNER", help_heading = GLOBAL)]
     pub(crate) acting_as: Option<String>,
 }
 
@@ -48,8 +52,34 @@ impl Args {
         if !std::env::args_os().nth(1).is_some_and(|word| is_named(&word)) {
             definition.build();
         }
-        let mut matches = definition.get_matches();
-        Self::from_arg_matches_mut(&mut matches).unwrap_or_else(|error| error.format(&mut Self::command()).exit())
+        let parsed = definition.try_get_matches_from_mut(std::env::args_os()).and_then(|mut matches| {
+            Self::from_arg_matches_mut(&mut matches).map_err(|error| error.format(&mut Self::command()))
+        });
+        parsed.unwrap_or_else(|error| refuse(&error, std::env::args_os().skip(1)))
+    }
+}
+
+/// Prints what is wrong with the command line, or the help that was asked for, and exits.
+fn refuse(error: &clap::Error, words: impl Iterator<Item = OsString>) -> ! {
+    let _ = error.print();
+    let code = match error.use_stderr() {
+        true if has_code_of_its_own(words) => exit::PINFOLD_FAILED,
+        true => exit::REFUSED,
+        false => 0,
+    };
+    std::process::exit(i32::from(code))
+}
+
+/// Whether the command exits with the code of another program, so that 2 would be taken for that program's.
+fn has_code_of_its_own(mut words: impl Iterator<Item = OsString>) -> bool {
+    let takes_value = |word: &OsString| word == "--home" || word == "--as";
+    loop {
+        match words.next() {
+            Some(word) if takes_value(&word) => drop(words.next()),
+            Some(word) if word.to_string_lossy().starts_with('-') => {}
+            Some(word) => return word == "run" || word == "wait",
+            None => return false,
+        }
     }
 }
 
@@ -58,6 +88,7 @@ impl Args {
 #[command(defer = true)]
 pub(crate) enum Command {
     Run(Box<run::RunArgs>),
+    #[command(visible_aliases = ["ls", "list"])]
     Ps(ps::PsArgs),
     Show(show::ShowArgs),
     Logs(logs::LogsArgs),
@@ -100,6 +131,42 @@ mod tests {
         for command in definition.get_subcommands().filter(|command| command.get_name() != "help") {
             let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
             assert!(help.starts_with("Example"), "{} has no example", command.get_name());
+        }
+    }
+
+    #[test]
+    fn options_of_every_command_stand_under_one_heading() {
+        let mut definition = Args::command();
+        definition.build();
+        let mut commands: Vec<&clap::Command> = definition.get_subcommands().collect();
+        while let Some(command) = commands.pop() {
+            commands.extend(command.get_subcommands());
+            for argument in command.get_arguments() {
+                let is_global = ["json", "home", "acting_as"].contains(&argument.get_id().as_str());
+                let heading = argument.get_help_heading();
+                assert_eq!(heading == Some(GLOBAL), is_global, "{} {}", command.get_name(), argument.get_id());
+            }
+        }
+    }
+
+    #[test]
+    fn lists_are_found_under_every_usual_word() {
+        for noun in ["", "owner ", "token ", "agent "] {
+            for verb in ["ls", "ps", "list"] {
+                let line = format!("pinfold {noun}{verb}");
+                assert!(Args::try_parse_from(line.split(' ')).is_ok(), "{line}");
+            }
+        }
+    }
+
+    #[test]
+    fn commands_that_exit_with_anothers_code_have_125_for_their_own() {
+        let own = |line: &str| has_code_of_its_own(line.split(' ').map(OsString::from));
+        for line in ["run", "run --nonsense", "--home /x --json run", "--home=/x wait --until moon", "--as o run"] {
+            assert!(own(line), "{line}");
+        }
+        for line in ["ps", "show run", "--home run", "--nonsense", "agent run"] {
+            assert!(!own(line), "{line}");
         }
     }
 

@@ -26,6 +26,10 @@ pub(crate) const NOT_FOUND: u8 = 127;
 pub(crate) const OUTPUT_CLOSED: u8 = 128 + 13;
 /// Interrupted by Ctrl-C.
 pub(crate) const INTERRUPTED: u8 = 128 + 2;
+/// Ended by TERM.
+pub(crate) const TERMINATED: u8 = 128 + 15;
+/// Ended with its terminal.
+pub(crate) const HUNG_UP: u8 = 128 + 1;
 
 /// The code that a shell would show for this outcome.
 pub(crate) fn code_of(outcome: &Outcome) -> u8 {

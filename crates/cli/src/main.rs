@@ -8,6 +8,7 @@ mod commands;
 mod connect;
 mod exit;
 mod failure;
+mod options;
 mod paths;
 mod render;
 mod screen;

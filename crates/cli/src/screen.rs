@@ -23,6 +23,11 @@ impl Screen {
         Screen { json, terminal: io::stdout().is_terminal() }
     }
 
+    /// Whether a person reads stdout.
+    pub(crate) fn is_terminal(&self) -> bool {
+        self.terminal
+    }
+
     /// How text for stdout is coloured.
     pub(crate) fn paint(&self) -> Paint {
         if self.terminal && wants_colour() { Paint::Colour } else { Paint::Plain }

@@ -212,7 +212,7 @@ struct FileTcp {
 
 /// A number or a text: `30`, `"30s"`.
 #[derive(Debug, Deserialize)]
-#[serde(untagged)]
+#[serde(untagged, expecting = "expected a number, or text with a unit such as \"30s\" or \"64M\"")]
 enum Text {
     Number(u64),
     Text(String),

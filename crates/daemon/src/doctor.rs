@@ -1,6 +1,7 @@
 //! `pinfold doctor`: what this machine gives, what is missing, and what to do about it.
 
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::PathBuf;
 
 use pinfold_os::controllers::{self, Controller, Version};
 use pinfold_os::{cgroup, daemonize, fsio, socket};
@@ -8,6 +9,7 @@ use serde::Serialize;
 
 use crate::config::{Config, Containment, Paths};
 use crate::limits;
+use crate::start::way_out;
 
 /// Less room than this on the state directory's disk is worth a word.
 const ROOM_LEAST: u64 = 1 << 30;
@@ -39,13 +41,26 @@ fn finding(level: Level, topic: &str, text: impl Into<String>, remedy: Option<&s
     Finding { level, topic: topic.to_owned(), text: text.into(), remedy: remedy.map(str::to_owned) }
 }
 
+/// What came of asking the daemon how it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum DaemonSeen {
+    /// There is none.
+    Absent,
+    /// It answered, with what troubles it.
+    Answers { pid: u32, troubles: Vec<String> },
+    /// It takes connections and says nothing, for so many seconds.
+    Silent { seconds: u64 },
+    /// It cannot be asked.
+    Unreachable { why: String },
+}
+
 /// Looks at the machine and at the state directory; changes nothing.
-pub fn examine(paths: &Paths, config: &Config) -> Vec<Finding> {
+pub fn examine(paths: &Paths, config: &Config, seen: &DaemonSeen) -> Vec<Finding> {
     let mut findings = vec![containment(config), subreaper()];
     findings.extend(limits(config));
     findings.extend([kernel(), state(paths)]);
     findings.extend(disk(paths));
-    findings.extend([descriptors(), processes(), shell(), daemon(paths), configuration(paths)]);
+    findings.extend([descriptors(), processes(), shell(), daemon(paths, seen), configuration(paths)]);
     findings
 }
 
@@ -129,7 +144,15 @@ fn state(paths: &Paths) -> Finding {
     let home = paths.home.display();
     match std::fs::metadata(&paths.home) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-            finding(Level::Good, "state", format!("{home} will be made by the first command"), None)
+            // Where it will be made.
+            let place = paths.home.ancestors().find(|place| place.exists());
+            match place.map(|place| (place, fsio::check_writable(place))) {
+                Some((place, Err(error))) => {
+                    let text = format!("{home} cannot be made: {}: {error}", place.display());
+                    finding(Level::Bad, "state", text, Some("set PINFOLD_HOME to a directory of your own"))
+                }
+                _ => finding(Level::Good, "state", format!("{home} will be made by the first command"), None),
+            }
         }
         Err(error) => {
             finding(Level::Bad, "state", format!("{home}: {error}"), Some("set PINFOLD_HOME to a usable directory"))
@@ -142,8 +165,26 @@ fn state(paths: &Paths) -> Finding {
             let remedy = format!("chmod 700 {home}");
             finding(Level::Bad, "state", format!("{home} is open to other users"), Some(&remedy))
         }
-        Ok(_) => finding(Level::Good, "state", format!("{home}"), None),
+        Ok(_) => match writable(paths) {
+            Ok(()) => finding(Level::Good, "state", format!("{home}"), None),
+            Err((path, error)) => {
+                let error = error.to_string();
+                let text = format!("{} cannot be written: {error}: nothing can be started", path.display());
+                finding(Level::Bad, "state", text, Some(way_out(&error)))
+            }
+        },
     }
+}
+
+/// Whether the directories that are written to can be: each may be a mount of its own.
+fn writable(paths: &Paths) -> Result<(), (PathBuf, std::io::Error)> {
+    let parts = [paths.home.clone(), paths.home.join("processes"), paths.home.join("keepers")];
+    for path in parts.into_iter().filter(|path| path.exists()) {
+        if let Err(error) = fsio::check_writable(&path) {
+            return Err((path, error));
+        }
+    }
+    Ok(())
 }
 
 fn disk(paths: &Paths) -> Option<Finding> {
@@ -189,10 +230,30 @@ fn shell() -> Finding {
     }
 }
 
-fn daemon(paths: &Paths) -> Finding {
-    match socket::connect(&paths.socket()) {
-        Ok(_) => finding(Level::Good, "daemon", format!("answers on {}", paths.socket().display()), None),
-        Err(_) => finding(Level::Good, "daemon", "not running; the first command starts it", None),
+fn daemon(paths: &Paths, seen: &DaemonSeen) -> Finding {
+    let socket = paths.socket();
+    let socket = socket.display();
+    match seen {
+        DaemonSeen::Absent => finding(Level::Good, "daemon", "not running; the first command starts it", None),
+        DaemonSeen::Answers { troubles, .. } if troubles.is_empty() => {
+            finding(Level::Good, "daemon", format!("answers on {socket}"), None)
+        }
+        DaemonSeen::Answers { pid, troubles } => {
+            let text = format!("pid {pid} answers on {socket}, and is in trouble: {}", troubles.join("; "));
+            finding(Level::Bad, "daemon", text, Some(&format!("see {}", paths.log().display())))
+        }
+        DaemonSeen::Silent { seconds } => {
+            let text = format!("takes connections on {socket} and did not answer within {seconds}s");
+            let remedy = "it may be stopped (`ps -o pid,stat,args -C pinfold` shows T; `kill -CONT PID` wakes it) or overloaded; \
+                          killing it loses nothing, and the next command starts another";
+            finding(Level::Bad, "daemon", text, Some(remedy))
+        }
+        DaemonSeen::Unreachable { why } => finding(
+            Level::Bad,
+            "daemon",
+            format!("cannot be asked: {why}"),
+            Some("check the permissions of the socket"),
+        ),
     }
 }
 

@@ -7,6 +7,7 @@ use pinfold_model::facts::{History, Intent};
 use pinfold_model::id::{ProcessId, is_prefix};
 use pinfold_model::spelled::Spelled;
 
+use crate::near::nearest;
 use crate::refusal::Refusal;
 use crate::registry::{Entry, State, lock};
 use crate::scope::Scope;
@@ -59,13 +60,16 @@ impl Core {
         }
         let mut named = self.registry.named(wanted);
         named.retain(in_view);
-        match (named.pop(), named.len()) {
-            (Some(entry), 0) => return Ok(Found::Here(entry)),
-            (Some(_), others) => {
-                let message = format!("{} live processes are named `{wanted}`: use an id", others + 1);
+        match named.as_slice() {
+            [] => {}
+            [entry] => return Ok(Found::Here(Arc::clone(entry))),
+            several => {
+                let ids: Vec<_> = several.iter().take(AMBIGUOUS).map(|entry| entry.id.as_str()).collect();
+                let more = if several.len() > AMBIGUOUS { ", …" } else { "" };
+                let (count, ids) = (several.len(), ids.join(", "));
+                let message = format!("{count} live processes are named `{wanted}` ({ids}{more}): use an id");
                 return Err(Refusal::new(ErrorCode::AmbiguousId, message));
             }
-            (None, _) => {}
         }
         let mut waiting = self.chains.named(wanted);
         waiting.retain(|history| self.sees(scope, history));
@@ -77,7 +81,7 @@ impl Core {
                 });
             }
             (Some(_), others) => {
-                let message = format!("{} processes named `{wanted}` are to live again: use an id", others + 1);
+                let message = format!("{} processes named `{wanted}` wait for their restart: use an id", others + 1);
                 return Err(Refusal::new(ErrorCode::AmbiguousId, message));
             }
             (None, _) => {}
@@ -121,7 +125,32 @@ impl Core {
                 let message = format!("the record of `{wanted}` cannot be read: {}", unreadable.reason);
                 Refusal::new(ErrorCode::Damaged, message)
             }
+            None => self.not_found(scope, wanted),
+        }
+    }
+
+    /// Says what was probably meant: the last one of that name, or what is written almost alike.
+    fn not_found(&self, scope: &Scope, wanted: &str) -> Refusal {
+        let mut known = self.registry.known();
+        known.retain(|entry| self.sees(scope, &entry.state.borrow().history));
+        let name_of = |entry: &Arc<Entry>| entry.state.borrow().history.intent.spec.name.clone();
+        let ended = known.iter().filter(|entry| name_of(entry).as_deref() == Some(wanted));
+        if let Some(ended) = ended.max_by_key(|entry| entry.state.borrow().history.intent.at) {
+            let (wanted, id) = (excerpt(wanted), &ended.id);
+            let message = format!("no live process is named `{wanted}`: the last one was {id}, which has ended");
+            return Refusal::new(ErrorCode::NotFound, message);
+        }
+        let words = known.iter().flat_map(|entry| [name_of(entry), Some(entry.id.to_string())]).flatten();
+        match nearest(wanted, words) {
+            Some(word) => {
+                let message = format!("no process `{}`: did you mean `{word}`?", excerpt(wanted));
+                Refusal::new(ErrorCode::NotFound, message)
+            }
             None => Refusal::not_found(wanted),
         }
     }
+}
+
+fn excerpt(text: &str) -> String {
+    text.chars().take(60).collect()
 }

@@ -498,11 +498,33 @@ pub(crate) struct Params<T>(pub(crate) T);
 
 async fn body(request: Request, core: &Core) -> Result<axum::body::Bytes, Refusal> {
     core.metrics.requests.fetch_add(1, Ordering::Relaxed);
-    let too_large = |_| {
-        let message = format!("the body is larger than {BODY_MOST} bytes: put a long script into a file");
-        Refusal::new(ErrorCode::BodyTooLarge, message)
-    };
-    to_bytes(request.into_body(), BODY_MOST).await.map_err(too_large)
+    to_bytes(request.into_body(), BODY_MOST).await.map_err(|error| match unread(&error) {
+        Unread::TooLarge => {
+            let message = format!("the body is larger than {BODY_MOST} bytes: put a long script into a file");
+            Refusal::new(ErrorCode::BodyTooLarge, message)
+        }
+        Unread::Broken(why) => Refusal::invalid(format!("the body cannot be read: {why}")),
+    })
+}
+
+/// Why a body was not read to its end.
+pub(crate) enum Unread {
+    TooLarge,
+    /// Its chunks are malformed, or the client left in the middle of it.
+    Broken(String),
+}
+
+pub(crate) fn unread(error: &axum::Error) -> Unread {
+    let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(error);
+    let mut innermost = error.to_string();
+    while let Some(error) = cause {
+        if error.is::<http_body_util::LengthLimitError>() {
+            return Unread::TooLarge;
+        }
+        innermost = error.to_string();
+        cause = error.source();
+    }
+    Unread::Broken(innermost)
 }
 
 /// The body of a route that takes one.

@@ -43,6 +43,7 @@ mod list;
 mod log;
 mod loss;
 mod metrics;
+mod near;
 mod notes;
 mod output;
 #[doc(hidden)]

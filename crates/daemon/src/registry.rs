@@ -325,6 +325,11 @@ impl Registry {
         lock(&self.inner).by_id.get(id).cloned()
     }
 
+    /// All entries here: what lives, and what ended a moment ago.
+    pub(crate) fn known(&self) -> Vec<Arc<Entry>> {
+        lock(&self.inner).by_id.values().cloned().collect()
+    }
+
     pub(crate) fn live_count(&self) -> usize {
         lock(&self.inner).live.len()
     }

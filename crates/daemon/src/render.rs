@@ -193,7 +193,8 @@ fn summary(state: &State, directory: &Path, look: Look) -> OutputSummary {
     match reader(state, directory).extent() {
         Ok(extent) => OutputSummary {
             bytes: extent.end,
-            retained_from: if extent.dropped == 0 { 0 } else { extent.retained.get(1).map_or(0, |range| range.start) },
+            // After the gap; 0 also if nothing after it is kept.
+            retained_from: extent.retained.iter().map(|range| range.start).find(|start| *start > 0).unwrap_or(0),
             dropped: extent.dropped,
             closed,
         },

@@ -205,7 +205,13 @@ impl Core {
     /// The socket that it may connect to when it is ready, if that is how it is to be seen.
     fn ready_socket(&self, spec: &Spec, id: &ProcessId) -> Result<Option<ReadySocket>, Refusal> {
         let wanted = spec.service.ready.as_ref().is_some_and(|ready| ready.by == ReadyBy::Peer);
-        let open = || ReadySocket::open(&self.home, id).map_err(|error| unwritable(&error.to_string()));
+        let open = || {
+            ReadySocket::open(&self.home, id).map_err(|error| match error.kind() {
+                // The path is too long, which is no matter of space or permissions.
+                std::io::ErrorKind::InvalidInput => Refusal::invalid(error.to_string()),
+                _ => unwritable(&error.to_string()),
+            })
+        };
         wanted.then(open).transpose()
     }
 
@@ -269,6 +275,16 @@ impl Core {
     /// What the caller may want to know before it wonders.
     fn hints(&self, spec: &Spec) -> Vec<String> {
         let mut hints = Vec::new();
+        if let Some(name) = &spec.name {
+            let mut others = self.registry.named(name);
+            others.retain(|entry| entry.state.borrow().history.owner() == spec.owner);
+            let ids: Vec<_> = others.iter().map(|entry| entry.id.as_str()).collect();
+            if !ids.is_empty() {
+                let (is, live) = if ids.len() == 1 { ("is", "lives") } else { ("are", "live") };
+                let ids = ids.join(", ");
+                hints.push(format!("{ids} {is} named `{name}` too and {live}: use ids, the name is no longer enough"));
+            }
+        }
         self.registry.live_before(None, |entry| {
             let state = entry.state.borrow();
             let other = &state.history.intent.spec;
@@ -398,6 +414,17 @@ fn same_request(holder: Found, spec: &Spec) -> Result<Found, Refusal> {
 }
 
 pub(crate) fn unwritable(error: &str) -> Refusal {
-    let message = format!("the state directory cannot be written: {error}: free some space or check its permissions");
+    let message = format!("the state directory cannot be written: {error}: {}", way_out(error));
     Refusal::new(ErrorCode::StoreUnwritable, message)
+}
+
+/// What helps against an error of the disk.
+pub(crate) fn way_out(error: &str) -> &'static str {
+    let says = |words: &[&str]| words.iter().any(|word| error.contains(word));
+    match () {
+        () if says(&["No space left", "quota"]) => "free some space",
+        () if says(&["Permission denied", "not permitted"]) => "check its permissions",
+        () if says(&["Read-only"]) => "mount it writable, or set PINFOLD_HOME to another directory",
+        () => "free some space or check its permissions",
+    }
 }

@@ -17,6 +17,7 @@ use crate::refusal::Refusal;
 use crate::registry::lock;
 use crate::scope::Scope;
 use crate::service::Core;
+use crate::start::way_out;
 
 /// Tokens at most.
 const MOST: usize = 1000;
@@ -138,7 +139,7 @@ fn hash(text: &str) -> String {
 }
 
 fn unwritable(error: std::io::Error) -> Refusal {
-    let message = format!("the tokens cannot be written: {error}: free some space or check the permissions");
+    let message = format!("the tokens cannot be written: {error}: {}", way_out(&error.to_string()));
     Refusal::new(ErrorCode::StoreUnwritable, message)
 }
 

@@ -244,12 +244,14 @@ pub enum Refusal {
     BadEnvName { name: String },
     #[error("environment name `{name}` is pinfold's own mark and cannot be set: leave it out")]
     ReservedEnv { name: String },
-    #[error("{field} `{value}` is not usable: use 1 to {most} characters, letters, digits and `. _ - : @ /`")]
+    #[error("{field} `{value}` is not usable: use 1 to {most} characters, letters, digits, spaces and `. _ - : @ /`")]
     BadName { field: &'static str, value: String, most: usize },
     #[error("too many labels ({count}): give at most {most}")]
     TooManyLabels { count: usize, most: usize },
     #[error("`{field}` is longer than {most} bytes")]
     TooLong { field: &'static str, most: usize },
+    #[error("`{field}` is empty: give 1 to {most} bytes, or leave it out")]
+    Empty { field: &'static str, most: usize },
     #[error("output_limit {value} is too small: give at least {least} bytes")]
     SmallOutputLimit { value: u64, least: u64 },
     #[error("{field} is zero: leave it out for no limit")]
@@ -408,10 +410,12 @@ impl Draft {
         if self.intent.as_ref().is_some_and(|intent| intent.chars().count() > INTENT_MOST) {
             return Err(Refusal::TooLong { field: "intent", most: INTENT_MOST });
         }
-        if let Some(key) = &self.idempotency_key
-            && (key.is_empty() || key.len() > NAME_MOST)
-        {
-            return Err(Refusal::TooLong { field: "idempotency_key", most: NAME_MOST });
+        match self.idempotency_key.as_ref().map(String::len) {
+            Some(0) => return Err(Refusal::Empty { field: "idempotency_key", most: NAME_MOST }),
+            Some(length) if length > NAME_MOST => {
+                return Err(Refusal::TooLong { field: "idempotency_key", most: NAME_MOST });
+            }
+            _ => {}
         }
         if self.labels.len() > LABELS_MOST {
             return Err(Refusal::TooManyLabels { count: self.labels.len(), most: LABELS_MOST });

@@ -14,7 +14,7 @@ pub struct PtySize {
 
 /// Whether a process gets a terminal: `true` for one of 24 rows and 80 columns, or a size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(untagged)]
+#[serde(untagged, expecting = "expected for `pty`: true, false, or an object with `rows` and `cols`")]
 pub enum Pty {
     Wanted(bool),
     Sized(PtySize),

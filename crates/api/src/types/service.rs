@@ -32,7 +32,7 @@ pub struct Ready {
 
 /// A port: its number, or a word.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(untagged)]
+#[serde(untagged, expecting = "expected a port: a number, or a word such as \"any\" or \"lease\"")]
 pub enum Port {
     Number(u64),
     Word(String),
@@ -47,7 +47,10 @@ impl From<&str> for Port {
 /// What follows the end of a process: `never` (default), `on_failure`, `always` or `after_turn`; or one of these with its
 /// bounds.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(untagged)]
+#[serde(
+    untagged,
+    expecting = "expected for `restart`: \"never\", \"on_failure\", \"always\" or \"after_turn\", or an object with `when` and its bounds"
+)]
 pub enum Restart {
     When(String),
     Policy(RestartPolicy),
@@ -103,6 +106,9 @@ pub struct LifeShown {
     /// Why no other life follows, where one was expected.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gave_up: Option<String>,
+    /// It will not be restarted: it was stopped, given up, or its policy does not cover this end.
+    #[serde(default)]
+    pub over: bool,
 }
 
 /// How it stands with the readiness of a process.

@@ -173,8 +173,9 @@ fn render_stopped(answer: &ShutdownAnswer) -> String {
         text.push_str(&format!("; {} stopped", render_count(answer.stopped, "process", "processes")));
     }
     if answer.left_running > 0 {
-        let left = render_count(answer.left_running, "process lives", "processes live");
-        text.push_str(&format!("; {left} on with their keepers"));
+        let one = "process lives on with its keeper";
+        let left = render_count(answer.left_running, one, "processes live on with their keepers");
+        text.push_str(&format!("; {left}"));
     }
     text.push('\n');
     for survivor in &answer.survivors {
@@ -211,5 +212,7 @@ mod tests {
     fn a_stop_says_what_lives_on() {
         let answer = ShutdownAnswer { left_running: 2, ..Default::default() };
         assert_eq!(render_stopped(&answer), "daemon stopped; 2 processes live on with their keepers\n");
+        let answer = ShutdownAnswer { left_running: 1, ..answer };
+        assert_eq!(render_stopped(&answer), "daemon stopped; 1 process lives on with its keeper\n");
     }
 }

@@ -18,9 +18,14 @@ use crate::session::Session;
 /// Signals closer together than this are one press: `timeout` signals us and our group, which is us again.
 const ONE_PRESS: Duration = Duration::from_millis(200);
 
+/// After an interrupt, a daemon that says nothing for so long is not waited for.
+const SILENCE: Duration = Duration::from_secs(2);
+
 /// How it is shown.
 #[derive(Clone, Debug)]
 pub(super) struct Showing {
+    /// Whether it is restarted after its end, so that a signal to it alone would not end it.
+    pub(super) restarts: bool,
     /// One stream, or two apart; `None` shows nothing.
     pub(super) streams: Option<Streams>,
     /// Wait no longer than this.
@@ -35,7 +40,9 @@ pub(super) enum Ending {
     /// The time ran out; it lives on.
     TimedOut,
     /// The person pressed Ctrl-C once more than was needed.
-    Left,
+    Left(Interrupt),
+    /// The daemon did not answer after an interrupt.
+    Silent(Interrupt),
 }
 
 /// What happens next in the life of a command in the foreground.
@@ -44,6 +51,7 @@ enum Happened {
     Ended(Result<Option<Box<Record>>, Failure>),
     Interrupted(Interrupt),
     Sent(Result<Option<Box<Record>>, ClientError>),
+    Silent,
 }
 
 /// Shows the process until its leader exited and its output is copied.
@@ -57,11 +65,13 @@ pub(super) async fn watch(
     let (tell_end, end) = watch::channel(None);
     let copying = copy(session, id, showing.streams, end);
     let ending = exit_of(session, id, showing.timeout.as_deref());
-    tokio::pin!(copying, ending);
+    let silence = until_silent(session);
+    tokio::pin!(copying, ending, silence);
     let mut sending = JoinSet::new();
     let mut presses = Presses::default();
     let mut copied = false;
     let mut record: Option<Box<Record>> = None;
+    let mut last_interrupt = None;
     // A stop that was sent is waited for: what it says of the tree is the last word.
     while record.is_none() || !copied || !sending.is_empty() {
         let happened = tokio::select! {
@@ -69,6 +79,7 @@ pub(super) async fn watch(
             ended = &mut ending, if record.is_none() => Happened::Ended(ended),
             interrupt = interrupts.next() => Happened::Interrupted(interrupt),
             Some(sent) = sending.join_next() => Happened::Sent(sent.unwrap_or(Ok(None))),
+            () = &mut silence, if last_interrupt.is_some() => Happened::Silent,
         };
         match happened {
             Happened::Ended(ended) => match ended? {
@@ -91,10 +102,11 @@ pub(super) async fn watch(
             }
             Happened::Interrupted(interrupt) => {
                 let Some(presses) = presses.count(Instant::now()) else { continue };
-                let action = action_for(interrupt, presses, record.is_some());
+                let action = action_for(interrupt, presses, record.is_some(), showing.restarts);
                 if action == Action::Leave {
-                    return Ok(Ending::Left);
+                    return Ok(Ending::Left(interrupt));
                 }
+                last_interrupt = Some(interrupt);
                 screen.hint(match action {
                     Action::Signal => "sent INT; Ctrl-C again stops the whole tree",
                     Action::Stop | Action::Leave => "stopping the whole tree; Ctrl-C again leaves it to the daemon",
@@ -107,27 +119,41 @@ pub(super) async fn watch(
                 }
             }
             Happened::Sent(Err(error)) => screen.note(&error.to_string()),
+            Happened::Silent => return Ok(Ending::Silent(last_interrupt.unwrap_or(Interrupt::Term))),
         }
     }
-    Ok(record.map_or(Ending::Left, Ending::Exited))
+    Ok(record.map_or(Ending::Left(Interrupt::Int), Ending::Exited))
 }
 
-/// Waits for an answer before which there is nothing to interrupt. An interrupt is kept for then; a second one leaves,
-/// and gives `None`.
-pub(super) async fn heeding<T>(interrupts: &mut Interrupts, answer: impl Future<Output = T>) -> Option<T> {
+/// Returns when the daemon has not answered for [`SILENCE`].
+async fn until_silent(session: &Session) {
+    while tokio::time::timeout(SILENCE, session.once().health()).await.is_ok() {
+        tokio::time::sleep(SILENCE).await;
+    }
+}
+
+/// Waits for an answer before which there is nothing to interrupt. An interrupt is kept for then. A second one leaves,
+/// and so does the first if the daemon is silent; the error is the interrupt.
+pub(super) async fn heeding<T>(
+    session: &Session,
+    interrupts: &mut Interrupts,
+    answer: impl Future<Output = T>,
+) -> Result<T, Interrupt> {
     let (mut presses, mut first) = (Presses::default(), None);
-    tokio::pin!(answer);
+    let silence = until_silent(session);
+    tokio::pin!(answer, silence);
     loop {
         tokio::select! {
             answer = &mut answer => {
                 interrupts.keep(first);
-                return Some(answer);
+                return Ok(answer);
             }
             interrupt = interrupts.next() => match presses.count(Instant::now()) {
                 Some(1) => first = Some(interrupt),
-                Some(_) => return None,
+                Some(_) => return Err(interrupt),
                 None => {}
             },
+            () = &mut silence, if first.is_some() => return Err(first.unwrap_or(Interrupt::Term)),
         }
     }
 }
@@ -173,13 +199,14 @@ enum Action {
     Leave,
 }
 
-/// The first Ctrl-C is the command's own, the second ends it, the third is for us.
-fn action_for(interrupt: Interrupt, presses: u32, exited: bool) -> Action {
+/// The first Ctrl-C is the command's own, the second ends it, the third is for us. A command that would be restarted is
+/// ended by the first.
+fn action_for(interrupt: Interrupt, presses: u32, exited: bool, restarts: bool) -> Action {
     match (interrupt, presses) {
         _ if exited => Action::Leave,
-        (Interrupt::Int, 1) => Action::Signal,
-        (Interrupt::Int, 2) | (Interrupt::End, 1 | 2) => Action::Stop,
-        (Interrupt::Int | Interrupt::End, _) => Action::Leave,
+        (Interrupt::Int, 1) if !restarts => Action::Signal,
+        (_, 1 | 2) => Action::Stop,
+        _ => Action::Leave,
     }
 }
 
@@ -237,9 +264,14 @@ mod tests {
 
     #[test]
     fn each_ctrl_c_goes_one_step_further() {
-        let actions: Vec<_> = (1..=3).map(|press| action_for(Interrupt::Int, press, false)).collect();
+        let actions: Vec<_> = (1..=3).map(|press| action_for(Interrupt::Int, press, false, false)).collect();
         assert_eq!(actions, [Action::Signal, Action::Stop, Action::Leave]);
-        assert_eq!(action_for(Interrupt::End, 1, false), Action::Stop);
-        assert_eq!(action_for(Interrupt::Int, 1, true), Action::Leave);
+        assert_eq!(action_for(Interrupt::Term, 1, false, false), Action::Stop);
+        assert_eq!(
+            action_for(Interrupt::Int, 1, false, true),
+            Action::Stop,
+            "INT alone would be followed by a restart"
+        );
+        assert_eq!(action_for(Interrupt::Int, 1, true, false), Action::Leave);
     }
 }

@@ -5,13 +5,28 @@ use std::io::{self, Read};
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
+use crate::exit;
+
 /// What was asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Interrupt {
     /// Ctrl-C.
     Int,
-    /// A request to end, or the end of the terminal.
-    End,
+    /// A request to end.
+    Term,
+    /// The end of the terminal.
+    Hup,
+}
+
+impl Interrupt {
+    /// What a command exits with that leaves because of it.
+    pub(super) fn code(self) -> u8 {
+        match self {
+            Interrupt::Int => exit::INTERRUPTED,
+            Interrupt::Term => exit::TERMINATED,
+            Interrupt::Hup => exit::HUNG_UP,
+        }
+    }
 }
 
 /// The signals as they come. One that was ignored when we were started (`nohup`, `&` in a script) stays ignored.
@@ -46,8 +61,8 @@ impl Interrupts {
         }
         tokio::select! {
             () = arrival(&mut self.int) => Interrupt::Int,
-            () = arrival(&mut self.term) => Interrupt::End,
-            () = arrival(&mut self.hup) => Interrupt::End,
+            () = arrival(&mut self.term) => Interrupt::Term,
+            () = arrival(&mut self.hup) => Interrupt::Hup,
         }
     }
 

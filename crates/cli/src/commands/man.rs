@@ -1,13 +1,17 @@
 //! `man`: manual pages from the same definition as the help.
 
+use std::io::Write;
 use std::path::PathBuf;
+use std::process::{Command, Stdio};
 
 use clap::{Args, CommandFactory};
 
 use crate::failure::Failure;
 use crate::screen::Screen;
 
-/// Print the manual page, or write the pages of all commands to a directory
+/// Show the manual page, or write the pages of all commands to a directory
+///
+/// On a terminal it is shown by `man`; into a pipe or a file goes its source.
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  pinfold man ~/.local/share/man/man1")]
 pub(crate) struct ManArgs {
@@ -26,10 +30,23 @@ pub(crate) fn run(args: &ManArgs, screen: &mut Screen) -> Result<u8, Failure> {
         None => {
             let mut page = Vec::new();
             clap_mangen::Man::new(command).render(&mut page)?;
-            screen.bytes(&page)?;
+            match screen.is_terminal() {
+                true if shown_by_man(&page) => {}
+                // Without `man` the help says the same.
+                true => screen.text(&crate::args::Args::command().render_long_help().ansi().to_string())?,
+                false => screen.bytes(&page)?,
+            }
         }
     }
     Ok(0)
+}
+
+/// Has `man` show a page. False if there is none, or it cannot.
+fn shown_by_man(page: &[u8]) -> bool {
+    let Ok(mut man) = Command::new("man").args(["-l", "-"]).stdin(Stdio::piped()).spawn() else { return false };
+    // Whoever leaves the pager early does not want the rest.
+    let _ = man.stdin.take().map(|mut stdin| stdin.write_all(page));
+    man.wait().is_ok_and(|status| status.success())
 }
 
 #[cfg(test)]

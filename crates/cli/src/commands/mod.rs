@@ -7,6 +7,7 @@ pub(crate) mod config;
 pub(crate) mod connect;
 pub(crate) mod daemon;
 pub(crate) mod doctor;
+mod environment;
 pub(crate) mod events;
 mod feed;
 mod foreground;
@@ -14,6 +15,7 @@ pub(crate) mod gc;
 pub(crate) mod handover;
 pub(crate) mod hook;
 mod interrupts;
+mod lives;
 pub(crate) mod logs;
 pub(crate) mod man;
 pub(crate) mod mcp;
@@ -48,7 +50,8 @@ pub(crate) fn dispatch(args: Args, screen: &mut Screen) -> Result<u8, Failure> {
     check_scope(global, &args.command)?;
     match args.command {
         Command::Run(args) => {
-            talk(global, async |session| run::run(session, &args, global, screen).await).map_err(Failure::of_run)
+            let ran = talk(global, async |session| run::run(session, &args, global, screen).await);
+            ran.map_err(|failure| failure.of_run().in_options(global.json))
         }
         Command::Ps(args) => talk(global, async |session| ps::run(session, &args, screen).await),
         Command::Show(args) => talk(global, async |session| show::run(session, &args, screen).await),
@@ -58,7 +61,8 @@ pub(crate) fn dispatch(args: Args, screen: &mut Screen) -> Result<u8, Failure> {
         }
         Command::Stop(args) => talk(global, async |session| stop::run(session, &args, screen).await),
         Command::Attach(args) => talk(global, async |session| attach::run(session, &args, screen).await),
-        Command::Restart(args) => talk(global, async |session| restart::run(session, &args, screen).await),
+        Command::Restart(args) => talk(global, async |session| restart::run(session, &args, screen).await)
+            .map_err(|failure| failure.in_options(global.json)),
         Command::Send(args) => talk(global, async |session| send::run(session, &args, screen).await),
         Command::Screen(args) => talk(global, async |session| show_screen::show(session, &args, screen).await),
         Command::Resize(args) => talk(global, async |session| show_screen::resize(session, &args, screen).await),
@@ -67,7 +71,8 @@ pub(crate) fn dispatch(args: Args, screen: &mut Screen) -> Result<u8, Failure> {
         Command::Resume(args) => talk(global, async |session| pause::resume(session, &args, screen).await),
         Command::Events(args) => talk(global, async |session| events::run(session, &args, screen).await),
         Command::Handover(args) => talk(global, async |session| handover::run(session, &args, screen).await),
-        Command::Agent(args) => talk(global, async |session| agent::run(session, &args, global, screen).await),
+        Command::Agent(args) => talk(global, async |session| agent::run(session, &args, global, screen).await)
+            .map_err(|failure| failure.in_options(global.json)),
         Command::Owner(args) => talk(global, async |session| owner::run(session, &args, screen).await),
         Command::Token(args) => talk(global, async |session| token::run(session, &args, screen).await),
         Command::Gc(args) => talk(global, async |session| gc::run(session, &args, screen).await),

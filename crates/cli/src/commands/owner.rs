@@ -27,6 +27,7 @@ pub(crate) struct OwnerArgs {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Verb {
     /// List owners: parent, live processes, when last heard of
+    #[command(visible_aliases = ["ps", "list"])]
     Ls,
     /// End an owner: stop its processes, hand them over or keep them, as their lifetime says
     ///

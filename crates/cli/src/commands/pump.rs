@@ -117,7 +117,7 @@ async fn read(session: &Session, reading: &Reading, tap: Tap, wait: bool) -> Res
 async fn copy(page: RawOutput, reading: &mut Reading, tap: Tap) -> Result<(), Failure> {
     if let Some(gap) = page.gap {
         let size = render_size(gap.to.saturating_sub(gap.from));
-        Screen::new(false).note(&format!("{size} of output are no longer kept (cursor {}..{})", gap.from, gap.to));
+        Screen::new(false).note(&format!("{size} of output is no longer kept (cursor {}..{})", gap.from, gap.to));
     }
     reading.cursor = page.next_cursor;
     reading.tail = None;

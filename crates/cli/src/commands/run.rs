@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
+use std::time::Instant;
 
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
@@ -14,9 +15,11 @@ use pinfold_api::types::{
 use rustix::rand::GetRandomFlags;
 
 use super::attach::{self, AttachArgs};
+use super::environment::Environment;
 use super::feed;
 use super::foreground::{self, Ending, Showing};
 use super::interrupts::Interrupts;
+use super::lives::{self, Next};
 use super::notify::NotifyArgs;
 use super::service::{self, ServiceArgs};
 use super::show_screen::parse_size;
@@ -49,8 +52,10 @@ pub(super) const MARKS: [&str; 3] = ["PINFOLD_ID", "PINFOLD_OWNER", "PINFOLD_MAR
                         Exits with the command's code, 128+N for signal N, 124 when --timeout passed, 127 when there\n\
                         is no such command, 126 when it cannot be executed, 125 when pinfold itself failed.\n\
                         Ctrl-C is passed on; a second one stops the whole tree, and so does TERM or HUP. If this\n\
-                        command is killed, the process lives on: see `pinfold ps`. With -d and --ready-…: 0 when it is\n\
-                        ready, 124 when it is not in time, and its own code (at least 1) when it ended before.")]
+                        command is killed, the process lives on: see `pinfold ps`. With --restart it shows each life\n\
+                        until it is given up or stopped, and exits with the code of the last; Ctrl-C stops it.\n\
+                        With -d and --ready-…: 0 when it is ready, 124 when it is not in time, and its own code (at\n\
+                        least 1) when it ended before.")]
 pub(crate) struct RunArgs {
     /// Print the id and return at once; with --ready-… as soon as it is ready
     #[arg(short, long)]
@@ -143,7 +148,11 @@ pub(crate) async fn run(
 ) -> Result<u8, Failure> {
     let config = paths::load_config(session.paths())?;
     let passes = |(name, _): &(OsString, OsString)| config.environment.passes(&name.to_string_lossy());
-    let mut request = request(args, std::env::vars_os().filter(passes))?;
+    let environment = environment(args, std::env::vars_os().filter(passes))?;
+    if let Some(warning) = environment.warning() {
+        screen.note(&warning);
+    }
+    let mut request = request(args, environment.variables)?;
     args.notify.apply(&mut request, inherited_owner(global));
     if args.interactive
         && let Some((cols, rows)) = terminal_size::terminal_size()
@@ -155,6 +164,7 @@ pub(crate) async fn run(
         return in_foreground(session, args, request, screen).await;
     }
     let mut started = start(session, &request).await?;
+    tell_hints(&started, args, screen);
     if args.detach {
         if !screen.json {
             screen.text(&format!("{}\n", started.record.id))?;
@@ -191,28 +201,49 @@ async fn in_foreground(
         request.wait = Some(Span::from(SHORT));
     }
     let mut interrupts = Interrupts::listen()?;
-    let Some(started) = foreground::heeding(&mut interrupts, start(session, &request)).await else {
-        screen.note("left before the daemon said whether it is started  (pinfold ps)");
-        return Ok(exit::INTERRUPTED);
+    let started = match foreground::heeding(session, &mut interrupts, start(session, &request)).await {
+        Ok(started) => started?,
+        Err(interrupt) => {
+            screen.note("left before the daemon said whether it is started; if it is, it runs on  (pinfold ps)");
+            return Ok(interrupt.code());
+        }
     };
-    let started = started?;
-    if !screen.json {
-        started.hints.iter().for_each(|hint| screen.hint(hint));
-    }
+    tell_hints(&started, args, screen);
     let streams = args.streams.unwrap_or(Streams::Merged);
-    let showing = Showing { streams: (!screen.json).then_some(streams), timeout: args.timeout.clone() };
-    let id = started.record.id.clone();
+    let mut showing = Showing {
+        streams: (!screen.json).then_some(streams),
+        timeout: args.timeout.clone(),
+        restarts: request.restart.is_some(),
+    };
+    let mut id = started.record.id.clone();
     if started.waited.as_ref().is_some_and(|waited| waited.reason == WaitReason::Exited) {
         let record = started.record.clone();
         foreground::show(session, &id, showing.streams, record.output.bytes).await?;
         return finish(session, started, record, screen).await;
     }
-    let ending = tokio::select! {
-        ending = foreground::watch(session, &id, &showing, &mut interrupts, screen) => ending?,
-        never = feed(session, &id, args.stdin, *screen) => match never {},
+    let begun = Instant::now();
+    let ending = loop {
+        let ending = tokio::select! {
+            ending = foreground::watch(session, &id, &showing, &mut interrupts, screen) => ending?,
+            never = feed(session, &id, args.stdin && id == started.record.id, *screen) => match never {},
+        };
+        let Ending::Exited(record) = ending else { break ending };
+        if !showing.restarts {
+            break Ending::Exited(record);
+        }
+        match lives::next_of(session, &record.id, &mut interrupts, screen).await? {
+            Next::Life(next) => id = next,
+            Next::Over(record) => break Ending::Exited(record),
+            Next::Left(interrupt) => break Ending::Left(interrupt),
+        }
+        showing.timeout = args.timeout.as_deref().map(|timeout| lives::remaining(timeout, begun.elapsed()));
     };
     match ending {
         Ending::Exited(record) => finish(session, started, *record, screen).await,
+        Ending::Silent(interrupt) => {
+            screen.note(&format!("the daemon does not answer: {id} is left to it  (pinfold doctor)"));
+            Ok(interrupt.code())
+        }
         Ending::TimedOut => {
             let waited = args.timeout.as_deref().unwrap_or_default();
             screen.note(&format!("{id} still runs after {waited}  (pinfold wait {id}, pinfold stop {id})"));
@@ -222,9 +253,20 @@ async fn in_foreground(
             }
             Ok(exit::TIMED_OUT)
         }
-        Ending::Left => {
+        Ending::Left(interrupt) => {
             screen.note(&format!("{id} is left to the daemon  (pinfold show {id})"));
-            Ok(exit::INTERRUPTED)
+            Ok(interrupt.code())
+        }
+    }
+}
+
+/// Says what the daemon noticed. That a name does not find one process alone is told to scripts too.
+fn tell_hints(started: &Started, args: &RunArgs, screen: &Screen) {
+    let named = args.name.as_ref().map(|name| format!("named `{name}`"));
+    for hint in started.hints.iter().filter(|_| !screen.json) {
+        match named.as_ref().is_some_and(|named| hint.contains(named)) {
+            true => screen.note(hint),
+            false => screen.hint(hint),
         }
     }
 }
@@ -284,7 +326,7 @@ async fn print_json(session: &Session, started: Started, record: Record, screen:
 }
 
 /// The request that the arguments make.
-fn request(args: &RunArgs, environment: impl Iterator<Item = (OsString, OsString)>) -> Result<StartRequest, Failure> {
+fn request(args: &RunArgs, env: BTreeMap<String, Option<String>>) -> Result<StartRequest, Failure> {
     let (command, argv) = match (&args.script, args.command.as_slice()) {
         (Some(script), _) => (Some(script.clone()), None),
         (None, [script]) => (Some(script.clone()), None),
@@ -293,21 +335,13 @@ fn request(args: &RunArgs, environment: impl Iterator<Item = (OsString, OsString
     if argv.is_some() && args.shell.is_some() {
         return Err(Failure::refused("--shell needs a script: quote the command as one argument"));
     }
+    let empty = |text: &String| text.trim().is_empty();
+    if command.as_ref().is_some_and(empty) || argv.as_ref().is_some_and(|argv| argv.first().is_none_or(empty)) {
+        return Err(Failure::refused(
+            "the command is empty: give a script for the shell, or a program with its arguments",
+        ));
+    }
     let cwd = directory(args.cwd.as_deref())?;
-    // JSON carries text: a variable that is none cannot be passed on. The marks of the process that this command may
-    // run in are not for the new one.
-    let text = |(name, value): (OsString, OsString)| {
-        let name = name.into_string().ok().filter(|name| !MARKS.contains(&name.as_str()))?;
-        Some((name, Some(value.into_string().ok()?)))
-    };
-    let mut env: BTreeMap<String, Option<String>> = environment.filter_map(text).collect();
-    if args.cwd.is_some() {
-        env.insert("PWD".into(), Some(cwd.clone()));
-    }
-    env.extend(args.env.iter().cloned().map(|(name, value)| (name, Some(value))));
-    for name in &args.unset {
-        env.remove(name);
-    }
     let span = |text: &Option<String>| text.as_deref().map(Span::from);
     Ok(StartRequest {
         command,
@@ -334,6 +368,17 @@ fn request(args: &RunArgs, environment: impl Iterator<Item = (OsString, OsString
         idempotency_key: args.key.clone().or_else(fresh_key),
         ..Default::default()
     })
+}
+
+/// The environment that the command gets: this one, changed as the arguments say.
+fn environment(args: &RunArgs, variables: impl Iterator<Item = (OsString, OsString)>) -> Result<Environment, Failure> {
+    let mut environment = Environment::read(variables);
+    if args.cwd.is_some() {
+        environment.set("PWD", &directory(args.cwd.as_deref())?);
+    }
+    args.env.iter().for_each(|(name, value)| environment.set(name, value));
+    args.unset.iter().for_each(|name| environment.unset(name));
+    Ok(environment)
 }
 
 /// The owner of the process that this command runs in, unless the daemon is told who asks.

@@ -19,7 +19,8 @@ fn parsed(line: &[&str]) -> RunArgs {
 fn asked(line: &[&str]) -> StartRequest {
     let environment = [("A".into(), "1".into()), ("B".into(), "2".into()), ("PINFOLD_ID".into(), "k3".into())];
     let args = parsed(line);
-    let mut request = request(&args, environment.into_iter()).expect("a request");
+    let environment = super::environment(&args, environment.into_iter()).expect("an environment");
+    let mut request = request(&args, environment.variables).expect("a request");
     args.notify.apply(&mut request, Some("inherited".into()));
     request
 }
@@ -90,6 +91,8 @@ fn nonsense_is_refused() {
     {
         assert!(Line::try_parse_from([&["run"], line].concat()).is_err(), "{line:?}");
     }
-    let refusal = request(&parsed(&["--shell", "bash", "a", "b"]), std::iter::empty()).expect_err("refused");
-    assert_eq!(refusal.exit, 2);
+    for line in [&["--shell", "bash", "a", "b"][..], &[" "], &["-c", ""], &["", "x"]] {
+        let refusal = request(&parsed(line), BTreeMap::new()).expect_err("refused");
+        assert_eq!(refusal.exit, 2);
+    }
 }

@@ -38,6 +38,7 @@ pub(crate) enum Verb {
         expires: Option<String>,
     },
     /// List tokens, without their text
+    #[command(visible_aliases = ["ps", "list"])]
     Ls,
     /// End a token at once
     Revoke {

@@ -17,6 +17,8 @@ use crate::session::Session;
 const PATIENCE: &str = "10m";
 /// How much of the output a summary shows.
 const LAST_LINES: &str = "5 lines";
+/// No more than this is read for it, however long the lines are.
+const LAST_BYTES: &str = "4k";
 
 /// Wait until processes end, or until one says or does something
 ///
@@ -124,12 +126,13 @@ async fn print_many(session: &Session, answer: &WaitManyAnswer, screen: &mut Scr
 async fn print_summary(session: &Session, record: &Record, screen: &mut Screen) -> Result<(), Failure> {
     let query = OutputQuery {
         tail: Some(LAST_LINES.into()),
+        budget: Some(LAST_BYTES.into()),
         strip_ansi: Some(true),
         collapse_cr: Some(true),
         ..Default::default()
     };
     let page = session.ask(async |client| client.output(&record.id, &query).await).await?;
-    screen.text(&render_summary(record, &page.text, jiff::Timestamp::now(), screen.paint()))
+    screen.text(&render_summary(record, &page.text, jiff::Timestamp::now(), screen.width(), screen.paint()))
 }
 
 fn query(args: &WaitArgs) -> WaitQuery {

@@ -113,9 +113,13 @@ fn render_notify(notify: &NotifyShown) -> String {
 
 fn render_output(record: &Record) -> String {
     let output = &record.output;
+    let size = render_size(output.dropped);
     let dropped = match output.dropped {
         0 => String::new(),
-        dropped => format!(", {} of its middle dropped", render_size(dropped)),
+        all if all >= output.bytes => ", none of it kept".to_owned(),
+        _ if output.retained_from == 0 => format!(", the last {size} not kept"),
+        first if first == output.retained_from => format!(", the first {size} not kept"),
+        _ => format!(", {size} of its middle dropped"),
     };
     format!("{}{dropped}, {}", render_size(output.bytes), if output.closed { "closed" } else { "open" })
 }
@@ -198,10 +202,23 @@ fn render_member(member: &TreeMember) -> String {
 
 #[cfg(test)]
 mod tests {
-    use pinfold_api::types::{Cause, Outcome, Status};
+    use pinfold_api::types::{Cause, Outcome, OutputSummary, Status};
 
     use super::super::sample::{self, member};
     use super::*;
+
+    #[test]
+    fn output_that_is_not_all_there_says_which_part_is_missing() {
+        let shown = |bytes, retained_from, dropped| {
+            let output = OutputSummary { bytes, retained_from, dropped, closed: true };
+            render_output(&Record { output, ..sample::record() })
+        };
+        assert_eq!(shown(1000, 0, 0), "1000 B, closed");
+        assert_eq!(shown(1000, 700, 300), "1000 B, 300 B of its middle dropped, closed");
+        assert_eq!(shown(1000, 300, 300), "1000 B, the first 300 B not kept, closed");
+        assert_eq!(shown(1000, 0, 300), "1000 B, the last 300 B not kept, closed");
+        assert_eq!(shown(1000, 0, 1000), "1000 B, none of it kept, closed");
+    }
 
     #[test]
     fn every_fact_has_its_line() {

@@ -12,8 +12,21 @@ use super::table::{cut, one_line};
 /// Commands longer than this are cut in a summary.
 const COMMAND_MOST: usize = 120;
 
-/// `k3v9x2  exit 0 after 3.2s  npm test`, and the last lines of output below it.
-pub(crate) fn render_summary(record: &Record, last_lines: &str, now: Timestamp, paint: Paint) -> String {
+/// Where there is no terminal, a line of output is cut here.
+const LINE_MOST: usize = 200;
+/// However narrow the terminal is, so much of a line is shown.
+const LINE_LEAST: usize = 20;
+/// What stands before a line of output.
+const MARGIN: &str = "  | ";
+
+/// `k3v9x2  exit 0 after 3.2s  npm test`, and the last lines of output below it, as wide as the terminal is.
+pub(crate) fn render_summary(
+    record: &Record,
+    last_lines: &str,
+    now: Timestamp,
+    width: Option<usize>,
+    paint: Paint,
+) -> String {
     let outcome = record.outcome.as_ref();
     let (state, tone) = match outcome {
         Some(outcome) => (render_outcome(outcome, record.cause), outcome_tone(Some(outcome))),
@@ -33,8 +46,23 @@ pub(crate) fn render_summary(record: &Record, last_lines: &str, now: Timestamp, 
     if let Some(strays) = render_strays(record) {
         text.push_str(&format!("  {strays}\n"));
     }
+    let room = width.map_or(LINE_MOST, |width| width.saturating_sub(MARGIN.len()).max(LINE_LEAST));
     for line in last_lines.lines() {
-        text.push_str(&format!("  | {}\n", line.trim_end()));
+        text.push_str(&format!("{MARGIN}{}\n", cut(&printable(line), room)));
+    }
+    text
+}
+
+/// A line of output without what a terminal would obey: bytes that are no text come as one sign for many.
+fn printable(line: &str) -> String {
+    let mut text = String::with_capacity(line.len());
+    for c in line.trim_end().chars() {
+        match c {
+            '\t' => text.push_str("    "),
+            c if c.is_control() && text.ends_with('\u{fffd}') => {}
+            c if c.is_control() => text.push('\u{fffd}'),
+            c => text.push(c),
+        }
     }
     text
 }
@@ -130,7 +158,7 @@ mod tests {
 
     #[test]
     fn a_summary_stands_for_itself() {
-        let text = render_summary(&ended(), "up\nready\n", sample::now(), Paint::Plain);
+        let text = render_summary(&ended(), "up\nready\n", sample::now(), None, Paint::Plain);
         let expected = "\
 k3v9x2  exit 0 after 3.2s  npm run dev
   1 stray lives on: pid 4713 node vite  (pinfold stop k3v9x2)
@@ -142,7 +170,7 @@ k3v9x2  exit 0 after 3.2s  npm run dev
 
     #[test]
     fn a_live_process_has_no_strays_and_says_for_how_long() {
-        let text = render_summary(&sample::record(), "", sample::now(), Paint::Plain);
+        let text = render_summary(&sample::record(), "", sample::now(), None, Paint::Plain);
         assert_eq!(text, "k3v9x2  running for 5m00s  npm run dev\n");
     }
 
@@ -155,5 +183,15 @@ k3v9x2  exit 0 after 3.2s  npm run dev
             text,
             "k3v9x2  not all of it could be stopped: exit 0 after 3.2s\n  pid 9 dd lives on: stuck in the kernel\n"
         );
+    }
+
+    #[test]
+    fn lines_of_output_fit_and_hold_nothing_that_a_terminal_obeys() {
+        let long = format!("{}\u{1b}[1m\0\0\0end", "x".repeat(500));
+        let text = render_summary(&ended(), &long, sample::now(), Some(40), Paint::Plain);
+        let line = text.lines().last().expect("a line");
+        assert_eq!((line.chars().count(), line.ends_with('…')), (40, true), "{line}");
+        let text = render_summary(&ended(), "a\tb\0\0\0c\u{7}", sample::now(), None, Paint::Plain);
+        assert!(text.ends_with("  | a    b\u{fffd}c\u{fffd}\n"), "{text:?}");
     }
 }

@@ -4,6 +4,8 @@ mod commands;
 mod json;
 mod owners;
 mod run;
+mod silence;
+mod texts;
 
 use pinfold_testkit::{Pinfold, Setup};
 
@@ -14,7 +16,6 @@ fn what_is_no_command_exits_with_2_and_says_how() {
     let pinfold = Pinfold::prepare(PINFOLD, Setup::default());
     for line in [
         "dance",
-        "run",
         "show",
         "show a b",
         "stop",
@@ -22,15 +23,18 @@ fn what_is_no_command_exits_with_2_and_says_how() {
         "signal HUP",
         "ps --limit 0",
         "ps --limit many",
-        "wait a --until moonrise",
         "logs a --raw --grep x",
-        "run --strays adopt true",
-        "run --label nonsense true",
         "completions cmd.exe",
         "--nonsense",
     ] {
         let cli = pinfold.cli(&line.split(' ').collect::<Vec<_>>());
         assert_eq!((cli.code, cli.stdout.as_str()), (Some(2), ""), "{line}");
+        assert!(cli.stderr.contains("error:") && cli.stderr.contains("--help"), "{line}: {}", cli.stderr);
+    }
+    // These exit with the code of another program, so that a mistake of their own has one that programs do not use.
+    for line in ["run", "run --strays adopt true", "--json run --label nonsense true", "wait a --until moonrise"] {
+        let cli = pinfold.cli(&line.split(' ').collect::<Vec<_>>());
+        assert_eq!((cli.code, cli.stdout.as_str()), (Some(125), ""), "{line}");
         assert!(cli.stderr.contains("error:") && cli.stderr.contains("--help"), "{line}: {}", cli.stderr);
     }
     assert!(!pinfold.home().join("lock").exists(), "a daemon was started for nothing");

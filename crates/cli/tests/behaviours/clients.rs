@@ -34,6 +34,21 @@ impl Running {
         line.trim_end().to_owned()
     }
 
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Waits until it takes TERM itself, so that the signal does not just end it.
+    pub(crate) fn until_it_takes_term(&self) {
+        const TERM: u64 = 1 << (15 - 1);
+        let status = format!("/proc/{}/status", self.pid());
+        pinfold_testkit::until("a handler for TERM", || {
+            let status = std::fs::read_to_string(&status).unwrap_or_default();
+            let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
+            caught.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).is_some_and(|mask| mask & TERM != 0)
+        });
+    }
+
     /// A signal to it alone.
     pub(crate) fn signal(&self, number: i32) {
         Pidfd::open(self.child.id()).expect("it is not reaped").signal(number);

@@ -17,7 +17,7 @@ use serde::de::{Deserializer, Error, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
 use super::wire::Fault;
-use crate::http::BODY_MOST;
+use crate::http::{BODY_MOST, Unread, unread};
 
 /// The fields of a request, in their order.
 #[derive(Clone, Debug, Default)]
@@ -26,11 +26,14 @@ pub(super) struct Fields(Vec<(Text, Box<RawValue>)>);
 impl Fields {
     /// Reads the body of a request.
     pub(super) async fn of(request: Request) -> Result<Self, Fault> {
-        let too_large = |_| {
-            let detail = format!("it is larger than {BODY_MOST} bytes: put a long script into a file");
-            Fault::new(StatusCode::PAYLOAD_TOO_LARGE, "Request body is too large.").detail(detail)
+        let refuse = |error| match unread(&error) {
+            Unread::TooLarge => {
+                let detail = format!("it is larger than {BODY_MOST} bytes: put a long script into a file");
+                Fault::new(StatusCode::PAYLOAD_TOO_LARGE, "Request body is too large.").detail(detail)
+            }
+            Unread::Broken(why) => malformed(why),
         };
-        let bytes = to_bytes(request.into_body(), BODY_MOST).await.map_err(too_large)?;
+        let bytes = to_bytes(request.into_body(), BODY_MOST).await.map_err(refuse)?;
         Self::parse(&bytes).map_err(malformed)
     }
 

@@ -46,7 +46,7 @@ struct FileOwnerLimits {
 
 /// `2` or `0.5`.
 #[derive(Clone, Copy, Debug, Deserialize)]
-#[serde(untagged)]
+#[serde(untagged, expecting = "expected a number of cores, such as 2 or 0.5")]
 enum Cores {
     Whole(u32),
     Part(f64),

@@ -63,6 +63,11 @@ impl Chains {
         lock(&self.waiting).get(id).map(|waiting| waiting.due)
     }
 
+    /// Whether another life may follow the last one of its chain.
+    pub(crate) fn is_open(&self, history: &History) -> bool {
+        lock(&self.open).contains_key(first_of(history))
+    }
+
     /// What waits under this name.
     pub(crate) fn named(&self, name: &str) -> Vec<History> {
         let waiting = lock(&self.waiting);
@@ -126,7 +131,7 @@ impl Core {
             Verdict::AwaitTurn { next } => self.chains.await_next(history, next, None),
             Verdict::Over => self.end_chain(history, None).await,
             Verdict::GiveUp { restarts } => {
-                let text = format!("restarted {restarts} times, gave up");
+                let text = format!("restarted {}, gave up", times(restarts as u64));
                 self.end_chain(history, Some((text, true))).await;
             }
         }
@@ -252,7 +257,7 @@ impl Core {
         tracing::warn!(process = %history.intent.id, tries, %why, "a restart was refused");
         let open = policy.filter(|policy| tries < policy.limit as usize && !self.is_cancelled(&history.intent.id));
         let Some(policy) = open else {
-            let text = format!("its restart was refused {tries} times, gave up: {why}");
+            let text = format!("its restart was refused {}, gave up: {why}", times(tries as u64));
             return self.end_chain(history, Some((text, true))).await;
         };
         if let Some(waiting) = lock(&self.chains.waiting).get_mut(&history.intent.id) {
@@ -315,7 +320,7 @@ impl Core {
                 return Err(Refusal::new(ErrorCode::KeeperSilent, message).about(&id));
             }
         } else if !self.hurry(&id) {
-            let message = "no other life of it is to come: it was stopped, its policy wants none, or it lives again already (see `next`)";
+            let message = "it will not be restarted: it was stopped, its policy does not cover this end, or it was restarted already (see `next`)";
             return Err(Refusal::new(ErrorCode::AlreadyOver, message).about(&id));
         }
         let owner = history.owner().to_owned();
@@ -401,4 +406,9 @@ pub(crate) async fn tend(core: Arc<Core>) {
             _ = shutdown.wait_for(|shutdown| *shutdown) => return,
         }
     }
+}
+
+/// `once`, `2 times`.
+fn times(count: u64) -> String {
+    if count == 1 { "once".to_owned() } else { format!("{count} times") }
 }

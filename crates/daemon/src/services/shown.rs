@@ -67,6 +67,7 @@ pub(crate) fn life_shown(history: &History) -> Option<LifeShown> {
         restarting_at: None,
         awaits_turn: false,
         gave_up: None,
+        over: false,
     })
 }
 
@@ -76,6 +77,9 @@ impl Core {
         if let (Some(life), Some(due)) = (&mut record.life, self.chains.due(&history.intent.id)) {
             life.restarting_at = due.map(rfc3339);
             life.awaits_turn = due.is_none();
+        }
+        if let Some(life) = &mut record.life {
+            life.over = history.status().is_over() && !self.chains.is_open(history);
         }
         record
     }

@@ -8,12 +8,13 @@ mod stop;
 mod turn;
 
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 
 use clap::{Args, Subcommand};
 use pinfold_api::input::Span;
 use pinfold_api::types::{AgentListQuery, InterruptRequest};
 
-use super::run::MARKS;
+use super::environment::Environment;
 use crate::args::Global;
 use crate::failure::Failure;
 use crate::paths;
@@ -53,6 +54,7 @@ pub(crate) enum Verb {
         term_wait: Option<String>,
     },
     /// List agents
+    #[command(visible_aliases = ["ls", "list"])]
     Ps {
         /// Those that were stopped or failed, too
         #[arg(long, short)]
@@ -124,9 +126,10 @@ pub(crate) async fn run(
 /// The environment that an agent gets: this one, as far as the configuration passes it on.
 fn surroundings(session: &Session) -> Result<BTreeMap<String, Option<String>>, Failure> {
     let config = paths::load_config(session.paths())?;
-    let text = std::env::vars_os().filter_map(|(name, value)| {
-        let name = name.into_string().ok().filter(|name| !MARKS.contains(&name.as_str()))?;
-        Some((name, value.into_string().ok()?))
-    });
-    Ok(text.filter(|(name, _)| config.environment.passes(name)).map(|(name, value)| (name, Some(value))).collect())
+    let passes = |(name, _): &(OsString, OsString)| config.environment.passes(&name.to_string_lossy());
+    let environment = Environment::read(std::env::vars_os().filter(passes));
+    if let Some(warning) = environment.warning() {
+        Screen::new(false).note(&warning);
+    }
+    Ok(environment.variables)
 }
