@@ -128,6 +128,8 @@ pub struct Config {
     /// The most events kept in the log.
     pub events: u64,
     pub tcp: Tcp,
+    /// Whether a connection to the socket from inside a kept process is the operator's, and not its owner's.
+    pub trust_children: bool,
     /// What webhooks are signed with; made and kept in the home without.
     pub webhook_secret: Option<Secret>,
     /// Which variables reach processes from the daemon's environment, or from that of `pinfold run` and `pinfold mcp`.
@@ -149,6 +151,7 @@ impl Default for Config {
             durability: Durability::Programs,
             events: 100_000,
             tcp: Tcp::default(),
+            trust_children: false,
             webhook_secret: None,
             environment: EnvironmentFilter::default(),
             coder: Coder::default(),
@@ -172,6 +175,8 @@ struct File {
     #[serde(default)]
     tcp: FileTcp,
     #[serde(default)]
+    security: FileSecurity,
+    #[serde(default)]
     environment: FileEnvironment,
     #[serde(default)]
     coder: FileCoder,
@@ -190,6 +195,12 @@ impl std::fmt::Debug for FileWebhook {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         formatter.write_str("FileWebhook")
     }
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct FileSecurity {
+    trust_children: Option<bool>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -282,6 +293,7 @@ impl Config {
                 hosts: file.tcp.hosts,
                 origins: file.tcp.origins,
             },
+            trust_children: file.security.trust_children.unwrap_or(default.trust_children),
             coder: file.coder.try_into_coder().map_err(|(setting, problem)| bad(setting, problem))?,
             log: file.log.unwrap_or(default.log),
         };
@@ -322,6 +334,7 @@ impl Config {
         settings.iter().for_each(&mut write);
         text.push_str(&limits::render(&self.limits, &self.process_limits));
         text.push_str(&self.tcp.render_toml());
+        text.push_str(&render_security(self.trust_children));
         text.push_str(&render_environment(&self.environment));
         text.push_str(&self.coder.render_toml());
         text.push_str(render_webhook(self.webhook_secret.as_ref()));
@@ -343,6 +356,13 @@ impl Tcp {
             render_texts(&self.origins)
         )
     }
+}
+
+fn render_security(trust_children: bool) -> String {
+    format!(
+        "\n[security]\n# true: whoever opens the socket from inside a kept process is the operator; false: it acts as that process's owner\n\
+         trust_children = {trust_children}\n"
+    )
 }
 
 fn render_environment(filter: &EnvironmentFilter) -> String {
@@ -410,7 +430,7 @@ mod tests {
     #[test]
     fn every_setting_is_taken() {
         let text = "grace = \"2s\"\noutput_limit = \"1M\"\ncontainment = \"subreaper\"\ndurability = \"power\"\n\
-                    events = 10\nlog = \"debug\"\n[environment]\nallow = [\"PATH\"]\ndeny = [\"*_KEY\"]\n\
+                    events = 10\nlog = \"debug\"\n[security]\ntrust_children = true\n[environment]\nallow = [\"PATH\"]\ndeny = [\"*_KEY\"]\n\
                     [coder]\nwait_cap = \"2s\"\nlist_for = 60\nworkdir = \"/w\"\nenv_command = \"printf '%s' \\\"A=1\\\"\"\n[limits]\nprocesses = 3\nstore = \"1G\"\nretention = \"1d\"\n";
         let config = parse(text).expect("valid");
         assert_eq!(config.grace, Duration::from_secs(2));
@@ -418,6 +438,7 @@ mod tests {
         assert_eq!(config.containment, Containment::Subreaper);
         assert_eq!(config.durability, Durability::Power);
         assert_eq!(config.limits.processes, 3);
+        assert!(config.trust_children && !Config::default().trust_children);
         assert!(config.environment.passes("PATH") && !config.environment.passes("HOME"));
         assert_eq!(config.limits.retention, Duration::from_secs(86_400));
         assert_eq!((config.coder.wait_cap.as_secs(), config.coder.list_for.as_secs()), (2, 60));

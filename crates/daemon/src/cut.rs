@@ -1,5 +1,5 @@
-//! Connections that can be closed from outside: because the token that opened them was revoked or has expired, or
-//! because others need their place.
+//! Connections that can be closed from outside: because the token that opened them was revoked or has expired, because the
+//! process they come from was handed over, or because others need their place.
 //!
 //! The stream itself refuses to read and write once it is cut. So nothing that came before is acted on later, and the same
 //! holds for a WebSocket that took the connection over from HTTP.
@@ -108,6 +108,19 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Cuttable<S> {
     fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         self.line.check(WRITE, context)?;
         Pin::new(&mut self.stream).poll_write(context, bytes)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        pieces: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        self.line.check(WRITE, context)?;
+        Pin::new(&mut self.stream).poll_write_vectored(context, pieces)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {

@@ -37,13 +37,14 @@ use crate::agents;
 use crate::attach;
 use crate::clock::rfc3339;
 use crate::coder;
-use crate::cut::Line;
+use crate::cut::{Cuttable, Line};
 use crate::json::Json;
 use crate::metrics;
+use crate::origin::Connection;
 use crate::output::RawPage;
 use crate::refusal::Refusal;
 use crate::registry::Entry;
-use crate::scope::{Caller, Scope};
+use crate::scope::{Caller, Scope, Unproven};
 use crate::service::Core;
 
 /// A command of megabytes and a large environment fit.
@@ -96,8 +97,8 @@ pub(crate) fn routes(core: Arc<Core>) -> Router {
 /// By which way a connection came.
 #[derive(Clone, Debug)]
 pub(crate) enum Entrance {
-    /// The socket: whoever may open it is the operator, and may ask to see less.
-    Socket,
+    /// The socket: whoever opens it from outside is the operator, and may ask to see less.
+    Socket(Arc<Connection>),
     /// TCP: each request must show a token, and the connection can be cut.
     Tcp(Arc<Line>),
 }
@@ -126,13 +127,19 @@ async fn serve_connection(core: Arc<Core>, router: Router, stream: UnixStream) {
     use std::os::fd::AsFd;
     let own = socket::own_uid();
     match socket::peer_uid(stream.as_fd()) {
-        Ok(uid) if uid == own || uid == 0 => match stream.into_std().and_then(QuietStream::new) {
-            Ok(stream) => serve_stream(core, router, stream, Entrance::Socket).await,
+        Ok(uid) if uid == own || uid == 0 => match open(stream) {
+            Ok((stream, entrance)) => serve_stream(core, router, stream, entrance).await,
             Err(error) => tracing::error!(%error, "a connection cannot be served"),
         },
         Ok(uid) => tracing::warn!(uid, "another user's connection is refused"),
         Err(error) => tracing::warn!(%error, "a connection without credentials is refused"),
     }
+}
+
+fn open(stream: UnixStream) -> std::io::Result<(Cuttable<QuietStream>, Entrance)> {
+    let connection = Arc::new(Connection::new(&stream)?);
+    let stream = Cuttable { stream: QuietStream::new(stream.into_std()?)?, line: Arc::clone(&connection.line) };
+    Ok((stream, Entrance::Socket(connection)))
 }
 
 /// Serves one connection until it or the daemon ends.
@@ -141,18 +148,22 @@ where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let routes = TowerToHyperService::new(router);
-    let recovering = Arc::clone(&core);
+    let asked = Arc::clone(&core);
     let service = service_fn(move |mut request: hyper::Request<Incoming>| {
-        match &entrance {
-            Entrance::Socket => drop(request.extensions_mut().insert(Scope::Operator)),
-            Entrance::Tcp(line) => drop(request.extensions_mut().insert(Arc::clone(line))),
-        }
-        let (routes, core) = (routes.clone(), Arc::clone(&recovering));
+        let (routes, core, entrance) = (routes.clone(), Arc::clone(&asked), entrance.clone());
         async move {
             if core.recovery.is_reading()
                 && let Err(refusal) = core.recovery.admit(request.method().as_str(), request.uri().path()).await
             {
                 return Ok(refusal.into_response());
+            }
+            // Only now: where a connection comes from is known when the processes are.
+            match &entrance {
+                Entrance::Socket(connection) => match connection.proof(&core) {
+                    Ok(proof) => drop(request.extensions_mut().insert(proof)),
+                    Err(reason) => drop(request.extensions_mut().insert(Unproven(reason))),
+                },
+                Entrance::Tcp(line) => drop(request.extensions_mut().insert(Arc::clone(line))),
             }
             routes.call(request).await
         }

@@ -6,7 +6,7 @@
 //! - D3 nothing is announced before it is durable: waits end on facts that the keeper has written, events are
 //!   shown when the index has committed them.
 //! - D4 every wait, list, body and queue has a bound.
-//! - D5 a view never widens ([`scope`]).
+//! - D5 a view never widens ([`scope`]; where a connection comes from: [`origin`]).
 //! - D6 a port is lent to one process at a time ([`services::lease`]).
 //! - D7 no end has two successors, and none that is owed is lost ([`services::chain`]).
 //! - D8 no path that a request names is touched by the daemon ([`stuck`]).
@@ -45,6 +45,7 @@ mod loss;
 mod metrics;
 mod near;
 mod notes;
+mod origin;
 mod output;
 #[doc(hidden)]
 pub mod outside;

@@ -352,6 +352,7 @@ impl Core {
         }
         if to != owner {
             self.give(entry, &to, purpose).await?;
+            self.peers.cut_inside(&entry.id, caller.proof.line());
         }
         self.record(&found).await
     }

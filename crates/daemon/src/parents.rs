@@ -73,6 +73,8 @@ impl Core {
         for (field, name) in [("owner", &asked), ("parent", &parent)] {
             name.as_deref().map_or(Ok(()), |name| check_name(field, name))?;
         }
+        let (asked, parent) =
+            (asked.map(|name| caller.proof.current(name)), parent.map(|name| caller.proof.current(name)));
         let owner = match (&caller.scope, asked) {
             (Scope::Operator, asked) => asked.unwrap_or_else(|| DEFAULT_OWNER.to_owned()),
             (Scope::Owner(own), None) => own.clone(),
@@ -81,7 +83,7 @@ impl Core {
         };
         let own = caller.scope == Scope::Owner(owner.clone());
         if let Some(parent) = parent.or_else(|| caller.parent.clone().filter(|_| own)) {
-            match caller.proof {
+            match caller.proof.scope {
                 Scope::Operator => self.owners.add_parent(&owner, &parent).map_err(refuse)?,
                 Scope::Owner(_) => self.check_parent(&owner, &parent)?,
             }

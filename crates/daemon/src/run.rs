@@ -23,6 +23,7 @@ use crate::config::{Config, Containment, Paths};
 use crate::keepers::{self, Keepers};
 use crate::ledger::Ledger;
 use crate::metrics::Metrics;
+use crate::origin::Peers;
 use crate::owners::OwnerBook;
 use crate::recovery::Progress;
 use crate::registry::Registry;
@@ -182,7 +183,7 @@ fn compose(options: &Options, home: Home) -> Result<Core, RunError> {
         version: VERSION,
         home: home.root().to_owned(),
         durable_over_power_loss: power,
-        cgroup_name: cgroups.is_ok().then_some(name),
+        cgroup_name: cgroups.is_ok().then(|| name.clone()),
     };
     Ok(Core {
         registry,
@@ -190,6 +191,8 @@ fn compose(options: &Options, home: Home) -> Result<Core, RunError> {
         ledger,
         owners,
         tokens: Tokens::new(tokens),
+        peers: Peers::default(),
+        cgroup_name: name.clone(),
         webhooks: Webhooks::default(),
         leases: Leases::default(),
         chains: Chains::default(),

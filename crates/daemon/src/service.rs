@@ -23,6 +23,7 @@ use crate::find::Found;
 use crate::keepers::Keepers;
 use crate::ledger::Ledger;
 use crate::metrics::Metrics;
+use crate::origin::Peers;
 use crate::owners::OwnerBook;
 use crate::recovery::Progress;
 use crate::refusal::Refusal;
@@ -46,6 +47,7 @@ pub(crate) struct Core {
     pub(crate) ledger: Ledger,
     pub(crate) owners: OwnerBook,
     pub(crate) tokens: Tokens,
+    pub(crate) peers: Peers,
     pub(crate) webhooks: Webhooks,
     /// The ports that processes are lent.
     pub(crate) leases: Leases,
@@ -68,6 +70,8 @@ pub(crate) struct Core {
     pub(crate) started_at: Moment,
     /// Where keepers make their cgroups, or why they cannot.
     pub(crate) cgroups: Result<Base, String>,
+    /// What the name of every cgroup begins with that is made for this home.
+    pub(crate) cgroup_name: String,
     /// The name of the cgroups that limit processes, and where they can be made once that was needed.
     pub(crate) limit_name: String,
     pub(crate) limit_places: OnceLock<Vec<Place>>,

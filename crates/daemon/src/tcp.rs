@@ -23,6 +23,7 @@ use tokio::sync::Semaphore;
 use crate::cut::{Cuttable, Line};
 use crate::http::{Entrance, serve_stream};
 use crate::refusal::Refusal;
+use crate::scope::{By, Proof};
 use crate::service::Core;
 
 /// Connections at once that were let in by a token; the next one waits for [`PATIENCE`], and is then refused.
@@ -96,7 +97,7 @@ async fn admit(State(gate): State<Gate>, mut request: Request, next: Next) -> Re
                     _ => return full().into_response(),
                 }
             }
-            request.extensions_mut().insert(scope);
+            request.extensions_mut().insert(Proof { scope, by: By::Token });
             next.run(request).await
         }
         None => {

@@ -12,6 +12,7 @@ pub mod controllers;
 pub mod crash;
 pub mod daemonize;
 pub mod fsio;
+pub mod held;
 mod mounts;
 mod oom;
 pub mod poll;

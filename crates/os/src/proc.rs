@@ -13,6 +13,8 @@ use std::time::Duration;
 pub const MAX_COMMAND_LINE: usize = 4096;
 /// Most bytes of an environment that are searched; the kernel's own limit on it (3/4 of 8 MiB) is below.
 const MAX_ENVIRON: u64 = 8 << 20;
+/// Most bytes of the list of cgroups that are read: a dozen hierarchies, each with a path.
+const MAX_CGROUPS: u64 = 64 << 10;
 /// A `stat` line has 52 fields of at most 20 digits and a name of at most 64 bytes.
 const MAX_STAT: usize = 2048;
 
@@ -185,6 +187,13 @@ pub fn environ_find<T>(pid: u32, find: impl FnMut(&[u8]) -> Option<T>) -> io::Re
     let mut environ = Vec::new();
     File::open(format!("/proc/{pid}/environ"))?.take(MAX_ENVIRON).read_to_end(&mut environ)?;
     Ok(environ.split(|&byte| byte == 0).find_map(find))
+}
+
+/// The cgroups of a process, a line for each hierarchy.
+pub fn cgroups(pid: u32) -> io::Result<String> {
+    let mut text = String::new();
+    File::open(format!("/proc/{pid}/cgroup"))?.take(MAX_CGROUPS).read_to_string(&mut text)?;
+    Ok(text)
 }
 
 /// Every process id that `/proc` lists now.

@@ -2,6 +2,7 @@
 
 mod attacks;
 mod environment;
+mod inside;
 mod lists;
 mod owners;
 mod parents;

@@ -20,7 +20,7 @@ use super::wire::{TOKEN_VARIABLE, Wire};
 use crate::find::Found;
 use crate::refusal::Refusal;
 use crate::registry::{Entry, lock};
-use crate::scope::Scope;
+use crate::scope::{Proof, Scope};
 use crate::service::{Core, blocking};
 use crate::wait::{has_exited, until_output};
 use tokio::sync::watch;
@@ -265,7 +265,7 @@ pub(crate) async fn start(
         (request.owner, request.owner_grace) = (Some(heir), None);
     }
     // Not in the name of its owner: that an agent goes on is no sign of life of whoever began it.
-    let caller = core.caller(Scope::Operator, None, None).await?;
+    let caller = core.caller(Proof::operator(), None, None).await?;
     let started = core.start(&caller, request).await?;
     find(core, &started.record.id).await
 }

@@ -6,15 +6,15 @@
 use std::sync::Arc;
 
 use axum::extract::FromRequestParts;
+use axum::http::HeaderMap;
 use axum::http::request::Parts;
-use axum::http::{HeaderMap, StatusCode};
 use pinfold_api::client::OWNER_HEADER;
 use pinfold_model::spec::DEFAULT_OWNER;
 
 use super::ids::{parse_uuid, render_uuid};
 use super::quote::quote;
 use super::wire::Fault;
-use crate::scope::{Caller, Scope};
+use crate::scope::{Caller, Proof, Scope};
 use crate::service::Core;
 
 const CHAT: &str = "coder-chat-id";
@@ -96,9 +96,7 @@ impl FromRequestParts<Arc<Core>> for Chat {
     type Rejection = Fault;
 
     async fn from_request_parts(parts: &mut Parts, core: &Arc<Core>) -> Result<Self, Fault> {
-        let Some(vouched) = parts.extensions.get::<Scope>().cloned() else {
-            return Err(Fault::new(StatusCode::FORBIDDEN, "Nobody vouches for this connection."));
-        };
+        let proof = Proof::of(&parts.extensions).map_err(|refusal| Fault::of(&refusal))?;
         let said = Said::parse(&parts.headers).map_err(|text| {
             Fault::bad(format!("Coder-Chat-Id {} is not a chat.", quote(text.as_bytes())))
                 .detail("send the UUID of the chat, once, or leave the header out to act as whoever the connection is")
@@ -113,15 +111,15 @@ impl FromRequestParts<Arc<Core>> for Chat {
         }
         let owner = owner_of(&chat);
         let ancestor = said.ancestors.first().map(|ancestor| owner_of(ancestor));
-        let parent = match &vouched {
+        let parent = match &proof.scope {
             Scope::Operator => ancestor,
             Scope::Owner(bound) if core.owners.sees(bound, &owner) => None,
             // A chat that comes with a token is below whoever the token is bound to.
             Scope::Owner(bound) => Some(ancestor.filter(|one| core.owners.sees(bound, one)).unwrap_or(bound.clone())),
         };
-        let bound = vouched != Scope::Operator;
+        let bound = proof.scope != Scope::Operator;
         let named = parent.clone().filter(|_| bound);
-        let caller = core.caller(vouched, Some(owner), named).await.map_err(|refusal| Fault::of(&refusal))?;
+        let caller = core.caller(proof, Some(owner), named).await.map_err(|refusal| Fault::of(&refusal))?;
         Ok(Self { caller, parent: parent.filter(|_| !bound) })
     }
 }

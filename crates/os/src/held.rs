@@ -1,0 +1,213 @@
+//! A process held by a pidfd: who is its parent, and does it live. What is learnt of it is about this process, never about
+//! another one that got its pid later.
+//!
+//! Linux 6.13 answers through the pidfd itself; before, `/proc` is read and the pidfd asked afterwards whether the process
+//! still lives, so that its pid was its own while it was read.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
+
+use crate::proc;
+
+/// How often a parent is looked for again because it ended while it was looked at.
+const MAX_TRIES: usize = 64;
+/// `SO_PEERPIDFD`, since Linux 6.5.
+const SO_PEERPIDFD: libc::c_int = 77;
+/// `PIDFD_GET_INFO` for the first version of its structure, since Linux 6.13.
+const PIDFD_GET_INFO: libc::c_ulong = 0xC040_FF0B;
+const PIDFD_INFO_PID: u64 = 1;
+
+/// The first version of the kernel's `struct pidfd_info`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+struct PidfdInfo {
+    mask: u64,
+    cgroup_id: u64,
+    pid: u32,
+    tgid: u32,
+    ppid: u32,
+    credentials: [u32; 8],
+    spare: u32,
+}
+
+/// A process, dead or alive.
+#[derive(Debug)]
+pub struct Held {
+    fd: OwnedFd,
+    pid: u32,
+}
+
+/// Whoever connected to a socket.
+#[derive(Debug)]
+pub enum Peer {
+    /// A process that we can see.
+    Inside(Held),
+    /// A process of another pid namespace, which is not a descendant of any process that we can see.
+    Foreign,
+    /// It has ended: the connection was inherited by somebody, or passed on.
+    Gone,
+}
+
+impl Peer {
+    /// Who called `connect` on the other end.
+    pub fn of(socket: BorrowedFd<'_>) -> io::Result<Self> {
+        let Some(pid) = crate::socket::peer_pid(socket)? else { return Ok(Peer::Foreign) };
+        match peer_pidfd(socket) {
+            Ok(fd) => Ok(Peer::Inside(Held { fd, pid })),
+            Err(error) if is_ended(&error) => Ok(Peer::Gone),
+            // An older kernel. Its pid may be another process's by now if it ended since it connected, a moment ago.
+            Err(_) => match Held::open(pid) {
+                Ok(held) => Ok(Peer::Inside(held)),
+                Err(error) if is_ended(&error) => Ok(Peer::Gone),
+                Err(error) => Err(error),
+            },
+        }
+    }
+}
+
+impl Held {
+    /// The process that has this pid now.
+    pub fn open(pid: u32) -> io::Result<Self> {
+        let raw = i32::try_from(pid).ok().and_then(Pid::from_raw).ok_or(io::ErrorKind::InvalidInput)?;
+        Ok(Self { fd: pidfd_open(raw, PidfdFlags::empty())?, pid })
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.pid
+    }
+
+    /// Whether it runs: false from its exit on, reaped or not.
+    pub fn is_alive(&self) -> bool {
+        let mut fds = [PollFd::new(&self.fd, PollFlags::IN)];
+        matches!(poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })), Ok(0))
+    }
+
+    /// Its parent, held before the parenthood was checked; `None` at the top of what this pid namespace shows.
+    pub fn parent(&self) -> io::Result<Option<Self>> {
+        for _ in 0..MAX_TRIES {
+            let ppid = self.ppid()?;
+            if ppid == 0 {
+                return Ok(None);
+            }
+            let parent = match Self::open(ppid) {
+                Ok(parent) => parent,
+                Err(error) if is_ended(&error) => continue,
+                Err(error) => return Err(error),
+            };
+            // A parent that ended has handed its children on, so its pid is its own as long as a child names it.
+            if self.ppid()? == ppid {
+                return Ok(Some(parent));
+            }
+        }
+        Err(io::Error::other(format!("the parent of process {} changes while it is read", self.pid)))
+    }
+
+    /// What tells this process from every other of this boot.
+    pub fn identity(&self) -> io::Result<(u32, u64)> {
+        let number = match self.info() {
+            // A kernel that has this has a number for each process behind the pidfd, which is never used again.
+            Ok(_) => rustix::fs::fstat(&self.fd)?.st_ino,
+            Err(_) => self.read_proc(proc::start_time)?,
+        };
+        Ok((self.pid, number))
+    }
+
+    fn ppid(&self) -> io::Result<u32> {
+        match self.info() {
+            Ok(info) => Ok(info.ppid),
+            Err(error) if is_ended(&error) => Err(error),
+            Err(_) => self.read_proc(|pid| Ok(proc::stat(pid)?.ppid)),
+        }
+    }
+
+    /// Reads something of `/proc` that is about this process for certain.
+    fn read_proc<T>(&self, read: impl FnOnce(u32) -> io::Result<T>) -> io::Result<T> {
+        let value = read(self.pid);
+        if !self.is_alive() {
+            return Err(io::Error::from_raw_os_error(libc::ESRCH));
+        }
+        match value {
+            // It lives, and yet is not there: /proc is mounted with hidepid, and it is another user's.
+            Err(error) if proc::is_gone(&error) => Err(io::ErrorKind::PermissionDenied.into()),
+            value => value,
+        }
+    }
+
+    fn info(&self) -> io::Result<PidfdInfo> {
+        let mut info = PidfdInfo { mask: PIDFD_INFO_PID, ..PidfdInfo::default() };
+        // SAFETY: the request's size is that of `info`, of which the kernel writes no more, and `info` outlives the call.
+        let answer = unsafe { libc::ioctl(self.fd.as_raw_fd(), PIDFD_GET_INFO as _, &raw mut info) };
+        if answer == 0 { Ok(info) } else { Err(io::Error::last_os_error()) }
+    }
+}
+
+fn peer_pidfd(socket: BorrowedFd<'_>) -> io::Result<OwnedFd> {
+    let mut fd: libc::c_int = -1;
+    let mut length = size_of::<libc::c_int>() as libc::socklen_t;
+    let (socket, place) = (socket.as_fd().as_raw_fd(), (&raw mut fd).cast());
+    // SAFETY: the kernel writes at most `length` bytes to `fd`, and both outlive the call.
+    let answer = unsafe { libc::getsockopt(socket, libc::SOL_SOCKET, SO_PEERPIDFD, place, &mut length) };
+    if answer != 0 || fd < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the kernel has just made this descriptor for us, and nobody else knows of it.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+fn is_ended(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::ESRCH | libc::ENODATA))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::{UnixListener, UnixStream};
+
+    use super::*;
+
+    #[test]
+    fn the_way_up_is_the_one_that_proc_shows() {
+        let mut way = Vec::new();
+        let mut at = Held::open(std::process::id()).expect("held");
+        while let Some(parent) = at.parent().expect("a parent") {
+            way.push(parent.pid());
+            at = parent;
+        }
+        let shown = crate::ancestry::ancestors(std::process::id()).expect("a way up");
+        assert_eq!(way, shown.iter().map(|stat| stat.pid).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn a_process_that_ended_is_known_to_have() {
+        let mut child = std::process::Command::new("sleep").arg("300").spawn().expect("a child");
+        let held = Held::open(child.id()).expect("held");
+        assert!(held.is_alive());
+        assert_eq!(held.parent().expect("a parent").map(|parent| parent.pid()), Some(std::process::id()));
+        child.kill().expect("killed");
+        child.wait().expect("reaped");
+        assert!(!held.is_alive() && held.parent().is_err());
+    }
+
+    #[test]
+    fn identities_differ_and_stay() {
+        let own = || Held::open(std::process::id()).expect("held").identity().expect("an identity");
+        let parent = Held::open(std::process::id()).expect("held").parent().expect("read").expect("a parent");
+        assert_eq!(own(), own());
+        assert_ne!(own(), parent.identity().expect("an identity"));
+    }
+
+    #[test]
+    fn whoever_connected_is_the_peer() {
+        let path = std::env::temp_dir().join(format!("pinfold-held-{}", std::process::id()));
+        let listener = UnixListener::bind(&path).expect("a socket");
+        let _client = UnixStream::connect(&path).expect("connected");
+        let (server, _) = listener.accept().expect("accepted");
+        let _ = std::fs::remove_file(&path);
+        match Peer::of(server.as_fd()).expect("a peer") {
+            Peer::Inside(held) => assert!(held.pid() == std::process::id() && held.is_alive()),
+            other => panic!("{other:?}"),
+        }
+    }
+}
