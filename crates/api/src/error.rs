@@ -27,6 +27,8 @@ pub enum ErrorCode {
     NoProgram,
     /// The kernel refused to start the process.
     FailedToStart,
+    /// The kernel has no more processes, threads, descriptors or memory for the daemon or its user.
+    ResourceShortage,
     /// A pattern is not a regular expression, or too large.
     BadPattern,
     /// No signal has this name.

@@ -109,6 +109,7 @@ fn exit_of(code: ErrorCode) -> u8 {
         | ErrorCode::StoreUnwritable
         | ErrorCode::KeeperSilent
         | ErrorCode::Recovering
+        | ErrorCode::ResourceShortage
         | ErrorCode::ShuttingDown
         | ErrorCode::Internal => exit::TROUBLE,
     }

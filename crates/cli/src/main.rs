@@ -8,6 +8,7 @@ mod commands;
 mod connect;
 mod exit;
 mod failure;
+mod offload;
 mod options;
 mod paths;
 mod render;

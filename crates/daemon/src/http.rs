@@ -46,6 +46,7 @@ use crate::refusal::Refusal;
 use crate::registry::Entry;
 use crate::scope::{Caller, Scope, Unproven};
 use crate::service::Core;
+use crate::spare::Spare;
 
 /// A command of megabytes and a large environment fit.
 pub(crate) const BODY_MOST: usize = 8 << 20;
@@ -106,16 +107,18 @@ pub(crate) enum Entrance {
 /// Accepts connections until shutdown.
 pub(crate) async fn serve(core: Arc<Core>, router: Router, listener: UnixListener) {
     let mut shutdown = core.shutdown.subscribe();
+    let mut spare = Spare::new();
     loop {
         tokio::select! {
             accepted = listener.accept() => match accepted {
                 Ok((stream, _)) => {
+                    spare.note_accepted();
                     tokio::spawn(serve_connection(Arc::clone(&core), router.clone(), stream));
                 }
-                // Out of descriptors, most likely: give those that are open a moment to close.
                 Err(error) => {
-                    tracing::error!(%error, "cannot accept a connection");
-                    tokio::time::sleep(Duration::from_millis(50)).await;
+                    if let Some(stream) = spare.note_failed(&error, &listener).await {
+                        tokio::spawn(serve_connection(Arc::clone(&core), router.clone(), stream));
+                    }
                 }
             },
             _ = shutdown.wait_for(|shutdown| *shutdown) => return,

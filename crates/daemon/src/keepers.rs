@@ -26,6 +26,7 @@ use pinfold_os::{crash_point, proc, socket};
 pub(crate) use self::taken::TakenKeeper;
 use crate::limits::maker;
 use crate::link::{ANSWER, Incoming, Link, NoAnswer};
+use crate::refusal::Refusal;
 use crate::registry::lock;
 use crate::screen;
 use crate::service::Core;
@@ -113,7 +114,7 @@ impl Keepers {
 }
 
 /// A keeper with nothing to keep: an idle one, or a new one.
-pub(crate) async fn take(core: &Arc<Core>) -> Result<TakenKeeper, String> {
+pub(crate) async fn take(core: &Arc<Core>) -> Result<TakenKeeper, Refusal> {
     loop {
         let idle = lock(&core.keepers.idle).pop();
         match idle {
@@ -131,18 +132,22 @@ pub(crate) async fn take(core: &Arc<Core>) -> Result<TakenKeeper, String> {
     fork_one(core).await
 }
 
-async fn fork_one(core: &Arc<Core>) -> Result<TakenKeeper, String> {
+async fn fork_one(core: &Arc<Core>) -> Result<TakenKeeper, Refusal> {
     let mut tries = 1;
     loop {
-        let socket = core.keepers.fork().map_err(|error| format!("cannot fork a keeper: {error}"))?;
-        let (link, incoming) = Link::new(socket).map_err(|error| error.to_string())?;
+        let failed = |error: std::io::Error| Refusal::shortage("cannot fork a keeper", &error);
+        let socket = core.keepers.fork().map_err(failed)?;
+        let (link, incoming) = Link::new(socket).map_err(failed)?;
         tokio::spawn(serve(Arc::clone(core), Arc::clone(&link), incoming));
         let keeper = TakenKeeper::new(core, Arc::clone(&link));
         match link.greeted(ANSWER).await {
             Ok(_) => return Ok(keeper),
-            // The nursery was killed before it could fork: the next one will.
-            Err(NoAnswer::Gone) if tries < FORK_TRIES => tries += 1,
-            Err(error) => return Err(format!("a new keeper failed: {error}")),
+            Err(error) => match link.birth_error() {
+                Some(reason) => return Err(failed(reason)),
+                // The nursery was killed before it could fork: the next one will.
+                None if error == NoAnswer::Gone && tries < FORK_TRIES => tries += 1,
+                None => return Err(Refusal::internal(format!("a new keeper failed: {error}"))),
+            },
         }
     }
 }
@@ -160,7 +165,7 @@ pub(crate) async fn refill(core: &Arc<Core>) {
     while core.keepers.idle_count() < IDLE_LEAST && !core.is_shutting_down() {
         match fork_one(core).await {
             Ok(keeper) => keeper.give_back().await,
-            Err(error) => return tracing::warn!(%error, "no keeper in reserve"),
+            Err(refusal) => return tracing::warn!(error = %refusal.0, "no keeper in reserve"),
         }
     }
 }
@@ -237,6 +242,7 @@ pub(crate) async fn serve(core: Arc<Core>, link: Arc<Link>, mut incoming: Incomi
                 is_older = version < VERSION;
                 link.said_hello(keeper);
             }
+            FromKeeper::Unborn { errno } => link.was_not_born(errno),
             FromKeeper::Fact { id, fact } => match link.entry().filter(|entry| entry.id == id) {
                 Some(entry) => {
                     let ends = matches!(fact, Fact::Finished(_));

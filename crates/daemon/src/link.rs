@@ -28,6 +28,8 @@ pub(crate) struct Link {
     writer: tokio::sync::Mutex<WriteHalf<QuietStream>>,
     /// Known from its hello on.
     pub(crate) identity: OnceLock<KeeperIdentity>,
+    /// Why the nursery could not fork it.
+    unborn: OnceLock<i32>,
     /// Whether it has said hello, and whether it is gone.
     presence: watch::Sender<Presence>,
     /// Whoever waits for the answer to a request, by its number.
@@ -70,6 +72,7 @@ impl Link {
         let link = Arc::new(Self {
             writer: tokio::sync::Mutex::new(writer),
             identity: OnceLock::new(),
+            unborn: OnceLock::new(),
             presence: watch::Sender::new(Presence::Silent),
             requests: Mutex::default(),
             next_request: AtomicU64::new(1),
@@ -170,6 +173,15 @@ impl Link {
     pub(crate) fn said_hello(&self, identity: KeeperIdentity) {
         let _ = self.identity.set(identity);
         self.presence.send_replace(Presence::Here);
+    }
+
+    pub(crate) fn was_not_born(&self, errno: i32) {
+        let _ = self.unborn.set(errno);
+    }
+
+    /// Why there is no keeper at the other end.
+    pub(crate) fn birth_error(&self) -> Option<io::Error> {
+        self.unborn.get().map(|errno| io::Error::from_raw_os_error(*errno))
     }
 
     /// The keeper ended: whoever waits for it learns so.

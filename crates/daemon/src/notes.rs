@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use pinfold_api::error::ErrorCode;
 use pinfold_api::types::Event;
 use pinfold_model::event::EventKind;
 use pinfold_model::facts::{Fact, History};
@@ -72,6 +73,7 @@ impl Core {
     /// The store refused a start, or what was asked for does not exist (`step`): nothing is left of it.
     pub(crate) fn note_refused(&self, link: &Link, id: &ProcessId, error: String, step: Option<StartStep>) {
         let refusal = match step {
+            Some(StartStep::Spawn) => Refusal::new(ErrorCode::ResourceShortage, error),
             Some(step) => Refusal::failed_start(step, &error),
             None => {
                 tracing::error!(process = %id, %error, "the store refused a start");

@@ -10,6 +10,7 @@ use pinfold_model::signal::BadSignal;
 use pinfold_model::spec;
 use pinfold_model::units::{BadDuration, BadSize};
 use pinfold_model::view::BadPattern;
+use pinfold_os::proc;
 use pinfold_store::index::IndexError;
 
 use crate::json::Json;
@@ -40,6 +41,14 @@ impl Refusal {
     pub(crate) fn internal(what: impl std::fmt::Display) -> Self {
         tracing::error!(error = %what, "internal error");
         Self::new(ErrorCode::Internal, format!("pinfold failed: {what}: see daemon.log in the state directory"))
+    }
+
+    /// Something that the kernel refused: because it has no more of it, or for another reason.
+    pub(crate) fn shortage(what: &str, error: &std::io::Error) -> Self {
+        match proc::is_exhausted(error) {
+            true => Self::new(ErrorCode::ResourceShortage, format!("{what}: {}", proc::explain_shortage(error))),
+            false => Self::internal(format!("{what}: {error}")),
+        }
     }
 
     /// A start that the kernel refused.
@@ -73,7 +82,7 @@ impl Refusal {
             ErrorCode::Unauthorized => StatusCode::UNAUTHORIZED,
             ErrorCode::Damaged | ErrorCode::Internal => StatusCode::INTERNAL_SERVER_ERROR,
             ErrorCode::StoreUnwritable => StatusCode::INSUFFICIENT_STORAGE,
-            ErrorCode::KeeperSilent | ErrorCode::Recovering | ErrorCode::ShuttingDown => {
+            ErrorCode::KeeperSilent | ErrorCode::Recovering | ErrorCode::ResourceShortage | ErrorCode::ShuttingDown => {
                 StatusCode::SERVICE_UNAVAILABLE
             }
         }

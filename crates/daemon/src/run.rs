@@ -32,7 +32,7 @@ use crate::services::chain::{self, Chains};
 use crate::services::lease::Leases;
 use crate::tokens::Tokens;
 use crate::webhook::Webhooks;
-use crate::{agents, deliver, gc, http, limits, log, recovery, scope, silence, tcp};
+use crate::{agents, deliver, gc, http, limits, log, recovery, scope, silence, tcp, threads};
 
 /// Routes that the daemon serves without knowing them, for a client of its own socket.
 pub type Mount = Box<dyn FnOnce(PathBuf) -> axum::Router + Send>;
@@ -60,6 +60,8 @@ pub enum RunError {
     Index(#[from] IndexError),
     #[error("{what}: {source}")]
     Io { what: String, source: std::io::Error },
+    #[error("cannot make a thread: {0}")]
+    Shortage(String),
 }
 
 fn io(what: impl Into<String>) -> impl FnOnce(std::io::Error) -> RunError {
@@ -80,11 +82,9 @@ pub fn run(options: Options) -> Result<(), RunError> {
     daemonize::raise_descriptor_limit();
     let log_path = options.paths.log();
     log::begin(&log_path, &options.config.log).map_err(io(format!("cannot write {}", log_path.display())))?;
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .max_blocking_threads(16)
-        .build()
-        .map_err(io("cannot make an event loop"))?;
+    threads::start().map_err(|error| RunError::Shortage(proc::explain_shortage(&error)))?;
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(io("cannot make an event loop"))?;
     let result = runtime.block_on(serve(options, home, &lock));
     runtime.shutdown_timeout(std::time::Duration::from_millis(200));
     drop(lock);

@@ -31,6 +31,7 @@ use crate::registry::{Registry, lock};
 use crate::render;
 use crate::services::chain::Chains;
 use crate::services::lease::Leases;
+pub(crate) use crate::threads::blocking;
 use crate::tokens::Tokens;
 use crate::webhook::Webhooks;
 
@@ -142,9 +143,4 @@ impl Core {
         }
         blocking(move || render::record(&state, &directory, render::Look::Closely)).await
     }
-}
-
-/// Runs what may block off the event loop.
-pub(crate) async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, Refusal> {
-    tokio::task::spawn_blocking(work).await.map_err(Refusal::internal)
 }

@@ -128,7 +128,7 @@ impl Core {
     ) -> Result<(Found, bool, Option<Unanswered>), Refusal> {
         let limit_places = self.limit_places(&spec).await?;
         // Idle again if the start is refused on any of the lines below.
-        let keeper = keepers::take(&self).await.map_err(Refusal::internal)?;
+        let keeper = keepers::take(&self).await?;
         // Others may have been admitted meanwhile; from here to the registration nobody is.
         self.try_admit(&spec)?;
         let id = match keeper.prepared() {

@@ -4,6 +4,7 @@
 //! followed. Nothing here names more of an address than its scheme and host: the rest may be a secret.
 
 use std::io;
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,7 +20,7 @@ use pinfold_store::secret;
 use ring::hmac;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
-use tokio::sync::OnceCell;
+use tokio::sync::{Mutex, OnceCell};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::rustls::pki_types::ServerName;
 use tokio_rustls::rustls::{ClientConfig, RootCertStore, crypto};
@@ -68,6 +69,8 @@ impl Secret {
 pub(crate) struct Webhooks {
     secret: OnceCell<Secret>,
     tls: OnceCell<Arc<ClientConfig>>,
+    /// Held while a name is looked up.
+    lookup: Arc<Mutex<()>>,
 }
 
 /// One message.
@@ -179,7 +182,8 @@ impl Core {
         place: Destination,
         request: Request<Full<Bytes>>,
     ) -> Result<StatusCode, PostError> {
-        let stream = TcpStream::connect((place.host.as_str(), place.port)).await.map_err(unreachable)?;
+        let addresses = self.look_up(&place.host, place.port).await?;
+        let stream = TcpStream::connect(&addresses[..]).await.map_err(unreachable)?;
         if !place.secure {
             return exchange(stream, request).await;
         }
@@ -187,6 +191,23 @@ impl Core {
         let name = ServerName::try_from(place.host).map_err(|_| PostError::BadAddress)?;
         let stream = TlsConnector::from(Arc::clone(config)).connect(name, stream).await.map_err(unreachable)?;
         exchange(stream, request).await
+    }
+}
+
+impl Core {
+    /// One name is looked up at a time, by a thread that holds the lock: a name server that does not answer holds up no
+    /// more than one of the daemon's threads.
+    async fn look_up(&self, host: &str, port: u16) -> Result<Vec<SocketAddr>, PostError> {
+        if let Ok(address) = host.trim_matches(['[', ']']).parse::<IpAddr>() {
+            return Ok(vec![SocketAddr::new(address, port)]);
+        }
+        let (host, looking) = (host.to_owned(), Arc::clone(&self.webhooks.lookup).lock_owned().await);
+        let found = blocking(move || {
+            let found = (host.as_str(), port).to_socket_addrs().map(Vec::from_iter);
+            drop(looking);
+            found
+        });
+        found.await.map_err(unreachable_by)?.map_err(unreachable)
     }
 }
 

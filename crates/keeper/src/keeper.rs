@@ -363,8 +363,8 @@ impl<'a> Keeper<'a> {
             }
             Err(failure) => {
                 watch.as_ref().inspect(|watch| watch.remove());
-                match failure.missing && intent.spec.service.life.is_none() {
-                    true => self.refuse_missing(&intent, directory, record, failure),
+                match failure.refused && intent.spec.service.life.is_none() {
+                    true => self.refuse_start(&intent, directory, record, failure),
                     false => self.fail(&intent, directory, record, failure),
                 }
             }
@@ -407,9 +407,9 @@ impl<'a> Keeper<'a> {
         }
     }
 
-    /// Refuses a start whose directory or program does not exist: a typing error leaves no record. Not so a later life of
-    /// a chain, of which no client waits to be told.
-    fn refuse_missing(&mut self, intent: &Intent, directory: ProcessDir, record: RecordWriter, failure: Failure) {
+    /// Refuses a start that was a typing error, or for which there was no process to be had: it leaves no record. Not so a
+    /// later life of a chain, of which no client waits to be told.
+    fn refuse_start(&mut self, intent: &Intent, directory: ProcessDir, record: RecordWriter, failure: Failure) {
         drop(record);
         if let Err(error) = directory.remove() {
             let text = format!("{}; and its record could not be removed: {error}", failure.error);

@@ -14,6 +14,7 @@ use pinfold_model::outcome::StartStep;
 use pinfold_model::spec::{DEFAULT_PATH, Program, PtySize, RESERVED_ENV, Spec, Stdin, Streams};
 use pinfold_os::cgroup::Cgroup;
 use pinfold_os::fsio;
+use pinfold_os::proc::{explain_shortage, is_exhausted};
 use pinfold_os::pty::{self, Size};
 use pinfold_os::spawn::{Child, EXEC_TIMEOUT, Launch, Spawner, Step};
 
@@ -43,13 +44,14 @@ pub(crate) struct Failure {
     pub(crate) error: String,
     /// The leader hung before its exec, and was killed; it may not be gone yet.
     pub(crate) stuck: bool,
-    /// The directory or program that was asked for does not exist.
-    pub(crate) missing: bool,
+    /// Nothing is to be kept of the attempt: the directory or program that was asked for does not exist, or the kernel has
+    /// no process to give.
+    pub(crate) refused: bool,
 }
 
 impl Failure {
     pub(crate) fn of(step: StartStep, error: String) -> Self {
-        Self { step, error, stuck: false, missing: false }
+        Self { step, error, stuck: false, refused: false }
     }
 }
 
@@ -118,7 +120,7 @@ pub(crate) fn launch(
         Err(failure) => {
             let explained = explain(failure.step, &failure.error, spec, &name);
             Err(match explain_missing(failure.step, spec, &name, &programs) {
-                Some(error) => Failure { error, missing: true, ..explained },
+                Some(error) => Failure { error, refused: true, ..explained },
                 None => explained,
             })
         }
@@ -129,7 +131,10 @@ pub(crate) fn launch(
 fn explain(step: Step, error: &io::Error, spec: &Spec, program: &OsStr) -> Failure {
     let program = program.to_string_lossy();
     match step {
-        Step::Clone | Step::Setup => Failure::of(StartStep::Spawn, format!("cannot make a process: {error}")),
+        Step::Clone | Step::Setup => {
+            let failure = Failure::of(StartStep::Spawn, format!("cannot make a process: {}", explain_shortage(error)));
+            Failure { refused: step == Step::Clone && is_exhausted(error), ..failure }
+        }
         Step::Cwd => Failure::of(StartStep::Cwd, format!("cannot enter directory `{}`: {error}", spec.cwd.display())),
         Step::Terminal => Failure::of(StartStep::Pty, format!("cannot make the terminal its own: {error}")),
         Step::Exec => {
@@ -173,7 +178,7 @@ struct StandardStreams {
 
 impl StandardStreams {
     fn new(spec: &Spec) -> Result<Self, Failure> {
-        let failed = |step| move |error: io::Error| Failure::of(step, error.to_string());
+        let failed = |step| move |error: io::Error| Failure::of(step, explain_shortage(&error));
         match spec.pty {
             None => Self::pipes(spec).map_err(failed(StartStep::Spawn)),
             Some(size) => Self::terminal(size).map_err(|error| {

@@ -3,10 +3,11 @@
 //! A keeper forked from here shares its pages with all others and needs no exec (docs/design/keeper.md).
 //! The nursery ends with its daemon; keepers do not.
 
+use std::io::Write;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 
-use pinfold_model::link::{self, FRAME_MOST, NurserySetup};
+use pinfold_model::link::{self, FRAME_MOST, FromKeeper, NurserySetup};
 use pinfold_os::cgroup::{self, Base};
 use pinfold_os::daemonize::{self, Fork};
 use pinfold_os::{fsio, socket};
@@ -53,10 +54,18 @@ fn run() -> std::io::Result<()> {
     daemonize::ignore_children();
     daemonize::trim_memory();
     while let Some(link) = socket::receive_fd(daemon.as_fd())? {
-        // A failed fork drops the socket, and the daemon sees that end.
-        if let Ok(Fork::Child) = daemonize::fork() {
-            drop(daemon);
-            keep(&birthright, link);
+        match daemonize::fork() {
+            Ok(Fork::Child) => {
+                drop(daemon);
+                keep(&birthright, link);
+            }
+            Ok(_) => {}
+            // The socket that was meant for the keeper says why there is none, and closes.
+            Err(error) => {
+                let errno = error.raw_os_error().unwrap_or_default();
+                let _ =
+                    std::os::unix::net::UnixStream::from(link).write_all(&link::encode(&FromKeeper::Unborn { errno }));
+            }
         }
     }
     Ok(())

@@ -22,7 +22,7 @@ use crate::spelled::Spelled;
 
 /// The version of this protocol. A daemon adopts keepers of its own version and older ones; an older one is given no
 /// second process, since it may not know what that asks for. Version 2 knows stdin, 3 terminals, 4 what comes next,
-/// 5 the step at which a start was refused.
+/// 5 the step at which a start was refused, and why a keeper was not forked.
 pub const VERSION: u32 = 5;
 /// No frame is longer: a command of 1 MiB and an environment of 2 MiB fit with their escapes.
 pub const FRAME_MOST: usize = 16 << 20;
@@ -140,10 +140,12 @@ pub struct Order<I = Arc<Spelled<Intent>>> {
 pub enum FromKeeper {
     /// Who speaks, and what it keeps; first on every link.
     Hello { version: u32, keeper: KeeperIdentity, kept: Option<Box<Kept>> },
+    /// The nursery could not fork the keeper that was to have this link.
+    Unborn { errno: i32 },
     /// A fact, written to the record before it is told.
     Fact { id: ProcessId, fact: Fact },
     /// Nothing was started and nothing is left of it. Without a step the store refused it; with one, the directory or
-    /// the program that was asked for does not exist.
+    /// the program that was asked for does not exist, or there was no process to be had (`spawn`).
     Refused {
         id: ProcessId,
         error: String,

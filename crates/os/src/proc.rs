@@ -102,6 +102,26 @@ pub fn is_shortage(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE | libc::ENOMEM))
 }
 
+/// What the kernel has run out of where a process, thread or descriptor was asked for, and what to do about it; else the
+/// error as it is.
+pub fn explain_shortage(error: &io::Error) -> String {
+    let why = match error.raw_os_error() {
+        Some(libc::EAGAIN) => {
+            "the process limit of this user or of its cgroup is reached: end some processes, or raise `ulimit -u` or pids.max"
+        }
+        Some(libc::EMFILE) => "this process has too many files open: raise `ulimit -n`",
+        Some(libc::ENFILE) => "this machine has too many files open: raise fs.file-max",
+        Some(libc::ENOMEM) => "there is no memory left: end some processes",
+        _ => return error.to_string(),
+    };
+    format!("{why} ({error})")
+}
+
+/// Whether the kernel has no process, thread, descriptor or memory to give.
+pub fn is_exhausted(error: &io::Error) -> bool {
+    is_shortage(error) || error.raw_os_error() == Some(libc::EAGAIN)
+}
+
 /// Whether this process can look at others now: a walk or a search takes no more descriptors than this.
 pub fn check_sight() -> io::Result<()> {
     let opened: io::Result<Vec<File>> = (0..4).map(|_| File::open("/proc/self/stat")).collect();

@@ -9,6 +9,7 @@ use tokio::sync::mpsc;
 
 use super::run::fresh_key;
 use crate::failure::Failure;
+use crate::offload::start_thread;
 use crate::session::Session;
 
 /// The most bytes of one piece, and how many are read ahead.
@@ -21,7 +22,7 @@ const PATIENCE: &str = "30s";
 pub(super) async fn copy_stdin(session: &Session, id: &str, eof: bool) -> Result<(), Failure> {
     let (sender, mut pieces) = mpsc::channel(AHEAD);
     // A thread that may wait for a person for ever: nobody waits for it.
-    std::thread::spawn(move || read_stdin(&sender));
+    start_thread(move || read_stdin(&sender))?;
     let name = fresh_key().unwrap_or_default();
     let mut number = 0_u64;
     while let Some(piece) = pieces.recv().await {

@@ -1,6 +1,7 @@
 //! `mcp`: serve a model's tools on stdin and stdout.
 
 use std::io::IsTerminal;
+use std::os::unix::fs::FileTypeExt;
 use std::time::Duration;
 
 use clap::Args;
@@ -12,6 +13,7 @@ use pinfold_mcp::{Ensure, Options, Shape};
 use super::block_on;
 use crate::args::Global;
 use crate::failure::Failure;
+use crate::offload::start_thread;
 use crate::screen::Screen;
 use crate::{connect, paths};
 
@@ -63,6 +65,10 @@ fn lifetime_of(word: String) -> Lifetime {
     }
 }
 
+fn is_pipe(descriptor: u32) -> bool {
+    std::fs::metadata(format!("/proc/self/fd/{descriptor}")).is_ok_and(|file| file.file_type().is_fifo())
+}
+
 /// Serves until the client leaves.
 pub(crate) fn run(args: &McpArgs, global: &Global, screen: &mut Screen) -> Result<u8, Failure> {
     let paths = paths::resolve(global)?;
@@ -88,6 +94,10 @@ pub(crate) fn run(args: &McpArgs, global: &Global, screen: &mut Screen) -> Resul
     };
     if std::io::stdin().is_terminal() {
         screen.note("serving MCP on stdin and stdout: an agent starts this itself, see docs/mcp.md; Ctrl-D ends it");
+    }
+    // Where stdin and stdout are not pipes, the SDK reads and writes by threads, and panics if there is none to be had.
+    if !(is_pipe(0) && is_pipe(1)) {
+        start_thread(|| {})?;
     }
     let client = Client::new(paths.socket());
     let ensure = {

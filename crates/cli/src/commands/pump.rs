@@ -2,13 +2,12 @@
 //!
 //! The cursor makes it exact: a daemon that dies in between costs nothing, the next one is asked from there on.
 
-use std::io::{self, Write};
-
 use pinfold_api::client::RawOutput;
 use pinfold_api::types::{OutputQuery, Status};
 use tokio::sync::watch;
 
 use crate::failure::Failure;
+use crate::offload::{self, Sink};
 use crate::render::quantity::render_size;
 use crate::screen::Screen;
 use crate::session::Session;
@@ -124,15 +123,6 @@ async fn copy(page: RawOutput, reading: &mut Reading, tap: Tap) -> Result<(), Fa
     if page.bytes.is_empty() {
         return Ok(());
     }
-    // On a thread of its own: a reader that does not read must not keep us from hearing Ctrl-C.
-    let written = tokio::task::spawn_blocking(move || match tap {
-        Tap::Stderr => write(io::stderr().lock(), &page.bytes),
-        Tap::Merged | Tap::Stdout | Tap::StderrToStdout => write(io::stdout().lock(), &page.bytes),
-    });
-    Ok(written.await.map_err(io::Error::other)??)
-}
-
-fn write(mut to: impl Write, bytes: &[u8]) -> io::Result<()> {
-    to.write_all(bytes)?;
-    to.flush()
+    let sink = if tap == Tap::Stderr { Sink::Stderr } else { Sink::Stdout };
+    Ok(offload::write(sink, page.bytes.into()).await?)
 }

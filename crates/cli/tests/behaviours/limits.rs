@@ -4,6 +4,7 @@ mod hung;
 mod owners;
 mod pids;
 mod refusals;
+mod shortage;
 
 use std::path::{Path, PathBuf};
 

@@ -23,6 +23,7 @@ use super::interrupts::Interrupts;
 use super::run::fresh_key;
 use crate::exit;
 use crate::failure::Failure;
+use crate::offload::start_thread;
 use crate::screen::Screen;
 use crate::session::Session;
 
@@ -66,7 +67,7 @@ pub(crate) async fn run(session: &Session, args: &AttachArgs, screen: &mut Scree
     let write = takes_input && !args.read_only;
     let terminal = io::stdin().is_terminal() && io::stdout().is_terminal();
     let raw = (write && terminal && record.pty.is_some() && !args.no_stdin).then(RawTerminal::enter).transpose()?;
-    let typed = (write && !args.no_stdin).then(read_stdin);
+    let typed = (write && !args.no_stdin).then(read_stdin).transpose()?;
     let mut attached = Attached {
         session,
         id: record.id.clone(),
@@ -267,9 +268,9 @@ fn print(bytes: &[u8]) -> Result<(), Failure> {
 }
 
 /// What is typed, read by a thread that nobody waits for: it may wait for a person for ever.
-fn read_stdin() -> mpsc::Receiver<Vec<u8>> {
+fn read_stdin() -> Result<mpsc::Receiver<Vec<u8>>, Failure> {
     let (sender, typed) = mpsc::channel(16);
-    std::thread::spawn(move || {
+    start_thread(move || {
         let mut buffer = [0; 4096];
         loop {
             match io::stdin().lock().read(&mut buffer) {
@@ -279,6 +280,6 @@ fn read_stdin() -> mpsc::Receiver<Vec<u8>> {
                 Ok(_) | Err(_) => return,
             }
         }
-    });
-    typed
+    })?;
+    Ok(typed)
 }
