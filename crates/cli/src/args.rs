@@ -12,6 +12,7 @@ use crate::commands::{
     pause, ps, restart, run, send, show, show_screen, signal, stop, token, tools, wait,
 };
 use crate::exit;
+use crate::options::CommandLine;
 
 /// The process manager for AI agents: nothing strays, nothing is lost, nothing is invented.
 #[derive(Debug, Parser)]
@@ -81,6 +82,23 @@ fn has_code_of_its_own(mut words: impl Iterator<Item = OsString>) -> bool {
             None => return false,
         }
     }
+}
+
+/// A command line, with the options that its command has.
+pub(crate) fn line_of(words: Vec<OsString>) -> CommandLine {
+    let mut definition = Args::command();
+    definition.build();
+    let mut command = &definition;
+    for word in &words {
+        match command.find_subcommand(word) {
+            Some(named) => command = named,
+            None if command.has_subcommands() => {}
+            None => break,
+        }
+    }
+    let options = command.get_arguments().filter_map(|argument| argument.get_long()).map(str::to_owned);
+    let text = |word: &OsString| word.to_string_lossy().into_owned();
+    CommandLine { options: options.collect(), words: words.iter().map(text).collect() }
 }
 
 /// The commands. Each is defined when it is named.

@@ -4,7 +4,7 @@
 //! with [`exit::OTHER_DAEMON`], and every client connects to the winner. A dead socket is the daemon's to replace.
 
 use std::fs::{DirBuilder, File, OpenOptions};
-use std::io::{Read, Seek, SeekFrom};
+use std::io::{ErrorKind, Read, Seek, SeekFrom};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -94,7 +94,13 @@ impl Newborn {
     fn spawn(paths: &Paths) -> Result<Self, Failure> {
         let (log, log_start) = open_log(paths).map_err(|error| {
             let home = paths.home.display();
-            Failure::trouble(format!("cannot write to {home}: {error}: set PINFOLD_HOME to a directory of your own"))
+            let way_out = match error.kind() {
+                ErrorKind::StorageFull | ErrorKind::QuotaExceeded => {
+                    "free some space, or set PINFOLD_HOME to another disk"
+                }
+                _ => "set PINFOLD_HOME to a directory of your own",
+            };
+            Failure::trouble(format!("cannot write to {home}: {error}: {way_out}"))
         })?;
         let mut command = daemon_command(paths, "--background")?;
         let stderr = log.try_clone()?;

@@ -6,7 +6,6 @@ use pinfold_api::client::ClientError;
 use pinfold_api::error::{ApiError, ErrorCode};
 
 use crate::exit;
-use crate::options::in_options;
 
 /// A failure of the command, not of the process that it is about.
 #[derive(Debug)]
@@ -33,15 +32,6 @@ impl Failure {
     /// With an exit code of the caller's choice.
     pub(crate) fn new(code: ErrorCode, message: impl Into<String>, exit: u8) -> Self {
         Failure { error: ApiError { code, message: message.into(), id: None }, exit, quiet: false }
-    }
-
-    /// For commands whose options are the fields of a request: the message speaks of these, unless it is for a program.
-    pub(crate) fn in_options(mut self, json: bool) -> Self {
-        if !json {
-            let typed: Vec<String> = std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect();
-            self.error.message = in_options(&self.error.message, &typed);
-        }
-        self
     }
 
     /// For commands whose exit code is another program's: our own failures are told apart by 125 to 127.

@@ -26,6 +26,13 @@ fn main() -> ExitCode {
     let mut screen = screen::Screen::new(args.global.json);
     match commands::dispatch(args, &mut screen).and_then(|code| screen.finish().map(|()| code)) {
         Ok(code) => ExitCode::from(code),
-        Err(failure) => ExitCode::from(screen.report(&failure)),
+        Err(mut failure) => {
+            // With --json the API's own words are what was asked for.
+            if !screen.json {
+                let line = args::line_of(std::env::args_os().skip(1).collect());
+                failure.error.message = options::in_options(&failure.error.message, &line);
+            }
+            ExitCode::from(screen.report(&failure))
+        }
     }
 }

@@ -1,61 +1,31 @@
 //! Errors of the daemon in the words of the command line: it speaks of the fields of a request, which nobody typed.
+//!
+//! A field that has the name of an option of the command becomes that option; [`OTHERS`] are called differently.
 
-/// Fields whose names are no ordinary words, and the options that set them.
-const FIELDS: [(&str, &str); 23] = [
-    ("cpu_time_limit", "--cpu-time-limit"),
-    ("idempotency_key", "--key"),
-    ("idle_limit", "--idle-limit"),
-    ("inherit_env", "--env"),
-    ("max_turn_time", "--max-turn-time"),
-    ("memory_limit", "--memory-limit"),
-    ("notify.command", "--on-end-command"),
-    ("notify.heartbeat", "--heartbeat"),
-    ("notify.patterns", "--notify-pattern"),
-    ("notify.webhook", "--webhook"),
-    ("output_limit", "--output-limit"),
-    ("owner_grace", "--owner-grace"),
-    ("pids_limit", "--pids-limit"),
-    ("ready.http", "--ready-http"),
-    ("ready.output", "--ready-output"),
-    ("ready.port", "--ready-port"),
-    ("ready.status", "--ready-status"),
-    ("ready.timeout", "--ready-timeout"),
-    ("restart.limit", "--restart-limit"),
-    ("stop_signal", "--stop-signal"),
-    ("time_limit", "--time-limit"),
-    ("restart.initial", "--restart-delay"),
-    ("labels", "--label"),
+/// Fields whose option has another name.
+const OTHERS: [(&str, &str); 9] = [
+    ("idempotency_key", "key"),
+    ("keys", "key"),
+    ("labels", "label"),
+    ("notify.command", "on-end-command"),
+    ("notify.heartbeat", "heartbeat"),
+    ("notify.patterns", "notify-pattern"),
+    ("notify.webhook", "webhook"),
+    ("ports", "lease"),
+    ("settings", "setting"),
 ];
-/// Fields that are ordinary words too: they count in backticks, and at the beginning of a message.
-const WORDS: [(&str, &str); 20] = [
-    ("argv", "COMMAND"),
-    ("command", "-c"),
-    ("cpus", "--cpus"),
-    ("cwd", "--cwd"),
-    ("env", "--env"),
-    ("grace", "--grace"),
-    ("intent", "--intent"),
-    ("label", "--label"),
-    ("lifetime", "--lifetime"),
-    ("name", "--name"),
-    ("notify", "--notify-pattern"),
-    ("owner", "--owner"),
-    ("parent", "--parent"),
-    ("ports", "--lease"),
-    ("pty", "--pty"),
-    ("restart", "--restart"),
-    ("shell", "--shell"),
-    ("stdin", "--stdin"),
-    ("strays", "--strays"),
-    ("streams", "--streams"),
-];
-/// Fields of `ready`, in messages about it.
-const READY: [(&str, &str); 4] =
-    [("http", "--ready-http"), ("output", "--ready-output"), ("peer", "--ready-peer"), ("port", "--ready-port")];
 
-/// The message with options in place of fields. What was typed stays as it is, whatever it looks like.
-pub(crate) fn in_options(message: &str, typed: &[String]) -> String {
-    let about_ready = message.starts_with("ready");
+/// What the command line of this call consists of.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct CommandLine {
+    /// The words: what was typed stays as it is in a message, whatever it looks like.
+    pub(crate) words: Vec<String>,
+    /// The long options of the command, without their hyphens.
+    pub(crate) options: Vec<String>,
+}
+
+/// The message with options in place of fields.
+pub(crate) fn in_options(message: &str, line: &CommandLine) -> String {
     let mut text = String::with_capacity(message.len());
     let mut rest = message;
     while !rest.is_empty() {
@@ -71,63 +41,98 @@ pub(crate) fn in_options(message: &str, typed: &[String]) -> String {
             "" => &rest[..length],
             word => word,
         };
-        let quoted = text.ends_with('`') && rest[length..].starts_with('`');
-        let leads = text.is_empty();
-        let option = match typed.iter().any(|typed| typed == word) {
-            true => None,
-            false => option_for(word, quoted, leads, about_ready),
+        let place = match text.ends_with('`') && rest[length..].starts_with('`') {
+            true => Place::Quoted { about_ready: message.starts_with("ready") },
+            false if text.is_empty() => Place::First,
+            false => Place::Within,
         };
-        text.push_str(option.as_deref().unwrap_or(word));
+        text.push_str(&line.option_for(word, place).unwrap_or_else(|| word.to_owned()));
         rest = &rest[word.len()..];
     }
     text
 }
 
-fn option_for(word: &str, quoted: bool, leads: bool, about_ready: bool) -> Option<String> {
-    let in_table =
-        |table: &[(&str, &str)]| table.iter().find(|(field, _)| *field == word).map(|(_, option)| (*option).to_owned());
-    match word {
-        "cwd" if leads => Some("the directory".to_owned()),
-        "ready" if leads => Some("--ready-…".to_owned()),
-        "environment" | "name" | "owner" | "command" if leads => None,
-        _ if quoted && about_ready && in_table(&READY).is_some() => in_table(&READY),
-        _ if quoted || leads => in_table(&WORDS).or_else(|| in_table(&FIELDS)).or_else(|| lease(word)),
-        _ => in_table(&FIELDS),
-    }
+/// Where a word stands in a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Place {
+    First,
+    /// In backticks. Messages about readiness name its fields without `ready.`.
+    Quoted {
+        about_ready: bool,
+    },
+    Within,
 }
 
-/// `ports.API_PORT` is what `--lease API_PORT` asked for.
-fn lease(word: &str) -> Option<String> {
-    word.strip_prefix("ports.").map(|name| format!("--lease {name}"))
+impl CommandLine {
+    fn has(&self, option: &str) -> bool {
+        self.options.iter().any(|known| known == option)
+    }
+
+    fn option_for(&self, word: &str, place: Place) -> Option<String> {
+        if self.words.iter().any(|typed| typed == word) {
+            return None;
+        }
+        // Ordinary words mean a field only where a field is spoken of.
+        let is_fields_name = word.contains(['_', '.']);
+        if place == Place::Within && !is_fields_name {
+            return None;
+        }
+        let runs = self.has("restart-limit");
+        match (word, place) {
+            ("cwd", Place::First) => return Some("the directory".to_owned()),
+            ("ready", Place::First) if runs => return Some("--ready-…".to_owned()),
+            ("owner", Place::First) => return None,
+            ("command", Place::Quoted { .. }) if runs => return Some("-c".to_owned()),
+            ("argv", Place::Quoted { .. }) if runs => return Some("COMMAND".to_owned()),
+            _ => {}
+        }
+        if let Some(variable) = word.strip_prefix("ports.").filter(|_| runs) {
+            return Some(format!("--lease {variable}"));
+        }
+        let other = OTHERS.iter().find(|(field, _)| *field == word).map(|(_, option)| (*option).to_owned());
+        let ready = matches!(place, Place::Quoted { about_ready: true }).then(|| format!("ready-{word}"));
+        let plain = word.replace(['_', '.'], "-");
+        let named = [ready, other, Some(plain)].into_iter().flatten().find(|option| self.has(option));
+        named.map(|option| format!("--{option}"))
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::args::line_of;
+
+    fn line(text: &str) -> CommandLine {
+        line_of(text.split(' ').map(Into::into).collect())
+    }
 
     #[test]
     fn fields_become_the_options_that_set_them() {
-        for (message, said) in [
-            ("`idempotency_key` is empty: give 1 to 128 bytes", "`--key` is empty: give 1 to 128 bytes"),
-            ("`owner_grace` goes with `lifetime` `owner`", "`--owner-grace` goes with `--lifetime` `--owner`"),
-            ("output_limit 5 is too small: give at least 9", "--output-limit 5 is too small: give at least 9"),
-            ("cwd `/nope` cannot be entered: gone", "the directory `/nope` cannot be entered: gone"),
-            ("ready is empty: give `port` or `peer`", "--ready-… is empty: give `--ready-port` or `--ready-peer`"),
-            ("ready.port 0 is no port.", "--ready-port 0 is no port."),
-            ("ports.API: port 7 cannot be lent", "--lease API: port 7 cannot be lent"),
-            ("program `x` cannot be run: use `command`", "program `x` cannot be run: use `-c`"),
-            ("`limits.owner.memory` is reached", "`limits.owner.memory` is reached"),
-            ("the output of a port is no name", "the output of a port is no name"),
-            ("☃ `☃`…", "☃ `☃`…"),
+        for (typed, message, said) in [
+            ("run true", "`idempotency_key` is empty: give 1 byte", "`--key` is empty: give 1 byte"),
+            ("run true", "`owner_grace` goes with `lifetime`", "`--owner-grace` goes with `--lifetime`"),
+            ("run true", "output_limit 5 is too small.", "--output-limit 5 is too small."),
+            ("run true", "cwd `/nope` cannot be entered", "the directory `/nope` cannot be entered"),
+            ("run true", "ready is empty: give `port`", "--ready-… is empty: give `--ready-port`"),
+            ("run true", "ready.port 0 is no port", "--ready-port 0 is no port"),
+            ("run true", "ports.API: port 7 cannot be lent", "--lease API: port 7 cannot be lent"),
+            ("run x y", "program `x` cannot be run: use `command`", "program `x` cannot be run: use `-c`"),
+            ("run true", "`limits.owner.memory` is reached", "`limits.owner.memory` is reached"),
+            ("run true", "the output of a port is no name", "the output of a port is no name"),
+            ("run true", "owner `bob` has 2", "owner `bob` has 2"),
+            ("--json agent run codex", "`idempotency_key` must have 1 byte", "`--key` must have 1 byte"),
+            ("wait a", "until=match needs a `pattern`", "--until=match needs a `--pattern`"),
+            ("ps", "status `dancing`: use live", "--status `dancing`: use live"),
+            ("show a", "no process `name`", "no process `name`"),
+            ("", "☃ `☃`…", "☃ `☃`…"),
         ] {
-            assert_eq!(in_options(message, &[]), said);
+            assert_eq!(in_options(message, &line(typed)), said, "{typed}");
         }
     }
 
     #[test]
     fn what_was_typed_stays() {
-        let typed = ["run", "--", "command", "x"].map(str::to_owned);
         let message = "program `command` cannot be executed: see `shell`";
-        assert_eq!(in_options(message, &typed), "program `command` cannot be executed: see `--shell`");
+        assert_eq!(in_options(message, &line("run -- command x")), message.replace("`shell`", "`--shell`"));
     }
 }

@@ -40,11 +40,13 @@ impl Default for Limits {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
     #[error(
-        "{live} processes are live, the most that `limits.processes` allows: stop some (`pinfold ps`, `pinfold stop`) or raise it in the configuration"
+        "{} live, the most that `limits.processes` allows: stop some (`pinfold ps`, `pinfold stop`) or raise it in the configuration",
+        if *live == 1 { "1 process is".to_owned() } else { format!("{live} processes are") }
     )]
     TooManyProcesses { live: usize },
     #[error(
-        "owner `{owner}` has {live} live processes, the most that `limits.owner.processes` allows: stop some of its own (`pinfold ps --owner {owner}`, `pinfold stop`) or raise it in the configuration"
+        "owner `{owner}` has {live} live {}, the most that `limits.owner.processes` allows: stop some of its own (`pinfold ps --owner {owner}`, `pinfold stop`) or raise it in the configuration",
+        if *live == 1 { "process" } else { "processes" }
     )]
     OwnerHasTooMany { owner: String, live: usize },
     #[error(

@@ -18,6 +18,7 @@ use crate::failure::Failure;
 use crate::render::health::render_health;
 use crate::render::quantity::render_count;
 use crate::screen::Screen;
+use crate::session::Session;
 use crate::{connect, exit, paths};
 
 /// How long a daemon may take to leave after it said that it will.
@@ -65,7 +66,7 @@ pub(crate) fn run(args: &DaemonArgs, global: &Global, screen: &mut Screen) -> Re
     match args.verb {
         Verb::Run { background: true, .. } => stand_between(&paths),
         Verb::Run { orphan, .. } => serve(paths, orphan),
-        Verb::Start => block_on(start(&paths, screen)),
+        Verb::Start => block_on(start(paths, global, screen)),
         Verb::Stop { all } => block_on(stop(&paths, all, screen)),
         Verb::Status => block_on(status(&paths, screen)),
     }
@@ -106,10 +107,11 @@ fn say_ready(socket: &Path) {
     println!("pinfold daemon {} on {}", std::process::id(), socket.display());
 }
 
-async fn start(paths: &Paths, screen: &mut Screen) -> Result<u8, Failure> {
-    let client = Client::new(paths.socket());
-    connect::ensure(&client, paths).await?;
-    print(&client.health().await?, screen)?;
+async fn start(paths: Paths, global: &Global, screen: &mut Screen) -> Result<u8, Failure> {
+    let session = Session::open(paths, global).await?;
+    // Asked until one answers: the first may be one that was just killed, whose socket still took the connection.
+    let health = session.ask(async |client| client.health().await).await?;
+    print(&health, screen)?;
     Ok(0)
 }
 

@@ -50,8 +50,7 @@ pub(crate) fn dispatch(args: Args, screen: &mut Screen) -> Result<u8, Failure> {
     check_scope(global, &args.command)?;
     match args.command {
         Command::Run(args) => {
-            let ran = talk(global, async |session| run::run(session, &args, global, screen).await);
-            ran.map_err(|failure| failure.of_run().in_options(global.json))
+            talk(global, async |session| run::run(session, &args, global, screen).await).map_err(Failure::of_run)
         }
         Command::Ps(args) => talk(global, async |session| ps::run(session, &args, screen).await),
         Command::Show(args) => talk(global, async |session| show::run(session, &args, screen).await),
@@ -61,8 +60,7 @@ pub(crate) fn dispatch(args: Args, screen: &mut Screen) -> Result<u8, Failure> {
         }
         Command::Stop(args) => talk(global, async |session| stop::run(session, &args, screen).await),
         Command::Attach(args) => talk(global, async |session| attach::run(session, &args, screen).await),
-        Command::Restart(args) => talk(global, async |session| restart::run(session, &args, screen).await)
-            .map_err(|failure| failure.in_options(global.json)),
+        Command::Restart(args) => talk(global, async |session| restart::run(session, &args, screen).await),
         Command::Send(args) => talk(global, async |session| send::run(session, &args, screen).await),
         Command::Screen(args) => talk(global, async |session| show_screen::show(session, &args, screen).await),
         Command::Resize(args) => talk(global, async |session| show_screen::resize(session, &args, screen).await),
@@ -71,8 +69,7 @@ pub(crate) fn dispatch(args: Args, screen: &mut Screen) -> Result<u8, Failure> {
         Command::Resume(args) => talk(global, async |session| pause::resume(session, &args, screen).await),
         Command::Events(args) => talk(global, async |session| events::run(session, &args, screen).await),
         Command::Handover(args) => talk(global, async |session| handover::run(session, &args, screen).await),
-        Command::Agent(args) => talk(global, async |session| agent::run(session, &args, global, screen).await)
-            .map_err(|failure| failure.in_options(global.json)),
+        Command::Agent(args) => talk(global, async |session| agent::run(session, &args, global, screen).await),
         Command::Owner(args) => talk(global, async |session| owner::run(session, &args, screen).await),
         Command::Token(args) => talk(global, async |session| token::run(session, &args, screen).await),
         Command::Gc(args) => talk(global, async |session| gc::run(session, &args, screen).await),

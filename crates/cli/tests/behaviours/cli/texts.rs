@@ -98,6 +98,14 @@ fn errors_of_run_speak_of_its_options() {
         assert!(cli.stderr.contains(said), "{arguments:?}: {}", cli.stderr);
         assert!(!cli.stderr.contains("idempotency_key") && !cli.stderr.contains("output_limit"), "{}", cli.stderr);
     }
+    for (arguments, said) in [
+        (&["ps", "--status", "dancing"][..], "--status `dancing`"),
+        (&["events", "--after", "yesterday"], "--after `yesterday`"),
+        (&["wait", "--until", "match", "nobody"], "no process `nobody`"),
+    ] {
+        let cli = pinfold.cli(arguments);
+        assert!(cli.stderr.contains(said), "{arguments:?}: {}", cli.stderr);
+    }
     let json = pinfold.cli(&["run", "--json", "--key", "", "true"]);
     assert!(json.stderr.contains("`idempotency_key` is empty"), "programs read fields: {}", json.stderr);
 }
