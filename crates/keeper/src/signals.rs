@@ -1,11 +1,18 @@
 //! Signals, pauses and resumes that a client asks for.
 
+use std::collections::HashSet;
+use std::time::Duration;
+
 use pinfold_model::lifecycle::Input;
 use pinfold_model::link::{FromKeeper, Survivor};
 use pinfold_model::signal::Signal;
+use pinfold_os::cgroup::Cgroup;
 use pinfold_os::{daemonize, proc, tree};
 
 use crate::driver::{Driver, Means, say};
+
+/// How long a freeze may take before its members are counted. Only a process that waits inside the kernel takes so long.
+const FREEZE: Duration = Duration::from_millis(200);
 
 impl Driver {
     pub(crate) fn signal(&mut self, request: u64, signal: Signal, by: String, means: &mut Means<'_>) {
@@ -19,12 +26,11 @@ impl Driver {
         answer_signal(request, &reach, means);
     }
 
+    /// Freezes the cgroup, and stops by signal whoever is not in it: descendants that were moved to another one, as
+    /// `systemd-run --scope` does, or that never entered it.
     pub(crate) fn pause(&mut self, request: u64, means: &mut Means<'_>) {
-        let own = daemonize::own_pid();
-        let reach = match self.cgroup(means).filter(|cgroup| cgroup.freeze(true).is_ok()) {
-            Some(_) => tree::Reach { signalled: pids_below(own), refused: vec![] },
-            None => tree::halt_descendants(own),
-        };
+        let frozen = self.cgroup(means).map(freeze).unwrap_or_default();
+        let reach = tree::halt_descendants(daemonize::own_pid(), |pid| frozen.contains(&pid));
         self.paused = true;
         answer_signal(request, &reach, means);
     }
@@ -45,8 +51,13 @@ impl Driver {
     }
 }
 
-fn pids_below(root: u32) -> Vec<u32> {
-    tree::descendants(root).iter().map(|member| member.pid).collect()
+/// Freezes a cgroup; whom that halts. One that waits inside the kernel halts when that returns.
+fn freeze(cgroup: &Cgroup) -> HashSet<u32> {
+    let frozen = cgroup.freeze(true).and_then(|()| {
+        cgroup.wait_frozen(FREEZE)?;
+        cgroup.members()
+    });
+    frozen.map(HashSet::from_iter).unwrap_or_default()
 }
 
 fn answer_signal(request: u64, reach: &tree::Reach, means: &mut Means<'_>) {

@@ -101,15 +101,17 @@ impl Watch {
             cpu_time: cpu_time.map(|(before, now)| now.saturating_sub(before)),
             ..Reading::default()
         };
-        if by_walk || by_clock && reading.cpu_time.is_none() {
+        let mut rest = Duration::ZERO;
+        if by_walk || by_clock {
             self.walk(&mut reading, reaped);
+            rest = (began.elapsed() * REST).min(LOOK_MOST);
         }
         let wait = match by_walk {
-            true => (began.elapsed() * REST).clamp(LOOK_LEAST, LOOK_MOST),
+            true => rest.max(LOOK_LEAST),
             false if self.limits.memory.is_some() || self.limits.pids.is_some() => LOOK_AT_COUNTERS,
             false => LOOK_FAR,
         };
-        self.next = Instant::now() + wait.min(self.soonest(reading.cpu_time));
+        self.next = Instant::now() + wait.min(self.soonest(reading.cpu_time)).max(rest);
         self.limits.reached(&reading)
     }
 
@@ -171,7 +173,9 @@ impl Watch {
             let plain = usage.rss_bytes;
             reading.memory = Some(if plain > limit { usage.memory_bytes() } else { plain });
         }
-        reading.cpu_time = reading.cpu_time.or(Some(usage.cpu + reaped));
+        // The cgroup knows nothing of descendants that left it or never entered it; the walk nothing of those that ended
+        // without being waited for. Each is too little at most, so the greater is the better.
+        reading.cpu_time = reading.cpu_time.max(Some(usage.cpu + reaped));
     }
 
     /// How soon the processor time can be used up, with every core at work.

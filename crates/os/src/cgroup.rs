@@ -194,9 +194,19 @@ impl Cgroup {
 
     /// Waits until no living process is here or below; says whether that came before the deadline.
     pub fn wait_empty(&self, deadline: Duration) -> io::Result<bool> {
+        self.wait_until(deadline, |(populated, _)| !populated)
+    }
+
+    /// Waits until everything here and below has come to a halt; says whether that came before the deadline.
+    pub fn wait_frozen(&self, deadline: Duration) -> io::Result<bool> {
+        self.wait_until(deadline, |(_, frozen)| frozen)
+    }
+
+    /// Waits for a state of the flags populated and frozen.
+    fn wait_until(&self, deadline: Duration, is_reached: impl Fn((bool, bool)) -> bool) -> io::Result<bool> {
         let end = Instant::now() + deadline.min(LONGEST_WAIT);
         // The kernel wakes POLLPRI when the file changed since the last read.
-        while self.is_populated()? {
+        while !is_reached(flags_of(&self.events)?) {
             let left = end.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 return Ok(false);

@@ -274,10 +274,14 @@ pub fn signal_descendants(root: u32, signals: &[i32]) -> Reach {
     reach
 }
 
-/// Stops every living descendant of `root`, those who appear meanwhile too.
-pub fn halt_descendants(root: u32) -> Reach {
+/// Stops every living descendant of `root` that is not frozen, those that appear meanwhile too. The frozen ones count as
+/// reached.
+pub fn halt_descendants(root: u32, is_frozen: impl Fn(u32) -> bool) -> Reach {
     let mut reach = Reach::default();
-    Crowd::default().gather(&mut || descendants(root), |member| reach.send(member, &[libc::SIGSTOP]));
+    Crowd::default().gather(&mut || descendants(root), |member| match is_frozen(member.pid) {
+        true => reach.signalled.push(member.pid),
+        false => reach.send(member, &[libc::SIGSTOP]),
+    });
     reach
 }
 

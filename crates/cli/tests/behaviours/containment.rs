@@ -4,11 +4,12 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use pinfold_api::types::{Outcome, StartRequest, Status};
+use pinfold_api::types::{Cause, InputRequest, Outcome, StartRequest, Status, Stdin};
 use pinfold_testkit::ground::{Delegated, NOBODY, cgroup_mount, is_root, setup};
 use pinfold_testkit::{Pidfd, Pinfold, Setup, alive, until, until_some};
 
 use crate::PINFOLD;
+use crate::calls::request;
 use crate::clients::carriers_of;
 use crate::records::{files_in, intent};
 
@@ -87,6 +88,65 @@ fn a_killed_keeper_leaves_nobody_in_its_cgroup() {
     Pidfd::open(pinfold.keeper_pid(&record.id)).expect("a keeper").kill();
     assert_eq!(pinfold.wait_finished(&record.id).status, Status::Lost);
     assert!(!alive(stray));
+}
+
+/// A cgroup outside of all that pinfold made, as a service manager gives to a scope. Removed when it is empty.
+struct Scope(PathBuf);
+
+impl Scope {
+    fn try_new(name: &str) -> Option<Self> {
+        let path = cgroup_mount()?.join(format!("scope-{name}-{}", std::process::id()));
+        let made = std::fs::create_dir(&path);
+        made.inspect_err(|error| println!("skipped: {}: {error}", path.display())).ok().map(|()| Self(path))
+    }
+
+    fn move_in(&self, pid: u32) {
+        std::fs::write(self.0.join("cgroup.procs"), pid.to_string()).expect("it can be moved");
+    }
+}
+
+impl Drop for Scope {
+    fn drop(&mut self) {
+        until("the scope is empty", || std::fs::remove_dir(&self.0).is_ok());
+    }
+}
+
+fn state_of(pid: u32) -> Option<char> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    stat.rsplit_once(") ")?.1.chars().next()
+}
+
+/// Whoever left the cgroup is stopped by signal, and goes on with the rest.
+#[test]
+fn a_pause_reaches_those_who_left_the_cgroup() {
+    let Some(scope) = Scope::try_new("pause") else { return };
+    let pinfold = Pinfold::start(PINFOLD);
+    let job = pinfold.sh("while :; do :; done & sleep 300; :");
+    let tree = pinfold.until_tree(&job.id, 3);
+    let busy = *tree.iter().find(|pid| state_of(**pid) == Some('R')).expect("one of them is busy");
+    scope.move_in(busy);
+    let paused = pinfold.block(pinfold.client().pause(&job.id)).expect("a pause");
+    assert_eq!((paused.reached, paused.refused.len(), paused.record.paused), (3, 0, true), "{paused:?}");
+    until("it is stopped", || state_of(busy) == Some('T'));
+    let resumed = pinfold.block(pinfold.client().resume(&job.id)).expect("a resume");
+    assert_eq!((resumed.reached, resumed.record.paused), (3, false), "{resumed:?}");
+    until("it runs", || state_of(busy) == Some('R'));
+    pinfold.block(pinfold.client().pause(&job.id)).expect("a pause");
+    assert!(pinfold.stop(&job.id).survivors.is_empty());
+}
+
+/// The time of whoever left the cgroup counts.
+#[test]
+fn cpu_time_outside_of_the_cgroup_counts() {
+    let Some(scope) = Scope::try_new("cpu") else { return };
+    let pinfold = Pinfold::start(PINFOLD);
+    let asked =
+        StartRequest { cpu_time_limit: Some("1s".into()), ..request("exec sh -c 'read go; while :; do :; done'") };
+    let job = pinfold.start_request(&StartRequest { stdin: Some(Stdin::Pipe), ..asked }).record;
+    scope.move_in(job.pid.expect("it runs"));
+    let input = InputRequest { text: Some("go\n".into()), ..InputRequest::default() };
+    pinfold.block(pinfold.client().input(&job.id, &input)).expect("it is told to go");
+    assert_eq!(pinfold.wait_finished(&job.id).cause, Some(Cause::CpuTimeLimit));
 }
 
 #[test]
