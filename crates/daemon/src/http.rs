@@ -1,19 +1,17 @@
 //! The HTTP face: who is asking, what is asked, and the answer. Handlers parse, call `service`, and render.
 //!
-//! Bounds (D4): bodies [`BODY_MOST`], headers by hyper's defaults and [`HEADER_TIME`], connections by the
+//! Bounds (D4): bodies in `extract`, headers by hyper's defaults and [`HEADER_TIME`], connections by the
 //! descriptor limit. Only the daemon's own user and root may speak.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use axum::Router;
-use axum::body::{Body, to_bytes};
+use axum::body::Body;
 use axum::extract::ws::WebSocketUpgrade;
 use axum::extract::ws::rejection::WebSocketUpgradeRejection;
-use axum::extract::{Extension, FromRequest, FromRequestParts, Path, Request, State};
-use axum::http::request::Parts;
-use axum::http::{HeaderName, HeaderValue, StatusCode, Uri, header};
+use axum::extract::{Extension, Request, State};
+use axum::http::{HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{delete, get, post};
 use hyper::body::Incoming;
@@ -29,7 +27,6 @@ use pinfold_api::types::{
     TokenRequest, WaitManyRequest, WaitQuery,
 };
 use pinfold_os::socket;
-use serde::de::DeserializeOwned;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{UnixListener, UnixStream};
 
@@ -38,6 +35,7 @@ use crate::attach;
 use crate::clock::rfc3339;
 use crate::coder;
 use crate::cut::{Cuttable, Line};
+use crate::extract::{Id, Input, MaybeInput, Params};
 use crate::json::Json;
 use crate::metrics;
 use crate::origin::Connection;
@@ -48,8 +46,6 @@ use crate::scope::{Caller, Scope, Unproven};
 use crate::service::Core;
 use crate::spare::Spare;
 
-/// A command of megabytes and a large environment fit.
-pub(crate) const BODY_MOST: usize = 8 << 20;
 /// A client that does not finish its headers within this time is cut off.
 const HEADER_TIME: Duration = Duration::from_secs(30);
 
@@ -496,106 +492,4 @@ async fn no_route(request: Request) -> Refusal {
 async fn no_method(request: Request) -> Refusal {
     let message = format!("{} does not take {}: see /openapi.json", request.uri().path(), request.method());
     Refusal::new(ErrorCode::MethodNotAllowed, message)
-}
-
-/// A JSON body, with errors that say what is wrong with it.
-pub(crate) struct Input<T>(pub(crate) T);
-
-/// A JSON body that may be left out.
-pub(crate) struct MaybeInput<T>(pub(crate) T);
-
-/// The word for a process in the path: an id, the beginning of one, or a name.
-pub(crate) struct Id(pub(crate) String);
-
-/// A query string, with errors that say what is wrong with it.
-pub(crate) struct Params<T>(pub(crate) T);
-
-async fn body(request: Request, core: &Core) -> Result<axum::body::Bytes, Refusal> {
-    core.metrics.requests.fetch_add(1, Ordering::Relaxed);
-    to_bytes(request.into_body(), BODY_MOST).await.map_err(|error| match unread(&error) {
-        Unread::TooLarge => {
-            let message = format!("the body is larger than {BODY_MOST} bytes: put a long script into a file");
-            Refusal::new(ErrorCode::BodyTooLarge, message)
-        }
-        Unread::Broken(why) => Refusal::invalid(format!("the body cannot be read: {why}")),
-    })
-}
-
-/// Why a body was not read to its end.
-pub(crate) enum Unread {
-    TooLarge,
-    /// Its chunks are malformed, or the client left in the middle of it.
-    Broken(String),
-}
-
-pub(crate) fn unread(error: &axum::Error) -> Unread {
-    let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(error);
-    let mut innermost = error.to_string();
-    while let Some(error) = cause {
-        if error.is::<http_body_util::LengthLimitError>() {
-            return Unread::TooLarge;
-        }
-        innermost = error.to_string();
-        cause = error.source();
-    }
-    Unread::Broken(innermost)
-}
-
-/// The body of a route that takes one.
-pub(crate) fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Refusal> {
-    let refuse = |error: &dyn std::fmt::Display| {
-        let message = format!("the body is not what this route takes: {error}: see /openapi.json");
-        Refusal::new(ErrorCode::InvalidJson, message)
-    };
-    // Without this an array would be taken for an object whose fields come in their order.
-    let first = bytes.iter().find(|byte| !byte.is_ascii_whitespace());
-    if first.is_some_and(|first| *first != b'{') {
-        return Err(refuse(&"it is no JSON object"));
-    }
-    serde_json::from_slice(bytes).map_err(|error| refuse(&error))
-}
-
-/// The query of a route that takes one.
-pub(crate) fn parse_query<T: DeserializeOwned>(uri: &Uri) -> Result<T, Refusal> {
-    axum::extract::Query::<T>::try_from_uri(uri).map(|query| query.0).map_err(|rejection| {
-        let reason = std::error::Error::source(&rejection).map_or(rejection.to_string(), |e| e.to_string());
-        Refusal::invalid(format!("the query is not what this route takes: {reason}: see /openapi.json"))
-    })
-}
-
-impl<T: DeserializeOwned> FromRequest<Arc<Core>> for Input<T> {
-    type Rejection = Refusal;
-
-    async fn from_request(request: Request, core: &Arc<Core>) -> Result<Self, Refusal> {
-        parse(&body(request, core).await?).map(Self)
-    }
-}
-
-impl<T: DeserializeOwned + Default> FromRequest<Arc<Core>> for MaybeInput<T> {
-    type Rejection = Refusal;
-
-    async fn from_request(request: Request, core: &Arc<Core>) -> Result<Self, Refusal> {
-        let bytes = body(request, core).await?;
-        if bytes.iter().all(u8::is_ascii_whitespace) { Ok(Self(T::default())) } else { parse(&bytes).map(Self) }
-    }
-}
-
-impl FromRequestParts<Arc<Core>> for Id {
-    type Rejection = Refusal;
-
-    async fn from_request_parts(parts: &mut Parts, core: &Arc<Core>) -> Result<Self, Refusal> {
-        match Path::<String>::from_request_parts(parts, core).await {
-            Ok(Path(id)) => Ok(Self(id)),
-            Err(rejection) => Err(Refusal::invalid(format!("the path names no process: {}", rejection.body_text()))),
-        }
-    }
-}
-
-impl<T: DeserializeOwned> FromRequestParts<Arc<Core>> for Params<T> {
-    type Rejection = Refusal;
-
-    async fn from_request_parts(parts: &mut Parts, core: &Arc<Core>) -> Result<Self, Refusal> {
-        core.metrics.requests.fetch_add(1, Ordering::Relaxed);
-        parse_query(&parts.uri).map(Self)
-    }
 }

@@ -28,6 +28,7 @@ mod cut;
 mod deliver;
 pub mod doctor;
 mod events;
+mod extract;
 mod filter;
 mod find;
 mod gc;

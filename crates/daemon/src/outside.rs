@@ -12,7 +12,7 @@ use pinfold_model::spec::{Defaults, Spec, Streams};
 use pinfold_model::units::parse_duration;
 
 use crate::refusal::Refusal;
-use crate::{coder, events, http, list, output, start, wait, webhook};
+use crate::{coder, events, extract, list, output, start, wait, webhook};
 
 /// What a refusal would be to a client: its status and its body.
 pub type Refused = (u16, ApiError);
@@ -20,7 +20,7 @@ pub type Refused = (u16, ApiError);
 /// The body of `POST /v1/processes`, admitted.
 pub fn start(body: &[u8], defaults: &Defaults) -> Result<Spec, Refused> {
     let parse = || {
-        let request: StartRequest = http::parse(body)?;
+        let request: StartRequest = extract::parse(body)?;
         request.wait.as_ref().map(|wait| parse_duration(&wait.text())).transpose()?;
         Ok(start::draft(request)?.try_into_spec(defaults)?)
     };
@@ -29,35 +29,35 @@ pub fn start(body: &[u8], defaults: &Defaults) -> Result<Spec, Refused> {
 
 /// A body of every other route that takes one.
 pub fn bodies(body: &[u8]) -> Vec<Result<(), Refused>> {
-    let signal = || Ok(Signal::parse(&http::parse::<SignalRequest>(body)?.signal).map(|_| ())?);
+    let signal = || Ok(Signal::parse(&extract::parse::<SignalRequest>(body)?.signal).map(|_| ())?);
     let wait_many = || {
-        let request: WaitManyRequest = http::parse(body)?;
+        let request: WaitManyRequest = extract::parse(body)?;
         wait::limit(request.timeout.map(|timeout| timeout.text()).as_deref()).map(drop)
     };
     let tried = [
         signal(),
         wait_many(),
-        http::parse::<StopRequest>(body).map(drop),
-        http::parse::<HandoverRequest>(body).map(drop),
-        http::parse::<AckRequest>(body).map(drop),
-        http::parse::<EndRequest>(body).map(drop),
-        http::parse::<TokenRequest>(body).map(drop),
-        http::parse::<GcRequest>(body).map(drop),
-        http::parse::<ShutdownRequest>(body).map(drop),
+        extract::parse::<StopRequest>(body).map(drop),
+        extract::parse::<HandoverRequest>(body).map(drop),
+        extract::parse::<AckRequest>(body).map(drop),
+        extract::parse::<EndRequest>(body).map(drop),
+        extract::parse::<TokenRequest>(body).map(drop),
+        extract::parse::<GcRequest>(body).map(drop),
+        extract::parse::<ShutdownRequest>(body).map(drop),
     ];
     tried.into_iter().map(|tried| tried.map_err(refused)).collect()
 }
 
 /// A query, as each route that has one takes it.
 pub fn queries(uri: &Uri) -> Vec<Result<(), Refused>> {
-    let output = |streams| output::check(&http::parse_query::<OutputQuery>(uri)?, streams).map(drop);
+    let output = |streams| output::check(&extract::parse_query::<OutputQuery>(uri)?, streams).map(drop);
     let wait = || {
-        let query: WaitQuery = http::parse_query(uri)?;
+        let query: WaitQuery = extract::parse_query(uri)?;
         wait::limit(query.timeout.as_deref())?;
         wait::parse(query).map(drop)
     };
     let list = || {
-        let query: ListQuery = http::parse_query(uri)?;
+        let query: ListQuery = extract::parse_query(uri)?;
         list::parse_filter(&query)?;
         query.page.as_deref().map_or(Ok(()), |page| {
             let place = list::parse_place(page)?;
@@ -65,7 +65,7 @@ pub fn queries(uri: &Uri) -> Vec<Result<(), Refused>> {
             Ok(())
         })
     };
-    let events = || events::parse_kinds(http::parse_query::<EventsQuery>(uri)?.kinds.as_deref()).map(drop);
+    let events = || events::parse_kinds(extract::parse_query::<EventsQuery>(uri)?.kinds.as_deref()).map(drop);
     let tried = [output(Streams::Merged), output(Streams::Separate), wait(), list(), events()];
     tried.into_iter().map(|tried| tried.map_err(refused)).collect()
 }

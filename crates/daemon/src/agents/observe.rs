@@ -18,7 +18,8 @@ use serde_json::json;
 
 use super::life::{self, Life};
 use super::seat::Seat;
-use crate::http::{Answer, Id, Params, Shared};
+use crate::extract::{Id, Params};
+use crate::http::{Answer, Shared};
 use crate::refusal::Refusal;
 use crate::scope::Caller;
 use crate::service::Core;

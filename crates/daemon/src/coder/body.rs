@@ -17,7 +17,7 @@ use serde::de::{Deserializer, Error, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
 use super::wire::Fault;
-use crate::http::{BODY_MOST, Unread, unread};
+use crate::extract::{BODY_MOST, Unread, unread};
 
 /// The fields of a request, in their order.
 #[derive(Clone, Debug, Default)]
