@@ -2,6 +2,9 @@
 //!
 //! Safe when many clients do this at once: daemons exclude one another by the lock on the home, the losers exit
 //! with [`exit::OTHER_DAEMON`], and every client connects to the winner. A dead socket is the daemon's to replace.
+//!
+//! A client that runs inside a process of this home does not start the daemon itself: that would end with the process. It
+//! asks the keeper above it.
 
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{ErrorKind, Read, Seek, SeekFrom};
@@ -12,6 +15,7 @@ use std::time::{Duration, Instant};
 
 use pinfold_api::client::{Client, ClientError};
 use pinfold_daemon::config::Paths;
+use pinfold_keeper::inside::{self, KeeperAbove};
 
 use crate::failure::Failure;
 use crate::{exit, paths};
@@ -24,13 +28,22 @@ const LAST_PAUSE: Duration = Duration::from_millis(50);
 /// How much of the log is read for the reason of a failed start.
 const REASON_MOST: u64 = 16 << 10;
 
+/// How long a daemon that a keeper was asked for may take, before the log is read and the keeper asked again.
+const ASK_AGAIN: Duration = Duration::from_secs(3);
+
 /// A daemon that was started here and is not known to listen yet.
 struct Newborn {
-    /// Stands between us and the daemon, and ends when that is ready.
-    child: Child,
+    started_by: StartedBy,
     /// Where its part of the log begins.
     log: File,
     log_start: u64,
+}
+
+enum StartedBy {
+    /// This client. The child stands between us and the daemon, and ends when that is ready.
+    Us(Child),
+    /// The keeper above us, at this time.
+    Keeper(Instant),
 }
 
 /// Returns when the daemon can be reached; starts one if there is none.
@@ -79,6 +92,12 @@ pub(crate) fn nobody_listens(error: &ClientError) -> bool {
     }
 }
 
+/// The keeper of this home below which this program runs, if it does.
+pub(crate) fn keeper_above(paths: &Paths) -> Result<Option<KeeperAbove>, Failure> {
+    inside::keeper_above(&paths.home)
+        .map_err(|error| Failure::trouble(format!("cannot see whether this runs inside a process of pinfold: {error}")))
+}
+
 /// This program as the daemon of a home.
 pub(crate) fn daemon_command(paths: &Paths, how: &str) -> Result<Command, Failure> {
     let program = std::env::current_exe().map_err(|error| Failure::trouble(format!("own executable: {error}")))?;
@@ -102,25 +121,49 @@ impl Newborn {
             };
             Failure::trouble(format!("cannot write to {home}: {error}: {way_out}"))
         })?;
+        if let Some(keeper) = keeper_above(paths)? {
+            let pid = keeper.pid();
+            keeper.start_daemon().map_err(|error| {
+                Failure::trouble(format!(
+                    "no daemon runs, and one that is started in here would end with the process that this command is part \
+                     of; the keeper of that process (pid {pid}) could not start it: {error}: run `pinfold daemon start` \
+                     elsewhere"
+                ))
+            })?;
+            return Ok(Newborn { started_by: StartedBy::Keeper(Instant::now()), log, log_start });
+        }
         let mut command = daemon_command(paths, "--background")?;
         let stderr = log.try_clone()?;
         // In a group of its own: whoever is killed with all of ours takes no daemon along that is about to come.
         let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(stderr).process_group(0).spawn();
         let child = child.map_err(|error| Failure::trouble(format!("cannot start the daemon: {error}")))?;
-        Ok(Newborn { child, log, log_start })
+        Ok(Newborn { started_by: StartedBy::Us(child), log, log_start })
     }
 
     /// Waits until it stands on its own, or for its end if it was not first. It must not come to life later, in the
     /// place of a daemon that somebody has stopped meanwhile.
     async fn settle(mut self, deadline: Instant) {
-        while matches!(self.child.try_wait(), Ok(None)) && Instant::now() < deadline {
+        let StartedBy::Us(child) = &mut self.started_by else { return };
+        while matches!(child.try_wait(), Ok(None)) && Instant::now() < deadline {
             tokio::time::sleep(FIRST_PAUSE).await;
         }
     }
 
     /// Itself while it is on its way; nothing once a daemon is there, this or another; else the reason why it failed.
     fn still_coming(mut self) -> Result<Option<Self>, Failure> {
-        let Some(status) = self.child.try_wait()? else { return Ok(Some(self)) };
+        let status = match &mut self.started_by {
+            StartedBy::Us(child) => child.try_wait()?,
+            StartedBy::Keeper(asked) if asked.elapsed() < ASK_AGAIN => None,
+            StartedBy::Keeper(_) => {
+                return match reason_in(&self.log_text()) {
+                    Some(reason) if !reason.starts_with('{') => {
+                        Err(Failure::trouble(format!("the daemon could not start: {reason}")))
+                    }
+                    _ => Ok(None),
+                };
+            }
+        };
+        let Some(status) = status else { return Ok(Some(self)) };
         if status.success() || status.code() == Some(i32::from(exit::OTHER_DAEMON)) {
             return Ok(None);
         }
@@ -129,10 +172,14 @@ impl Newborn {
 
     /// What it wrote last before it ended.
     fn reason(&mut self, status: ExitStatus) -> String {
+        reason_in(&self.log_text()).unwrap_or_else(|| status.to_string())
+    }
+
+    fn log_text(&mut self) -> String {
         let mut text = Vec::new();
         let read = self.log.seek(SeekFrom::Start(self.log_start));
         let _ = read.and_then(|_| (&mut self.log).take(REASON_MOST).read_to_end(&mut text));
-        reason_in(&String::from_utf8_lossy(&text)).unwrap_or_else(|| status.to_string())
+        String::from_utf8_lossy(&text).into_owned()
     }
 }
 

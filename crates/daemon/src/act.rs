@@ -21,6 +21,10 @@ use crate::service::Core;
 
 /// A stop may take this much longer than its grace: KILLs, their repetitions, the drain.
 const STOP_SLACK: Duration = Duration::from_secs(10);
+/// How often a stop is asked for on another link.
+const STOP_TRIES: u32 = 3;
+/// How often to check for a new link.
+const RELINK_INTERVAL: Duration = Duration::from_millis(20);
 
 impl Core {
     /// Ends a tree, and says what could not be ended.
@@ -74,23 +78,24 @@ impl Core {
             self.seen_over(entry).await;
             return self.without_keeper(entry);
         }
-        let Some(link) = self.keeper_of(entry).await else { return self.without_keeper(entry) };
         let within = manner.grace + STOP_SLACK;
-        let id = entry.id.clone();
-        match link.ask(within, |request| ToKeeper::Stop { request, id, cause, manner }).await {
-            Ok(FromKeeper::Stopped { survivors, .. }) => {
-                if survivors.is_empty() {
-                    self.seen_over(entry).await;
+        // A link that closes under the request says nothing of the keeper: it is asked again on the next one.
+        for _ in 0..STOP_TRIES {
+            let Some(link) = self.keeper_of(entry).await else { break };
+            let (id, cause) = (entry.id.clone(), cause.clone());
+            match link.ask(within, |request| ToKeeper::Stop { request, id, cause, manner }).await {
+                Ok(FromKeeper::Stopped { survivors, .. }) => {
+                    if survivors.is_empty() {
+                        self.seen_over(entry).await;
+                    }
+                    return Ok(survivors.into_iter().map(api_survivor).collect());
                 }
-                Ok(survivors.into_iter().map(api_survivor).collect())
+                Ok(_) => return Err(Refusal::internal("a keeper gave the wrong answer")),
+                Err(NoAnswer::Gone) => {}
+                Err(NoAnswer::Silent) => return Err(keeper_silent(entry)),
             }
-            Ok(_) => Err(Refusal::internal("a keeper gave the wrong answer")),
-            Err(NoAnswer::Gone) => {
-                self.seen_over(entry).await;
-                Ok(vec![])
-            }
-            Err(NoAnswer::Silent) => Err(keeper_silent(entry)),
         }
+        self.without_keeper(entry)
     }
 
     /// Waits until the start of a process is decided: a stop before that would be lost.
@@ -100,12 +105,20 @@ impl Core {
         let _ = tokio::time::timeout(ANSWER, decided).await;
     }
 
-    /// The keeper of a process. If that is gone and the end of the process is not known yet, waits for it a while.
+    /// The link to the keeper of a process. If that is closed, waits a while for the next one, or for the end of the
+    /// process if its keeper is gone.
     async fn keeper_of(&self, entry: &Entry) -> Option<Arc<Link>> {
-        if entry.link().is_none() && entry.is_settling() {
-            self.seen_over(entry).await;
+        let deadline = tokio::time::Instant::now() + STOP_SLACK;
+        loop {
+            if entry.status().is_over() || entry.state.borrow().refused.is_some() {
+                return None;
+            }
+            match entry.link().filter(|link| !link.is_gone()) {
+                Some(link) => return Some(link),
+                None if tokio::time::Instant::now() > deadline => return None,
+                None => tokio::time::sleep(RELINK_INTERVAL).await,
+            }
         }
-        entry.link()
     }
 
     async fn seen_over(&self, entry: &Entry) {
@@ -168,8 +181,7 @@ impl Core {
                 Ok(SignalAnswer { record: self.record(&found).await?, reached, refused })
             }
             Ok(_) => Err(Refusal::internal("a keeper gave the wrong answer")),
-            Err(NoAnswer::Gone) => Err(over(&entry.id)),
-            Err(NoAnswer::Silent) => Err(keeper_silent(entry)),
+            Err(error) => Err(unanswered(entry, error)),
         }
     }
 
@@ -209,6 +221,11 @@ fn api_survivor(survivor: link::Survivor) -> Survivor {
 
 pub(crate) fn over(id: &ProcessId) -> Refusal {
     Refusal::new(ErrorCode::AlreadyOver, format!("process {id} is over: there is nothing left to act on")).about(id)
+}
+
+/// What a request came to that its keeper did not answer: a closed link alone does not say that the process is over.
+pub(crate) fn unanswered(entry: &Entry, error: NoAnswer) -> Refusal {
+    if error == NoAnswer::Gone && entry.status().is_over() { over(&entry.id) } else { keeper_silent(entry) }
 }
 
 pub(crate) fn keeper_silent(entry: &Entry) -> Refusal {

@@ -17,9 +17,9 @@ use pinfold_model::link::{FromKeeper, ToKeeper};
 use pinfold_model::units::parse_duration;
 use pinfold_store::ids::random_mark;
 
-use crate::act::{keeper_silent, over};
+use crate::act::{keeper_silent, over, unanswered};
 use crate::find::Found;
-use crate::link::{ANSWER, NoAnswer};
+use crate::link::ANSWER;
 use crate::refusal::Refusal;
 use crate::registry::Entry;
 use crate::service::Core;
@@ -96,8 +96,7 @@ impl Core {
         match link.ask(ANSWER, |request| ToKeeper::Input { request, id, input }).await {
             Ok(FromKeeper::Input { taken, .. }) => Ok(taken),
             Ok(_) => Err(Refusal::internal("a keeper gave the wrong answer")),
-            Err(NoAnswer::Gone) => Err(over(&entry.id)),
-            Err(NoAnswer::Silent) => Err(keeper_silent(entry)),
+            Err(error) => Err(unanswered(entry, error)),
         }
     }
 }

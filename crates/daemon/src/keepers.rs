@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 use pinfold_model::environment::EnvironmentFilter;
 use pinfold_model::facts::Fact;
 use pinfold_model::id::ProcessId;
-use pinfold_model::link::{FromKeeper, NurserySetup, ToKeeper, VERSION, encode};
+use pinfold_model::link::{FromKeeper, KeeperIdentity, NurserySetup, ToKeeper, VERSION, encode};
 use pinfold_os::cgroup::Cgroup;
 use pinfold_os::{crash_point, proc, socket};
 
@@ -224,7 +224,7 @@ pub(crate) async fn remove_last_cgroups(core: &Core) {
     remove_dead_cgroups(core);
 }
 
-/// A link's task: every message in order, then the keeper's end.
+/// A link's task: every message in order, until the link is closed. Only the kernel says whether the keeper is dead then.
 pub(crate) async fn serve(core: Arc<Core>, link: Arc<Link>, mut incoming: Incoming) {
     let mut is_older = false;
     while let Some(message) = incoming.next().await {
@@ -240,7 +240,7 @@ pub(crate) async fn serve(core: Arc<Core>, link: Arc<Link>, mut incoming: Incomi
                     core.adopt(&link, *kept).await;
                 }
                 is_older = version < VERSION;
-                link.said_hello(keeper);
+                link.said_hello(keeper, version);
             }
             FromKeeper::Unborn { errno } => link.was_not_born(errno),
             FromKeeper::Fact { id, fact } => match link.entry().filter(|entry| entry.id == id) {
@@ -270,8 +270,13 @@ pub(crate) async fn serve(core: Arc<Core>, link: Arc<Link>, mut incoming: Incomi
             | FromKeeper::Signaled { request, .. }
             | FromKeeper::HandedOver { request, .. }
             | FromKeeper::Input { request, .. }
-            | FromKeeper::Resized { request, .. } => {
+            | FromKeeper::Resized { request, .. }
+            | FromKeeper::DaemonStarted { request, .. }
+            | FromKeeper::Unknown { request: Some(request), .. } => {
                 link.answer(request, message);
+            }
+            FromKeeper::Unknown { request: None, error } => {
+                tracing::warn!(%error, "a keeper did not know a message");
             }
             FromKeeper::Idle => {
                 crash_point!("daemon.keeper_idle");
@@ -286,10 +291,16 @@ pub(crate) async fn serve(core: Arc<Core>, link: Arc<Link>, mut incoming: Incomi
     }
     link.went();
     if let Some(entry) = link.release() {
-        return core.keeper_went(entry).await;
+        return core.link_closed(entry).await;
     }
     // One that was killed with nothing to keep leaves a cgroup of which no record tells.
-    if let Some(cgroup) = link.identity.get().and_then(|keeper| keeper.cgroup.as_deref()) {
+    let dead = link.identity.get().filter(|keeper| !lives(keeper));
+    if let Some(cgroup) = dead.and_then(|keeper| keeper.cgroup.as_deref()) {
         let _ = Cgroup::open(cgroup).and_then(|cgroup| cgroup.remove());
     }
+}
+
+/// Whether this very keeper lives: its pid may be another's by now.
+pub(crate) fn lives(keeper: &KeeperIdentity) -> bool {
+    proc::stat(keeper.pid).is_ok_and(|stat| stat.start_time == keeper.start_time && stat.is_living())
 }

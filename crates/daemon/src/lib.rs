@@ -55,6 +55,7 @@ mod parents;
 mod recovery;
 mod refusal;
 mod registry;
+mod relink;
 mod render;
 mod run;
 mod scope;

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use pinfold_api::quiet::QuietStream;
 use pinfold_model::id::ProcessId;
-use pinfold_model::link::{Decoder, FromKeeper, KeeperIdentity, ToKeeper, encode};
+use pinfold_model::link::{ANSWERS_UNKNOWN, BadFrame, Decoder, FromKeeper, KeeperIdentity, ToKeeper, encode};
 use pinfold_os::tree;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, ReadHalf, WriteHalf};
 use tokio::sync::{oneshot, watch};
@@ -30,6 +30,7 @@ pub(crate) struct Link {
     pub(crate) identity: OnceLock<KeeperIdentity>,
     /// Why the nursery could not fork it.
     unborn: OnceLock<i32>,
+    version: OnceLock<u32>,
     /// Whether it has said hello, and whether it is gone.
     presence: watch::Sender<Presence>,
     /// Whoever waits for the answer to a request, by its number.
@@ -53,6 +54,7 @@ pub(crate) enum Presence {
 /// The receiving end of a link, for its task.
 #[derive(Debug)]
 pub(crate) struct Incoming {
+    link: Arc<Link>,
     reader: ReadHalf<QuietStream>,
     decoder: Decoder,
 }
@@ -60,7 +62,7 @@ pub(crate) struct Incoming {
 /// Why a request to a keeper has no answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum NoAnswer {
-    #[error("the keeper is gone")]
+    #[error("the link to the keeper is closed")]
     Gone,
     #[error("the keeper does not answer (is it stopped?)")]
     Silent,
@@ -73,13 +75,15 @@ impl Link {
             writer: tokio::sync::Mutex::new(writer),
             identity: OnceLock::new(),
             unborn: OnceLock::new(),
+            version: OnceLock::new(),
             presence: watch::Sender::new(Presence::Silent),
             requests: Mutex::default(),
             next_request: AtomicU64::new(1),
             entry: Mutex::new(None),
             prepared: Mutex::new(None),
         });
-        Ok((link, Incoming { reader, decoder: Decoder::default() }))
+        let incoming = Incoming { link: Arc::clone(&link), reader, decoder: Decoder::default() };
+        Ok((link, incoming))
     }
 
     pub(crate) fn entry(&self) -> Option<Arc<Entry>> {
@@ -170,8 +174,8 @@ impl Link {
         }
     }
 
-    pub(crate) fn said_hello(&self, identity: KeeperIdentity) {
-        let _ = self.identity.set(identity);
+    pub(crate) fn said_hello(&self, identity: KeeperIdentity, version: u32) {
+        let _ = (self.identity.set(identity), self.version.set(version));
         self.presence.send_replace(Presence::Here);
     }
 
@@ -184,7 +188,7 @@ impl Link {
         self.unborn.get().map(|errno| io::Error::from_raw_os_error(*errno))
     }
 
-    /// The keeper ended: whoever waits for it learns so.
+    /// The link is closed: whoever waits for an answer learns so.
     pub(crate) fn went(&self) {
         lock(&self.requests).clear();
         self.presence.send_replace(Presence::Gone);
@@ -223,12 +227,20 @@ impl Incoming {
         while self.reader.read(&mut buffer).await.is_ok_and(|count| count > 0) {}
     }
 
-    /// The next message; `None` when the keeper is gone or talks nonsense.
+    /// The next message; `None` when the link is closed, or carries what is no message. One that is not known is
+    /// answered and passed over.
     pub(crate) async fn next(&mut self) -> Option<FromKeeper> {
         loop {
             match self.decoder.try_next() {
                 Ok(Some(message)) => return Some(message),
                 Ok(None) => {}
+                Err(BadFrame::Unknown { error, .. }) => {
+                    tracing::warn!(%error, "a keeper said something unknown");
+                    if self.link.version.get().is_some_and(|version| *version >= ANSWERS_UNKNOWN) {
+                        let _ = self.link.tell(&ToKeeper::Unknown { error }).await;
+                    }
+                    continue;
+                }
                 Err(error) => {
                     tracing::error!(%error, "a keeper sent nonsense");
                     return None;

@@ -12,10 +12,11 @@ use pinfold_model::id::ProcessId;
 use pinfold_os::cgroup::Cgroup;
 use pinfold_os::sweep::{self, Remains};
 use pinfold_os::{crash_point, proc};
-use pinfold_store::record::{LostError, RecordError, append_lost, read_record};
+use pinfold_store::record::{LostError, RecordError, append_lost, is_held, read_record, write_anew};
 use pinfold_store::retention::remove_process;
 
 use crate::clock::now;
+use crate::keepers::lives;
 use crate::refusal::Refusal;
 use crate::registry::Entry;
 use crate::service::{Core, blocking};
@@ -102,7 +103,7 @@ impl Core {
                 Ok(settled) => self.note_settled(&entry, settled).await,
                 Err(Unsettled { error, evidence }) => {
                     tracing::error!(process = %entry.id, %error, "cannot settle a lost process yet");
-                    let note = format!("its keeper is gone, and what became of it cannot be settled yet: {error}");
+                    let note = format!("what became of it cannot be settled yet: {error}");
                     entry.state.send_modify(|state| state.note = Some(note));
                     unsettled.push(Dead { entry, evidence });
                 }
@@ -173,6 +174,9 @@ impl Core {
     }
 
     fn read_end(&self, history: &History) -> Told {
+        if let Err(error) = self.check_dead(history) {
+            return Told::Unknown(error);
+        }
         let mut history = history.clone();
         let mut facts = Vec::new();
         match read_record(&self.home.process(&history.intent.id)) {
@@ -199,6 +203,22 @@ impl Core {
         let lost = Fact::Lost { evidence: evidence.clone(), at: now() };
         match append_lost(&self.home.process(&history.intent.id), &lost, self.durability()) {
             Ok(()) => {}
+            // What stands there is what is told.
+            Err(error @ LostError::Over { .. }) => {
+                return match self.read_end(history) {
+                    Told::End(facts) => Ok(Settled::Facts(facts)),
+                    _ => Err(Unsettled { error: io::Error::other(error), evidence: Some(evidence) }),
+                };
+            }
+            // Its directory was deleted: what is told must be written somewhere.
+            Err(LostError::Record(RecordError::Missing { .. })) => {
+                if let Err(error) = write_anew(&self.home.processes(), history, &lost, self.durability()) {
+                    tracing::error!(process = %history.intent.id, %error, "cannot record a loss");
+                }
+            }
+            Err(error @ LostError::Held { .. }) => {
+                return Err(Unsettled { error: io::Error::other(error), evidence: Some(evidence) });
+            }
             // Told before it is written, it could be told otherwise later.
             Err(LostError::Io { source, .. }) if proc::is_shortage(&source) || is_full(&source) => {
                 return Err(Unsettled { error: source, evidence: Some(evidence) });
@@ -207,6 +227,26 @@ impl Core {
         }
         facts.push(lost);
         Ok(Settled::Facts(facts))
+    }
+
+    /// The proof without which nothing is swept and no loss is written: the kernel knows the keeper no more, or the keeper
+    /// itself has told that it keeps another process; and nobody holds the lock on the record. A keeper of before version 6
+    /// held none.
+    fn check_dead(&self, history: &History) -> io::Result<()> {
+        let keeper = &history.intent.keeper;
+        let is_disowned = || self.registry.get(&history.intent.id).is_some_and(|entry| entry.is_disowned());
+        if history.intent.boot_id == self.boot_id && lives(keeper) && !is_disowned() {
+            return Err(io::Error::other(format!("its keeper (pid {}) lives", keeper.pid)));
+        }
+        match is_held(&self.home.process(&history.intent.id)) {
+            Ok(false) => Ok(()),
+            Ok(true) => {
+                Err(io::Error::other("its record is locked: its keeper is not gone, or a child that it was starting"))
+            }
+            Err(error) if proc::is_shortage(&error) => Err(error),
+            // There is no record that could be held.
+            Err(_) => Ok(()),
+        }
     }
 
     /// Stops what dead keepers left, and says what was found, in their order. If /proc cannot be read, that is an error,

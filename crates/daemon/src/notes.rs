@@ -28,6 +28,9 @@ use crate::{render, screen};
 impl Core {
     /// A keeper told a fact that it has written.
     pub(crate) async fn note_fact(self: &Arc<Self>, entry: &Arc<Entry>, fact: Fact) {
+        if entry.status().is_over() {
+            return tracing::warn!(process = %entry.id, ?fact, "a fact of a process that is over");
+        }
         let (kind, at) = (fact.event(), fact.at());
         let note = if let Fact::Noted { text, .. } = &fact { Some(text.clone()) } else { None };
         entry.add(fact);
@@ -102,6 +105,9 @@ impl Core {
                 entry
             }
         };
+        if entry.status().is_over() {
+            return tracing::warn!(process = %entry.id, "a keeper keeps a process that is over");
+        }
         link.keep(&entry);
         crash_point!("daemon.keeper_adopted");
         self.owners.learn(&history);

@@ -14,8 +14,8 @@ use std::time::Duration;
 use pinfold_api::types::Unreadable;
 use pinfold_model::facts::History;
 use pinfold_model::id::ProcessId;
-use pinfold_model::link::{KeeperIdentity, ToKeeper};
-use pinfold_os::{crash_point, proc, socket};
+use pinfold_model::link::ToKeeper;
+use pinfold_os::{crash_point, socket};
 use pinfold_store::index::Change;
 use pinfold_store::output::has_output;
 use pinfold_store::record::{RecordError, read_record};
@@ -23,11 +23,12 @@ use pinfold_store::retention;
 
 pub(crate) use self::progress::Progress;
 use crate::agents;
-use crate::keepers;
+use crate::keepers::{self, lives};
 use crate::link::Link;
 use crate::loss::BATCH;
 use crate::notes::events_of;
 use crate::registry::{Entry, lock};
+use crate::relink::reach_again;
 use crate::render;
 use crate::service::{Core, blocking};
 use crate::services;
@@ -40,9 +41,6 @@ const SETTLE_FIRST: Duration = Duration::from_secs(1);
 
 /// How soon directories that could not be read are read again.
 const AGAIN: Duration = Duration::from_secs(1);
-
-/// How often a keeper that cannot be reached is looked at.
-const FROM_AFAR: Duration = Duration::from_millis(200);
 
 /// A directory, as recovery finds it.
 enum Directory {
@@ -230,18 +228,25 @@ async fn take_up_known(core: &Arc<Core>, links: &HashMap<u32, Arc<Link>>, histor
         Some(link) if link.is_silent() && lives(keeper) => {
             link.keep(&entry);
             note("does not answer");
+            // Had its task ended before, nobody would notice that it is closed.
+            if link.is_gone() && link.release().is_some() {
+                tokio::spawn(reach_again(Arc::clone(core), Arc::clone(&entry), keeper.clone()));
+            }
         }
         Some(link) if link.is_newer() => {
             link.keep(&entry);
             note("is of a newer pinfold: upgrade this one");
         }
-        // Its socket is gone, say; its process is none the worse for it.
-        None if lives(keeper) => {
+        // Its socket is gone, say, or the link closed; its process is none the worse for it.
+        _ if lives(keeper) && !core.keeps_another(&entry, keeper) => {
             note("cannot be reached");
-            tokio::spawn(watch_from_afar(Arc::clone(core), Arc::clone(&entry)));
+            tokio::spawn(reach_again(Arc::clone(core), Arc::clone(&entry), keeper.clone()));
         }
         // It is dead, or has told what it keeps, and it is not this.
-        _ => {
+        linked => {
+            if linked.is_some() && lives(keeper) {
+                entry.set_disowned();
+            }
             note("died: what it left is being stopped");
             entry.set_settling(true);
             core.ledger.apply(events_of(&history)).await;
@@ -252,17 +257,4 @@ async fn take_up_known(core: &Arc<Core>, links: &HashMap<u32, Arc<Link>>, histor
     core.attend(&entry);
     core.look_for_readiness(&entry, None);
     None
-}
-
-fn lives(keeper: &KeeperIdentity) -> bool {
-    proc::stat(keeper.pid).is_ok_and(|stat| stat.start_time == keeper.start_time && stat.is_living())
-}
-
-/// Waits for the end of a keeper that cannot be asked, and takes up what its record says then.
-async fn watch_from_afar(core: Arc<Core>, entry: Arc<Entry>) {
-    let history = entry.snapshot().history;
-    while lives(&history.intent.keeper) {
-        tokio::time::sleep(FROM_AFAR).await;
-    }
-    core.keeper_went(entry).await;
 }

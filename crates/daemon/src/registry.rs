@@ -56,6 +56,8 @@ pub(crate) struct Entry {
     shown: AtomicU64,
     /// Whether it was asked to stop, after which nothing of it is news but its end.
     stop_asked: AtomicBool,
+    /// Whether its keeper has told that it keeps another process.
+    disowned: AtomicBool,
     /// Whether its watch and heartbeat have begun.
     attended: AtomicBool,
     /// Whether the look for its readiness has begun.
@@ -83,6 +85,7 @@ impl Entry {
             link: Mutex::new(None),
             shown: AtomicU64::new(0),
             stop_asked: AtomicBool::new(false),
+            disowned: AtomicBool::new(false),
             attended: AtomicBool::new(false),
             looked_for: AtomicBool::new(false),
             settling: AtomicBool::new(false),
@@ -123,6 +126,15 @@ impl Entry {
 
     pub(crate) fn is_settling(&self) -> bool {
         self.settling.load(Ordering::Relaxed)
+    }
+
+    /// Its keeper lives and has told what it keeps: another process.
+    pub(crate) fn set_disowned(&self) {
+        self.disowned.store(true, Ordering::Relaxed);
+    }
+
+    pub(crate) fn is_disowned(&self) -> bool {
+        self.disowned.load(Ordering::Relaxed)
     }
 
     pub(crate) fn set_settling(&self, settling: bool) {

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock};
 
 use axum::middleware::from_fn_with_state;
-use pinfold_model::link::{NurserySetup, VERSION};
+use pinfold_model::link::{DaemonLaunch, NurserySetup, VERSION};
 use pinfold_os::{cgroup, crash_point, daemonize, proc, socket};
 use pinfold_store::ids::IdSource;
 use pinfold_store::index::{Index, IndexError, Opened};
@@ -184,6 +184,7 @@ fn compose(options: &Options, home: Home) -> Result<Core, RunError> {
         home: home.root().to_owned(),
         durable_over_power_loss: power,
         cgroup_name: cgroups.is_ok().then(|| name.clone()),
+        daemon: Some(DaemonLaunch { program: options.program.clone(), env: std::env::vars_os().collect() }),
     };
     Ok(Core {
         registry,

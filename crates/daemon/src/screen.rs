@@ -14,9 +14,9 @@ use pinfold_model::keys::Keyboard;
 use pinfold_model::link::{FromKeeper, ToKeeper};
 use pinfold_model::spec::PtySize;
 
-use crate::act::{keeper_silent, over};
+use crate::act::{over, unanswered};
 use crate::find::Found;
-use crate::link::{ANSWER, NoAnswer};
+use crate::link::ANSWER;
 use crate::refusal::Refusal;
 use crate::registry::{Entry, State};
 use crate::render;
@@ -148,9 +148,9 @@ impl Core {
                 let here = Arc::clone(entry);
                 blocking(move || here.note_size(size)).await?;
             }
-            Ok(FromKeeper::Resized { .. }) | Err(NoAnswer::Gone) => return Err(over(&entry.id)),
+            Ok(FromKeeper::Resized { .. }) => return Err(over(&entry.id)),
             Ok(_) => return Err(Refusal::internal("a keeper gave the wrong answer")),
-            Err(NoAnswer::Silent) => return Err(keeper_silent(entry)),
+            Err(error) => return Err(unanswered(entry, error)),
         }
         Ok(())
     }

@@ -182,7 +182,7 @@ impl Core {
         // Its task settles the entry, unless it had ended before the two were bound.
         if link.is_gone() {
             link.release();
-            self.keeper_went(Arc::clone(&entry)).await;
+            self.link_closed(Arc::clone(&entry)).await;
         }
         self.look_for_readiness(&entry, socket);
         self.started(&entry).await?;

@@ -19,7 +19,7 @@ use pinfold_os::spawn::Child;
 use pinfold_os::tree::{self, OwnChildren};
 use pinfold_os::wait::{self, Ended, Status};
 use pinfold_os::{crash_point, daemonize, proc};
-use pinfold_store::record::RecordWriter;
+use pinfold_store::record::{self, RecordWriter};
 
 use crate::feed::Feed;
 use crate::link::Link;
@@ -80,6 +80,8 @@ pub(crate) struct Driver {
     /// Facts that the disk refused, in order; nothing is told before it is written (K1).
     pub(crate) unwritten: Vec<Fact>,
     write_at: Option<Instant>,
+    /// Whether the record holds an end that is not ours.
+    superseded: bool,
     /// Stop requests to answer when the tree is empty.
     stops: Vec<u64>,
     kills: u32,
@@ -118,6 +120,7 @@ impl Driver {
             sample_at: now.checked_add(SAMPLE),
             unwritten: Vec::new(),
             write_at: None,
+            superseded: false,
             stops: Vec::new(),
             kills: 0,
             watched: None,
@@ -150,6 +153,11 @@ impl Driver {
     pub(crate) fn is_stopping(&self) -> bool {
         let (Phase::Running { stop, .. } | Phase::Lingering { stop, .. }) = &self.phase else { return false };
         !matches!(stop, Stop::Unasked { .. })
+    }
+
+    /// Whether somebody else has written its end.
+    pub(crate) fn is_superseded(&self) -> bool {
+        self.superseded
     }
 
     /// Whether the tree had to be killed.
@@ -494,9 +502,17 @@ impl Driver {
     /// Writes facts, then tells them, in order; one that the disk refuses waits, and all behind it (K1).
     pub(crate) fn write_again(&mut self, means: &mut Means<'_>) {
         while let Some(fact) = self.unwritten.first() {
-            let Ok(json) = self.record.append(fact) else {
-                self.write_at = Instant::now().checked_add(WRITE_AGAIN);
-                return;
+            let json = match self.record.append(fact) {
+                Ok(json) => json,
+                Err(error) if record::is_over(&error) => {
+                    // Written in our stead, and never replaced: there is nothing left to write or to tell.
+                    self.superseded = true;
+                    return self.unwritten.clear();
+                }
+                Err(_) => {
+                    self.write_at = Instant::now().checked_add(WRITE_AGAIN);
+                    return;
+                }
             };
             crash_point!("keeper.fact_written");
             say_fact(means.link, &self.history.intent.id, json);

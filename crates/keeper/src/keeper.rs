@@ -18,16 +18,18 @@ use pinfold_os::spawn::Spawner;
 use pinfold_os::tree::OwnChildren;
 use pinfold_os::{controllers, crash_point, daemonize, proc, socket};
 use pinfold_store::Durability;
-use pinfold_store::layout::ProcessDir;
+use pinfold_store::layout::{self, ProcessDir};
 use pinfold_store::output::OutputWriter;
 use pinfold_store::record::RecordWriter;
 
+use crate::daemon::DaemonStarter;
 use crate::driver::{Begun, Driver, Means};
 use crate::feed::Feed;
 use crate::launch::{Birthplace, Failure, launch};
 use crate::link::Link;
 use crate::nursery::Birthright;
 use crate::pump::Pump;
+use crate::visitors::Visitors;
 use crate::watch::Watch;
 
 #[derive(Debug)]
@@ -36,6 +38,9 @@ pub(crate) struct Keeper<'a> {
     identity: KeeperIdentity,
     /// The daemon, while there is one.
     link: Option<Link>,
+    /// Others who connected.
+    visitors: Visitors,
+    daemon: DaemonStarter,
     /// Where the next daemon finds us.
     listener: UnixListener,
     socket_path: PathBuf,
@@ -61,6 +66,7 @@ pub(crate) struct Keeper<'a> {
 enum Watched {
     Link,
     Listener,
+    Visitor(usize),
     Children,
     Leader,
     Output(usize),
@@ -88,6 +94,8 @@ impl<'a> Keeper<'a> {
                 cgroup: cgroup.as_ref().map(|cgroup| cgroup.path().to_owned()),
             },
             link: Some(Link::new(link)?),
+            visitors: Visitors::default(),
+            daemon: DaemonStarter::default(),
             listener,
             socket_path,
             child_signal: ChildSignal::new()?,
@@ -140,6 +148,7 @@ impl<'a> Keeper<'a> {
         }
         watched.extend(self.link.as_ref().map(|link| (Watched::Link, link.interest())));
         watched.push((Watched::Listener, (self.listener.as_fd(), Interest::Read)));
+        watched.extend(self.visitors.interests().map(|(place, interest)| (Watched::Visitor(place), interest)));
 
         let timer = self.kept.as_ref().and_then(Driver::next_timer);
         let timeout = timer.map(|at| at.saturating_duration_since(Instant::now()) + Duration::from_micros(50));
@@ -153,6 +162,7 @@ impl<'a> Keeper<'a> {
         match watched {
             Watched::Link => self.serve_link(),
             Watched::Listener => self.accept(),
+            Watched::Visitor(place) => self.serve_visitor(place),
             // The leader's end, which is seen to; `after_turn` takes the signal.
             Watched::Children | Watched::Leader if self.kept.as_ref().is_some_and(Driver::is_over) => {}
             Watched::Children => {
@@ -178,7 +188,7 @@ impl<'a> Keeper<'a> {
             // A tree that is empty leaves an empty cgroup; anything else is not to be mixed with the next. And
             // Linux kills whoever is cloned into a cgroup that `cgroup.kill` was ever used on (seen on 6.18).
             let reusable = |cgroup: &Cgroup| !over.has_killed() && cgroup.is_vacant().unwrap_or(false);
-            let clean = self.cgroup.as_ref().is_none_or(reusable);
+            let clean = !over.is_superseded() && self.cgroup.as_ref().is_none_or(reusable);
             self.retired |= !clean;
             if clean {
                 self.say(&FromKeeper::Idle);
@@ -191,6 +201,7 @@ impl<'a> Keeper<'a> {
         if let Some(link) = &mut self.link {
             link.flush();
         }
+        self.visitors.flush();
     }
 
     /// What nobody waits for. A closed link is forgotten; the next directory is made.
@@ -230,12 +241,27 @@ impl<'a> Keeper<'a> {
         }
     }
 
-    /// A new daemon: what the old one sent before it died is done first.
+    fn serve_visitor(&mut self, place: usize) {
+        for request in self.visitors.serve(place) {
+            // What comes from here is not to go before the kept process when memory runs out.
+            self.spawner.settle();
+            let error = self.daemon.start(self.birthright).err();
+            self.visitors.answer(place, &FromKeeper::DaemonStarted { request, error });
+        }
+    }
+
+    /// A new daemon, or somebody else. Of a new daemon: what the old one sent before it died is done first.
     fn accept(&mut self) {
         let Ok((stream, _)) = self.listener.accept() else { return };
         let own = socket::own_uid();
         if !socket::peer_uid(stream.as_fd()).is_ok_and(|uid| uid == own || uid == 0) {
             return;
+        }
+        let is_daemon =
+            socket::peer_pid(stream.as_fd()).is_ok_and(|peer| layout::is_daemon(&self.birthright.home, peer));
+        if !is_daemon {
+            let hello = FromKeeper::Hello { version: VERSION, keeper: self.identity.clone(), kept: None };
+            return self.visitors.welcome(stream.into(), &hello);
         }
         self.serve_link();
         if let Some(driver) = &mut self.kept {
@@ -299,6 +325,9 @@ impl<'a> Keeper<'a> {
                 }
             }
             ToKeeper::Retire => self.retired = true,
+            // A daemon needs none; and what it does not know of us, it has logged.
+            ToKeeper::StartDaemon { request } => self.say(&FromKeeper::DaemonStarted { request, error: None }),
+            ToKeeper::Unknown { .. } => {}
         }
     }
 
@@ -347,7 +376,7 @@ impl<'a> Keeper<'a> {
             Ok(watch) => watch,
             Err(error) => return self.fail(&intent, directory, record, Failure::of(StartStep::Spawn, error)),
         };
-        let birthplace = Birthplace::of(self.cgroup.as_ref(), watch.as_ref());
+        let birthplace = Birthplace::of(self.cgroup.as_ref(), watch.as_ref(), &record);
         match launch(&mut self.spawner, &self.birthright.inherited, &intent, env, directory.path(), &birthplace) {
             Ok(launched) => {
                 crash_point!("keeper.leader_spawned");

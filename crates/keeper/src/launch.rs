@@ -17,6 +17,7 @@ use pinfold_os::fsio;
 use pinfold_os::proc::{explain_shortage, is_exhausted};
 use pinfold_os::pty::{self, Size};
 use pinfold_os::spawn::{Child, EXEC_TIMEOUT, Launch, Spawner, Step};
+use pinfold_store::record::RecordWriter;
 
 use crate::feed::Feed;
 use crate::missing::explain_missing;
@@ -55,23 +56,26 @@ impl Failure {
     }
 }
 
-/// The cgroups that a leader is born into.
+/// The cgroups that a leader is born into, and what it has to give up there.
 #[derive(Debug)]
 pub(crate) struct Birthplace<'a> {
     cgroup: Option<BorrowedFd<'a>>,
     entries: Vec<BorrowedFd<'a>>,
     path: Option<&'a Path>,
+    /// The record, whose lock is the keeper's alone.
+    lock: BorrowedFd<'a>,
     /// Without its cgroup it would run without its limits.
     limited: bool,
 }
 
 impl<'a> Birthplace<'a> {
     /// The cgroup made for limits goes before the keeper's own.
-    pub(crate) fn of(keepers_own: Option<&'a Cgroup>, watch: Option<&'a Watch>) -> Self {
+    pub(crate) fn of(keepers_own: Option<&'a Cgroup>, watch: Option<&'a Watch>, record: &'a RecordWriter) -> Self {
         let limiting = watch.and_then(Watch::cgroup);
         let entries = watch.map_or(vec![], |watch| watch.limited().entries());
         let cgroup = limiting.or(keepers_own);
-        Self { cgroup: cgroup.map(Cgroup::fd), entries, path: cgroup.map(Cgroup::path), limited: limiting.is_some() }
+        let (path, limited) = (cgroup.map(Cgroup::path), limiting.is_some());
+        Self { cgroup: cgroup.map(Cgroup::fd), entries, path, lock: record.fd(), limited }
     }
 }
 
@@ -105,6 +109,7 @@ pub(crate) fn launch(
         terminal: spec.pty.is_some(),
         cgroup: birthplace.cgroup,
         entries: &birthplace.entries,
+        lock: Some(birthplace.lock),
     };
     let spawned = spawner.spawn(&launch).or_else(|error| {
         // A cgroup that vanished or refuses us must not keep the command from running: the walk contains it.

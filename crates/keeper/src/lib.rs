@@ -10,10 +10,14 @@
 //!
 //! `nursery` is the small parent from which keepers are forked, `keeper` the loop, `driver` one process's
 //! life, `pump` its output, `feed` its input, `launch` its start, `missing` why one found nothing to start, `watch` what it uses of its limits and `limits` what becomes of it
-//! there, `tally` what it used, `signals` what clients send it, `link` the daemon's end.
+//! there, `tally` what it used, `signals` what clients send it, `link` the daemon's end, `visitors` who else
+//! connects, `daemon` how a daemon is started from here, `inside` how a kept
+//! program asks for that.
 
+mod daemon;
 mod driver;
 mod feed;
+pub mod inside;
 mod keeper;
 mod launch;
 mod limits;
@@ -23,4 +27,5 @@ pub mod nursery;
 mod pump;
 mod signals;
 mod tally;
+mod visitors;
 mod watch;

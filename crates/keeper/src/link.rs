@@ -9,26 +9,36 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use pinfold_model::id::ProcessId;
-use pinfold_model::link::{Decoder, FromKeeper, ToKeeper, encode, encode_fact};
+use pinfold_model::link::{BadFrame, Decoder, FromKeeper, ToKeeper, encode, encode_fact};
 use pinfold_os::fsio::{self, Moved};
 use pinfold_os::poll::Interest;
 use pinfold_os::{crash_point, socket};
 
 /// A daemon that leaves more than this unread is taken for gone.
 const UNSENT_MOST: usize = 4 << 20;
+/// The same of a visitor, and its longest message.
+const VISITOR_MOST: usize = 64 << 10;
 
 #[derive(Debug)]
 pub(crate) struct Link {
     socket: OwnedFd,
     decoder: Decoder,
     unsent: Vec<u8>,
+    unsent_most: usize,
     open: bool,
 }
 
 impl Link {
     pub(crate) fn new(socket: OwnedFd) -> io::Result<Self> {
         fsio::set_nonblocking(socket.as_fd())?;
-        Ok(Self { socket, decoder: Decoder::default(), unsent: Vec::new(), open: true })
+        let unsent_most = UNSENT_MOST;
+        Ok(Self { socket, decoder: Decoder::default(), unsent: Vec::new(), unsent_most, open: true })
+    }
+
+    /// To somebody who is not the daemon.
+    pub(crate) fn to_visitor(socket: OwnedFd) -> io::Result<Self> {
+        let decoder = Decoder::bounded(VISITOR_MOST);
+        Ok(Self { decoder, unsent_most: VISITOR_MOST, ..Self::new(socket)? })
     }
 
     pub(crate) fn is_open(&self) -> bool {
@@ -63,15 +73,15 @@ impl Link {
                 Err(_) => self.open = false,
             }
         }
-        if self.unsent.len() > UNSENT_MOST {
+        if self.unsent.len() > self.unsent_most {
             self.open = false;
         }
         crash_point!("keeper.told");
     }
 
-    /// Every whole message that has arrived. A daemon that talks nonsense is dropped.
+    /// Every whole message that has arrived. One that is not known is answered; bytes that are no message close the link.
     pub(crate) fn receive(&mut self) -> Vec<ToKeeper> {
-        while self.open {
+        while self.open && !self.decoder.is_full() {
             let space = self.decoder.space();
             match fsio::read_some(self.socket.as_fd(), space) {
                 // There was room for more: that was all.
@@ -86,6 +96,7 @@ impl Link {
             match self.decoder.try_next() {
                 Ok(Some(message)) => messages.push(message),
                 Ok(None) => return messages,
+                Err(BadFrame::Unknown { request, error }) => self.say(&FromKeeper::Unknown { request, error }),
                 Err(_) => {
                     self.open = false;
                     return messages;

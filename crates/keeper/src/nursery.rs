@@ -7,7 +7,7 @@ use std::io::Write;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 
-use pinfold_model::link::{self, FRAME_MOST, FromKeeper, NurserySetup};
+use pinfold_model::link::{self, DaemonLaunch, FRAME_MOST, FromKeeper, NurserySetup};
 use pinfold_os::cgroup::{self, Base};
 use pinfold_os::daemonize::{self, Fork};
 use pinfold_os::{fsio, socket};
@@ -22,6 +22,8 @@ pub(crate) struct Birthright {
     pub(crate) durable_over_power_loss: bool,
     pub(crate) cgroups: Option<Base>,
     pub(crate) inherited: Inherited,
+    /// How to start the next daemon.
+    pub(crate) daemon: Option<DaemonLaunch>,
 }
 
 /// The program `pinfold nursery`: standard input is the socket of the daemon that started it.
@@ -49,6 +51,7 @@ fn run() -> std::io::Result<()> {
         home: setup.home,
         durable_over_power_loss: setup.durable_over_power_loss,
         inherited: Inherited::look(),
+        daemon: setup.daemon,
     };
     replace_stdio()?;
     daemonize::ignore_children();

@@ -4,6 +4,7 @@
 //! link is the keeper's [`FromKeeper::Hello`] with [`VERSION`]. docs/keeper-protocol.md describes the exchange.
 
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -22,8 +23,11 @@ use crate::spelled::Spelled;
 
 /// The version of this protocol. A daemon adopts keepers of its own version and older ones; an older one is given no
 /// second process, since it may not know what that asks for. Version 2 knows stdin, 3 terminals, 4 what comes next,
-/// 5 the step at which a start was refused, and why a keeper was not forked.
-pub const VERSION: u32 = 5;
+/// 5 the step at which a start was refused, and why a keeper was not forked. From 6 on a keeper locks its record, tells its daemon from other visitors,
+/// answers messages that it does not know, and starts a daemon.
+pub const VERSION: u32 = 6;
+/// From this version on an unknown message is answered, and no reason to hang up.
+pub const ANSWERS_UNKNOWN: u32 = 6;
 /// No frame is longer: a command of 1 MiB and an environment of 2 MiB fit with their escapes.
 pub const FRAME_MOST: usize = 16 << 20;
 /// What is read at once, at least: most messages fit.
@@ -43,6 +47,16 @@ pub struct NurserySetup {
     pub durable_over_power_loss: bool,
     /// The name of the cgroup to make for keepers' cgroups; none if containment by cgroup is switched off.
     pub cgroup_name: Option<String>,
+    /// How to start the next daemon of this home.
+    #[serde(default)]
+    pub daemon: Option<DaemonLaunch>,
+}
+
+/// The daemon's program and environment, as the daemon that started the nursery had them.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DaemonLaunch {
+    pub program: PathBuf,
+    pub env: Vec<(OsString, OsString)>,
 }
 
 /// What the daemon tells a keeper.
@@ -119,6 +133,15 @@ pub enum ToKeeper {
     },
     /// Exit, if there is no process to keep.
     Retire,
+    /// Start the daemon of this home, as nobody below this keeper. From a client that runs inside what is kept.
+    /// Answered by `DaemonStarted`.
+    StartDaemon {
+        request: u64,
+    },
+    /// What the keeper said is not known here.
+    Unknown {
+        error: String,
+    },
 }
 
 /// What a keeper is to run; on its way in, with the intent as it was sent.
@@ -168,6 +191,10 @@ pub enum FromKeeper {
     Input { request: u64, taken: Taken },
     /// Nothing is kept: ready for the next process.
     Idle,
+    /// A daemon is on its way, or why not. Whether it comes up, its log tells.
+    DaemonStarted { request: u64, error: Option<String> },
+    /// What was said is not known here, or not from this visitor; nothing came of it.
+    Unknown { request: Option<u64>, error: String },
 }
 
 /// Which keeper speaks, and the cgroup of what it keeps.
@@ -229,10 +256,13 @@ pub struct Survivor {
 /// Why bytes are no frame.
 #[derive(Debug, thiserror::Error)]
 pub enum BadFrame {
-    #[error("a frame of {0} bytes is longer than {FRAME_MOST}")]
+    #[error("a frame of {0} bytes is too long")]
     TooLong(usize),
     #[error("a frame that is no message: {0}")]
     NoMessage(#[from] serde_json::Error),
+    /// JSON, but nothing that is known here: perhaps of a newer pinfold. The next frame can be read.
+    #[error("an unknown message: {error}")]
+    Unknown { request: Option<u64>, error: String },
 }
 
 /// The frame of a message, ready to send.
@@ -298,12 +328,29 @@ fn told(frame: &[u8]) -> Option<(ProcessId, &str)> {
 }
 
 /// Collects received bytes and gives whole messages.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Decoder {
     bytes: Vec<u8>,
+    most: usize,
+}
+
+impl Default for Decoder {
+    fn default() -> Self {
+        Self::bounded(FRAME_MOST)
+    }
 }
 
 impl Decoder {
+    /// For frames of at most this many bytes.
+    pub fn bounded(most: usize) -> Self {
+        Self { bytes: Vec::new(), most }
+    }
+
+    /// Whether a whole frame must be here: more need not be received before it is taken.
+    pub fn is_full(&self) -> bool {
+        self.bytes.len() > self.most + HEADER
+    }
+
     /// Where to put what is received, with room for a message of usual length.
     pub fn space(&mut self) -> &mut Vec<u8> {
         self.bytes.reserve(ROOM);
@@ -319,13 +366,25 @@ impl Decoder {
     pub fn try_next<M: Message>(&mut self) -> Result<Option<M>, BadFrame> {
         let Some(header) = self.bytes.first_chunk::<HEADER>() else { return Ok(None) };
         let length = u32::from_le_bytes(*header) as usize;
-        if length > FRAME_MOST {
+        if length > self.most {
             return Err(BadFrame::TooLong(length));
         }
         let Some(frame) = self.bytes.get(HEADER..HEADER + length) else { return Ok(None) };
-        let message = M::parse(frame);
+        let message = M::parse(frame).map_err(|error| explain(frame, error));
         self.bytes.drain(..HEADER + length);
         Ok(Some(message?))
+    }
+}
+
+/// Why a frame is no message.
+fn explain(frame: &[u8], error: serde_json::Error) -> BadFrame {
+    #[derive(Deserialize)]
+    struct Numbered {
+        request: Option<u64>,
+    }
+    match serde_json::from_slice(frame) {
+        Ok(Numbered { request }) => BadFrame::Unknown { request, error: error.to_string() },
+        Err(_) => BadFrame::NoMessage(error),
     }
 }
 
@@ -417,5 +476,22 @@ mod tests {
         let mut decoder = Decoder::default();
         decoder.extend(&[3, 0, 0, 0, b'x', b'y', b'z']);
         assert!(matches!(decoder.try_next::<ToKeeper>(), Err(BadFrame::NoMessage(_))));
+    }
+
+    /// What a newer pinfold may say is passed over with its number, and what follows is understood.
+    #[test]
+    fn an_unknown_message_is_told_apart_from_garbage() {
+        let mut decoder = Decoder::default();
+        for body in [r#"{"do":"dance","request":7}"#, r#"{"do":"stop","request":8}"#, r#"{"do":"retire"}"#] {
+            decoder.extend(&(body.len() as u32).to_le_bytes());
+            decoder.extend(body.as_bytes());
+        }
+        for number in [7, 8] {
+            match decoder.try_next::<ToKeeper>() {
+                Err(BadFrame::Unknown { request, .. }) => assert_eq!(request, Some(number)),
+                other => panic!("{other:?}"),
+            }
+        }
+        assert_eq!(decoder.try_next::<ToKeeper>().expect("known"), Some(ToKeeper::Retire));
     }
 }

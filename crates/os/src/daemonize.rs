@@ -80,6 +80,26 @@ pub fn fork() -> io::Result<Fork> {
     }
 }
 
+/// Forks a sibling: its parent is our parent, and no reaper or subreaper below that has a hold on it. Only for programs
+/// of one thread.
+pub fn fork_sibling() -> io::Result<Fork> {
+    // SAFETY: clone_args is plain data; all zero is its documented initial value. With CLONE_PARENT the exit signal is ours.
+    let mut args: libc::clone_args = unsafe { std::mem::zeroed() };
+    args.flags = libc::CLONE_PARENT as u64;
+    // SAFETY: the child has its own copy of memory, and the caller has one thread, so that it is consistent.
+    match unsafe { libc::syscall(libc::SYS_clone3, &raw const args, size_of::<libc::clone_args>()) } {
+        -1 => Err(io::Error::last_os_error()),
+        0 => Ok(Fork::Child),
+        child => Ok(Fork::Parent { child: child as u32 }),
+    }
+}
+
+/// Ends a forked child without running what its parent has registered for its own exit.
+pub fn exit_now(code: i32) -> ! {
+    // SAFETY: ends the process.
+    unsafe { libc::_exit(code) }
+}
+
 /// Closes every descriptor above 2 but one.
 pub fn close_all_but(kept: BorrowedFd<'_>) {
     let kept = kept.as_raw_fd();

@@ -1,7 +1,7 @@
 //! Pipes and files: what the output takes on its way to the disk.
 
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
 use rustix::buffer::spare_capacity;
@@ -37,7 +37,6 @@ pub fn input_pipe() -> io::Result<Pipe> {
 
 /// Moves a descriptor above 2.
 pub(crate) fn above_stdio(fd: OwnedFd) -> io::Result<OwnedFd> {
-    use std::os::fd::AsRawFd;
     if fd.as_raw_fd() > 2 { Ok(fd) } else { Ok(rustix::io::fcntl_dupfd_cloexec(&fd, 3)?) }
 }
 
@@ -128,6 +127,50 @@ pub fn check_writable(directory: &Path) -> io::Result<()> {
 pub fn free_bytes(path: &Path) -> io::Result<u64> {
     let found = rustix::fs::statvfs(path)?;
     Ok(found.f_bavail.saturating_mul(found.f_frsize))
+}
+
+/// Who holds a lock of [`try_hold`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Holder {
+    Nobody,
+    Pid(u32),
+    /// A process that our pid namespace does not show.
+    Unseen,
+}
+
+/// Takes a lock on the file of which the kernel tells others the holder's pid; false if another process has it. It is
+/// lost when this process closes any descriptor of the file: open it once.
+pub fn try_hold(file: BorrowedFd<'_>) -> io::Result<bool> {
+    let lock = whole_file();
+    // SAFETY: the descriptor is open, and the structure outlives the call.
+    if unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETLK, &raw const lock) } == 0 {
+        return Ok(true);
+    }
+    match io::Error::last_os_error() {
+        error if matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::EACCES)) => Ok(false),
+        error => Err(error),
+    }
+}
+
+/// Which other process holds the lock.
+pub fn holder(file: BorrowedFd<'_>) -> io::Result<Holder> {
+    let mut lock = whole_file();
+    // SAFETY: the descriptor is open; the kernel writes to the structure, which outlives the call.
+    if unsafe { libc::fcntl(file.as_raw_fd(), libc::F_GETLK, &raw mut lock) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(match (i32::from(lock.l_type), u32::try_from(lock.l_pid)) {
+        (libc::F_UNLCK, _) => Holder::Nobody,
+        (_, Ok(pid)) if pid > 0 => Holder::Pid(pid),
+        _ => Holder::Unseen,
+    })
+}
+
+fn whole_file() -> libc::flock {
+    // SAFETY: plain data; zeros stand for the whole file.
+    let mut lock: libc::flock = unsafe { std::mem::zeroed() };
+    lock.l_type = libc::F_WRLCK as libc::c_short;
+    lock
 }
 
 /// Points the three standard streams at one file.

@@ -52,6 +52,9 @@ pub struct Launch<'a> {
     pub cgroup: Option<BorrowedFd<'a>>,
     /// `cgroup.procs` files of v1 cgroups that it enters before anything else.
     pub entries: &'a [BorrowedFd<'a>],
+    /// A file whose lock tells that this process lives: the child closes it at once, so that one that hangs does not hold
+    /// the lock.
+    pub lock: Option<BorrowedFd<'a>>,
 }
 
 /// A child of this process, not yet reaped.
@@ -120,6 +123,8 @@ struct Errand {
     terminal: bool,
     entries: *const BorrowedFd<'static>,
     entry_count: usize,
+    /// To be closed; -1 for none.
+    lock: RawFd,
     parent: libc::pid_t,
     /// When it was there, in nanoseconds since boot.
     alive: AtomicU64,
@@ -182,6 +187,7 @@ impl Spawner {
             terminal: launch.terminal,
             entries: launch.entries.as_ptr().cast(),
             entry_count: launch.entries.len(),
+            lock: launch.lock.map_or(-1, |lock| lock.as_raw_fd()),
             parent: std::process::id() as libc::pid_t,
             alive: AtomicU64::new(u64::MAX),
             step: AtomicI32::new(0),
@@ -318,6 +324,10 @@ impl Errand {
 extern "C" fn child_main(errand: &Errand) -> ! {
     errand.alive.store(since_boot().as_nanos() as u64, Ordering::Release);
     errand.begin(SETUP);
+    if errand.lock >= 0 {
+        // SAFETY: plain system call; the child's table of descriptors is its own.
+        unsafe { libc::close(errand.lock) };
+    }
     for index in 0..errand.entry_count {
         // SAFETY: the array has this many elements.
         let place = unsafe { errand.entries.add(index) };

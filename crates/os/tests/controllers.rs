@@ -57,6 +57,7 @@ fn start(limited: &Limited, script: &str) -> Child {
         terminal: false,
         cgroup: limited.v2().map(|cgroup| cgroup.fd()),
         entries: &limited.entries(),
+        lock: None,
     };
     let _one_at_a_time = no_births();
     let mut spawner = Spawner::new();

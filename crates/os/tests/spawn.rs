@@ -28,6 +28,7 @@ fn run_by(spawner: &mut Spawner, script: &str, cwd: &CStr, programs: &[&str]) ->
         terminal: false,
         cgroup: None,
         entries: &[],
+        lock: None,
     };
     let child = spawner.spawn(&launch)?;
     drop(pipe.write);

@@ -31,6 +31,7 @@ fn start(spawner: &mut Spawner, cwd: &CStr, cgroup: Option<BorrowedFd<'_>>) -> R
         terminal: false,
         cgroup,
         entries: &[],
+        lock: None,
     })
 }
 

@@ -5,11 +5,14 @@
 
 use std::fs::{DirBuilder, File, OpenOptions, TryLockError};
 use std::io::{self, Read};
+use std::os::fd::AsFd;
 use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use pinfold_model::id::ProcessId;
+use pinfold_os::fsio::Holder;
 use pinfold_os::{crash_point, fsio, socket};
 
 /// The version of the home's layout.
@@ -18,6 +21,10 @@ pub(crate) const DIRECTORY_MODE: u32 = 0o700;
 pub(crate) const FILE_MODE: u32 = 0o600;
 /// A file that is to take another's place ends like this, and in its writer's pid.
 const FRESH: &str = "new-";
+/// How long a daemon that is ending may hold this after it gave up the home: the kernel closes one file after the other.
+const LAST_HOLDER: Duration = Duration::from_secs(1);
+/// The file whose lock tells who the daemon is.
+const HOLDER: &str = "holder";
 /// The record of a process, in its directory.
 pub const RECORD: &str = "record";
 
@@ -59,7 +66,21 @@ pub enum LockError {
 /// must close it, or it holds the lock too.
 #[derive(Debug)]
 pub struct HomeLock {
+    /// `holder`, whose lock tells keepers our pid. Opened once: closing any descriptor of it gives the lock up. Dropped
+    /// first: who has the other lock next wants this one too.
+    _holder: File,
     _file: File,
+}
+
+/// Whether the process at the other end of a connection is the daemon of this home: the kernel says who holds the lock
+/// on `holder`. A peer outside our pid namespace has no pid here, and neither has a holder there.
+pub fn is_daemon(home: &Path, peer: Option<u32>) -> bool {
+    let holder = File::open(home.join(HOLDER)).and_then(|file| fsio::holder(file.as_fd()));
+    match holder {
+        Ok(Holder::Pid(pid)) => peer == Some(pid),
+        Ok(Holder::Unseen) => peer.is_none(),
+        Ok(Holder::Nobody) | Err(_) => false,
+    }
 }
 
 impl Home {
@@ -176,7 +197,17 @@ impl Home {
         }
         let pid = format!("{}\n", std::process::id());
         file.set_len(0).and_then(|()| file.write_all_at(pid.as_bytes(), 0)).map_err(io)?;
-        Ok(HomeLock { _file: file })
+        let path = self.root.join(HOLDER);
+        let io = |source| LockError::Io { path: path.clone(), source };
+        let holder = options.open(&path).map_err(io)?;
+        let deadline = Instant::now() + LAST_HOLDER;
+        while !fsio::try_hold(holder.as_fd()).map_err(io)? {
+            if Instant::now() > deadline {
+                return Err(LockError::Held { path, pid: None });
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        Ok(HomeLock { _file: file, _holder: holder })
     }
 
     fn check_format(&self) -> Result<(), HomeError> {
@@ -207,19 +238,34 @@ pub struct ProcessDir {
 }
 
 impl ProcessDir {
-    /// Makes the directory and its empty record: one `mkdir`, one `openat`. `processes` is an absolute path,
+    /// Makes the directory and its empty record, and locks that: one `mkdir`, one `openat`, one `flock`. `processes` is an absolute path,
     /// so that the directory is found whatever the working directory becomes.
     pub fn prepare(processes: &Path, id: &ProcessId) -> io::Result<ProcessDir> {
-        let path = processes.join(id.as_str());
-        DirBuilder::new().mode(DIRECTORY_MODE).create(&path)?;
+        DirBuilder::new().mode(DIRECTORY_MODE).create(processes.join(id.as_str()))?;
         crash_point!("store.directory_made");
-        let record = OpenOptions::new().write(true).create_new(true).mode(FILE_MODE).open(path.join(RECORD));
-        match record {
+        Self::with_record(processes, id)
+    }
+
+    /// The same where the directory may be left, and its record is gone.
+    pub fn restore(processes: &Path, id: &ProcessId) -> io::Result<ProcessDir> {
+        match DirBuilder::new().mode(DIRECTORY_MODE).create(processes.join(id.as_str())) {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
+            _ => Self::with_record(processes, id),
+        }
+    }
+
+    fn with_record(processes: &Path, id: &ProcessId) -> io::Result<ProcessDir> {
+        let path = processes.join(id.as_str());
+        let record = OpenOptions::new().read(true).write(true).create_new(true).mode(FILE_MODE).open(path.join(RECORD));
+        // The lock says that the keeper lives, as long as it holds the file open.
+        let locked = record.and_then(|record| record.try_lock().map(|()| record).map_err(io::Error::from));
+        match locked {
             Ok(record) => {
                 crash_point!("store.record_made");
                 Ok(ProcessDir { id: id.clone(), path, record: Arc::new(record) })
             }
             Err(error) => {
+                let _ = std::fs::remove_file(path.join(RECORD));
                 let _ = std::fs::remove_dir(&path);
                 Err(error)
             }

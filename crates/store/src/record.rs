@@ -5,11 +5,16 @@
 //! Invariant S1, *at most one exit record, never replaced*: nothing is appended after `Finished` or `Lost`,
 //! neither by the keeper ([`RecordWriter`]) nor in its stead ([`append_lost`]).
 //!
+//! Who appends holds an exclusive `flock` on the record: the keeper from the moment it makes the file until the end is
+//! written, whoever writes in its stead for that one line. And each append first checks that the file ends where its writer
+//! left it: an older pinfold writes without the lock.
+//!
 //! A line is whole when its newline is there. A last line without one is torn: it was being written when its
 //! writer died, so nobody was told of it, and it does not count. Anything else that is wrong is damage.
 
-use std::fs::{File, OpenOptions};
+use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, Read};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -26,6 +31,8 @@ use crate::layout::{ProcessDir, RECORD};
 pub const RECORD_FORMAT: u32 = 1;
 /// No record is longer; a longer one is refused when written and is damage when read.
 pub const RECORD_MOST: u64 = 32 << 20;
+/// What may be left out, such as a note, leaves this much room for what may not.
+const ESSENTIAL_ROOM: u64 = 1 << 20;
 /// Eight hex digits and a space before each line's json.
 const PREFIX: usize = 9;
 /// What makes an intent's JSON that of [`Fact::Intended`], in the place of its opening brace.
@@ -38,8 +45,6 @@ pub struct RecordWriter {
     durability: Durability,
     /// Where the next line begins: after the last whole one.
     end: u64,
-    /// Whether a failed append may have left something behind `end`.
-    dirty: bool,
     over: bool,
     line: Vec<u8>,
 }
@@ -47,7 +52,12 @@ pub struct RecordWriter {
 impl RecordWriter {
     /// A writer for a directory just prepared: its record is empty.
     pub fn new(dir: &ProcessDir, durability: Durability) -> Self {
-        Self { file: dir.record(), durability, end: 0, dirty: false, over: false, line: Vec::new() }
+        Self { file: dir.record(), durability, end: 0, over: false, line: Vec::new() }
+    }
+
+    /// The file, whose lock tells that its keeper lives.
+    pub fn fd(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
     }
 
     /// Appends the first fact, what was asked for.
@@ -57,41 +67,71 @@ impl RecordWriter {
         clear(&mut self.line);
         self.line.extend_from_slice(INTENDED.as_bytes());
         self.line.extend_from_slice(fields.as_bytes());
-        self.write(false)
+        self.write(false, RECORD_MOST - ESSENTIAL_ROOM)
     }
 
-    /// Appends a fact: one `pwrite`. A failed append leaves nothing that counts, and can be repeated. Returns its JSON.
+    /// Appends a fact: one `pwrite`. A failed append leaves nothing that counts, and can be repeated, unless it failed with
+    /// [`is_over`]: then the record holds the end already. Returns its JSON.
     pub fn append(&mut self, fact: &Fact) -> io::Result<&str> {
         spell(fact, &mut self.line)?;
-        self.write(is_end(fact))?;
+        self.write(is_end(fact), if is_essential(fact) { RECORD_MOST } else { RECORD_MOST - ESSENTIAL_ROOM })?;
         Ok(str::from_utf8(&self.line[PREFIX..]).expect("JSON is text").trim_end())
     }
 
     /// Appends the line, still without its sum and its end.
-    fn write(&mut self, is_end: bool) -> io::Result<()> {
+    fn write(&mut self, is_end: bool, most: u64) -> io::Result<()> {
         if self.over {
-            return Err(io::Error::new(io::ErrorKind::AlreadyExists, "the record already holds the end"));
+            return Err(already_over());
         }
         seal(&mut self.line);
-        if self.end + self.line.len() as u64 > RECORD_MOST {
+        if self.end + self.line.len() as u64 > most {
             return Err(io::Error::new(io::ErrorKind::FileTooLarge, "the record would be too long"));
         }
-        if self.dirty {
-            self.file.set_len(self.end)?;
-            self.dirty = false;
-        }
-        if is_end && self.file.metadata()?.len() != self.end {
-            return Err(io::Error::new(io::ErrorKind::AlreadyExists, "somebody else wrote to the record"));
-        }
-        self.dirty = true;
+        self.check_end()?;
         crash_point!("store.record_append");
         write_line(&self.file, &self.line, self.end, self.durability)?;
-        self.dirty = false;
         self.end += self.line.len() as u64;
         self.over = is_end;
         crash_point!("store.record_appended");
         Ok(())
     }
+
+    /// Leaves the record with whole lines of ours alone, or says that somebody else ended it.
+    fn check_end(&mut self) -> io::Result<()> {
+        let length = self.file.metadata()?.len();
+        if length > self.end {
+            let beyond = read_beyond(&self.file, self.end, length)?;
+            // This very line may be there, in part or not yet synced, from a try that failed.
+            self.over = !self.line.starts_with(&beyond) && holds_end(&beyond);
+            if self.over {
+                return Err(already_over());
+            }
+            self.file.set_len(self.end)?;
+        }
+        Ok(())
+    }
+}
+
+fn already_over() -> io::Error {
+    io::Error::new(io::ErrorKind::AlreadyExists, "the record already holds the end")
+}
+
+/// Whether an append failed because the record holds the end, and always will.
+pub fn is_over(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::AlreadyExists
+}
+
+fn read_beyond(file: &File, from: u64, length: u64) -> io::Result<Vec<u8>> {
+    let mut bytes = vec![0; length.min(RECORD_MOST).saturating_sub(from) as usize];
+    file.read_exact_at(&mut bytes, from)?;
+    Ok(bytes)
+}
+
+/// Whether whole lines among these tell an end.
+fn holds_end(bytes: &[u8]) -> bool {
+    let whole = bytes.iter().rposition(|&byte| byte == b'\n').unwrap_or(0);
+    let mut lines = bytes[..whole].split(|&byte| byte == b'\n');
+    lines.any(|line| decode(line, false).is_ok_and(|fact| is_end(&fact)))
 }
 
 /// What a record says.
@@ -139,6 +179,8 @@ pub enum RecordError {
 pub enum LostError {
     #[error("{path} already holds the end of the process, which is never replaced")]
     Over { path: PathBuf },
+    #[error("{path} is locked by its keeper, or by a child that the keeper was starting: they are not gone yet")]
+    Held { path: PathBuf },
     #[error("only `lost` is written in a keeper's stead")]
     NotLost,
     #[error(transparent)]
@@ -153,13 +195,27 @@ pub fn read_record(dir: &Path) -> Result<Record, RecordError> {
 }
 
 /// Writes that a process is lost, in the stead of its keeper, which is dead. The only writer of a record
-/// besides the keeper; a torn tail goes first.
+/// besides the keeper; a torn tail goes first. Refused while the keeper holds its lock on the record.
 pub fn append_lost(dir: &Path, fact: &Fact, durability: Durability) -> Result<(), LostError> {
     if !matches!(fact, Fact::Lost { .. }) {
         return Err(LostError::NotLost);
     }
     let path = dir.join(RECORD);
-    let (record, end) = load(dir)?;
+    let io = |source| LostError::Io { path: path.clone(), source };
+    let flags = fsio::NO_FOLLOW | fsio::NO_WAIT;
+    let file = match OpenOptions::new().read(true).write(true).custom_flags(flags).open(&path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(RecordError::Missing { path }.into()),
+        Err(source) => return Err(io(source)),
+    };
+    match file.try_lock() {
+        Ok(()) => {}
+        Err(TryLockError::WouldBlock) => return Err(LostError::Held { path }),
+        Err(TryLockError::Error(source)) => return Err(io(source)),
+    }
+    // Read under the lock: what an end is written after is what was there.
+    let bytes = read_whole(&file).map_err(io)?;
+    let (record, end) = parse_record(path.clone(), &bytes)?;
     if record.is_over() {
         return Err(LostError::Over { path });
     }
@@ -167,18 +223,44 @@ pub fn append_lost(dir: &Path, fact: &Fact, durability: Durability) -> Result<()
         let mut line = Vec::new();
         spell(fact, &mut line)?;
         seal(&mut line);
-        let file = OpenOptions::new().write(true).custom_flags(fsio::NO_FOLLOW).open(&path)?;
         file.set_len(end)?;
         crash_point!("store.loss_append");
         write_line(&file, &line, end, durability)?;
         crash_point!("store.loss_appended");
         Ok(())
     };
-    write().map_err(|source| LostError::Io { path: path.clone(), source })
+    write().map_err(io)
+}
+
+/// Writes the record of a process whose directory was deleted: that it was asked for, started if it was, and is lost.
+pub fn write_anew(processes: &Path, history: &History, lost: &Fact, durability: Durability) -> io::Result<()> {
+    let directory = ProcessDir::restore(processes, &history.intent.id)?;
+    let mut writer = RecordWriter::new(&directory, durability);
+    writer.begin(&history.intent)?;
+    if let Some(start) = &history.start {
+        writer.append(&Fact::Started(start.clone()))?;
+    }
+    writer.append(lost).map(drop)
+}
+
+/// Whether a living keeper holds this record. One of before version 5 of its protocol held no lock.
+pub fn is_held(dir: &Path) -> io::Result<bool> {
+    let flags = fsio::NO_FOLLOW | fsio::NO_WAIT;
+    let file = OpenOptions::new().read(true).custom_flags(flags).open(dir.join(RECORD))?;
+    match file.try_lock_shared() {
+        Ok(()) => Ok(false),
+        Err(TryLockError::WouldBlock) => Ok(true),
+        Err(TryLockError::Error(error)) => Err(error),
+    }
 }
 
 fn is_end(fact: &Fact) -> bool {
     matches!(fact, Fact::Finished(_) | Fact::Lost { .. })
+}
+
+/// What must be written for the end to be told; the rest can be done without.
+fn is_essential(fact: &Fact) -> bool {
+    !matches!(fact, Fact::HandedOver(_) | Fact::Readiness(_) | Fact::Noted { .. })
 }
 
 /// The fact as JSON, after the place of its sum.
@@ -240,10 +322,14 @@ pub fn parse_record(path: PathBuf, bytes: &[u8]) -> Result<(Record, u64), Record
     Ok((Record { facts, torn: end < bytes.len() }, end as u64))
 }
 
-/// At most one byte more than a record may have. A fifo or device in its place is refused, not waited for.
+/// A fifo or device in the record's place is refused, not waited for.
 fn read_bounded(path: &Path) -> io::Result<Vec<u8>> {
     let flags = fsio::NO_FOLLOW | fsio::NO_WAIT;
-    let file = OpenOptions::new().read(true).custom_flags(flags).open(path)?;
+    read_whole(&OpenOptions::new().read(true).custom_flags(flags).open(path)?)
+}
+
+/// At most one byte more than a record may have.
+fn read_whole(file: &File) -> io::Result<Vec<u8>> {
     let metadata = file.metadata()?;
     if !metadata.is_file() {
         return Err(io::Error::new(io::ErrorKind::InvalidData, "not a regular file"));

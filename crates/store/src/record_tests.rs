@@ -144,9 +144,29 @@ fn s1_at_most_one_exit_record_never_replaced() {
     let whole = content(dir.path());
     assert!(writer.append(&lost(9)).is_err());
     assert!(writer.append(&life(1)[4]).is_err());
-    let refused = append_lost(dir.path(), &lost(9), Durability::Programs);
-    assert!(matches!(refused, Err(LostError::Over { .. })));
-    assert_eq!(content(dir.path()), whole);
+    let lose = |path: &Path| append_lost(path, &lost(9), Durability::Programs);
+    assert!(matches!(lose(dir.path()), Err(LostError::Held { .. })), "its keeper holds it");
+    let path = dir.path().to_owned();
+    drop((writer, dir));
+    assert!(matches!(lose(&path), Err(LostError::Over { .. })));
+    assert_eq!(content(&path), whole);
+}
+
+#[test]
+fn nothing_is_written_in_the_stead_of_a_keeper_that_holds_its_record() {
+    let scratch = Scratch::new();
+    let dir = ProcessDir::prepare(scratch.path(), &id(1)).expect("prepared");
+    let path = dir.path().to_owned();
+    let mut writer = RecordWriter::new(&dir, Durability::Programs);
+    append_all(&mut writer, &life(1)[..2]);
+    drop(dir);
+    let whole = content(&path);
+    assert!(is_held(&path).expect("a lock"));
+    assert!(matches!(append_lost(&path, &lost(9), Durability::Programs), Err(LostError::Held { .. })));
+    assert_eq!(content(&path), whole);
+    drop(writer);
+    assert!(!is_held(&path).expect("no lock"));
+    append_lost(&path, &lost(9), Durability::Programs).expect("lost");
 }
 
 #[test]
@@ -155,9 +175,28 @@ fn s1_a_keeper_thought_dead_does_not_replace_what_was_written_in_its_stead() {
     let dir = ProcessDir::prepare(scratch.path(), &id(1)).expect("prepared");
     let mut writer = RecordWriter::new(&dir, Durability::Programs);
     append_all(&mut writer, &life(1)[..2]);
-    append_lost(dir.path(), &lost(9), Durability::Programs).expect("lost");
-    assert!(writer.append(&life(1)[4]).is_err());
-    assert_eq!(read_record(dir.path()).expect("read").facts[2], lost(9));
+    // As an older pinfold does, which knows of no lock.
+    let (_other, elsewhere) = written(&[life(1)[..2].to_vec(), vec![lost(9)]].concat());
+    put(dir.path(), &content(&elsewhere));
+    for later in &life(1)[2..] {
+        let refused = writer.append(later).expect_err("it holds the end");
+        assert!(is_over(&refused), "{refused}");
+    }
+    assert_eq!(read_record(dir.path()).expect("read").facts[2..], [lost(9)]);
+}
+
+/// A line that was written but could not be synced is tried again, and is not taken for another's.
+#[test]
+fn s1_an_end_of_our_own_that_failed_is_repeated() {
+    let scratch = Scratch::new();
+    let dir = ProcessDir::prepare(scratch.path(), &id(1)).expect("prepared");
+    let mut writer = RecordWriter::new(&dir, Durability::Programs);
+    append_all(&mut writer, &life(1)[..4]);
+    let end = writer.end;
+    writer.append(&life(1)[4]).expect("appended");
+    (writer.end, writer.over) = (end, false);
+    writer.append(&life(1)[4]).expect("appended again");
+    assert_eq!(read_record(dir.path()).expect("read"), Record { facts: life(1), torn: false });
 }
 
 #[test]
@@ -180,9 +219,8 @@ fn a_failed_append_leaves_nothing_that_counts_and_can_be_repeated() {
     let mut writer = RecordWriter::new(&dir, Durability::Programs);
     writer.append(&life(1)[0]).expect("appended");
     let end = writer.end;
-    // What a full disk leaves behind: a part of a long line, and a writer that knows of it.
+    // What a full disk leaves behind: a part of a long line.
     dir.record().write_at(&[b'x'; 5000], end).expect("torn");
-    writer.dirty = true;
     append_all(&mut writer, &life(1)[1..]);
     assert_eq!(read_record(dir.path()).expect("read"), Record { facts: life(1), torn: false });
 }

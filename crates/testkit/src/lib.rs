@@ -5,6 +5,7 @@
 //! keepers and their trees are gone, and removes its home. Tests end only what they started.
 
 pub mod carriers;
+mod cut;
 pub mod escapes;
 pub mod ground;
 mod harness;
@@ -13,6 +14,7 @@ mod place;
 mod procs;
 mod terminal;
 
+pub use cut::{connections_of, cut_connections};
 pub use harness::{Cli, Pinfold, Setup};
 pub use place::{place_copy, place_program, place_text};
 pub use procs::{PATIENCE, Pidfd, alive, children_of, command_line, cpu_ms, parent_of, until, until_some};

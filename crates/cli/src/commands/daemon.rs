@@ -64,11 +64,25 @@ pub(crate) enum Verb {
 pub(crate) fn run(args: &DaemonArgs, global: &Global, screen: &mut Screen) -> Result<u8, Failure> {
     let paths = paths::resolve(global)?;
     match args.verb {
-        Verb::Run { background: true, .. } => stand_between(&paths),
-        Verb::Run { orphan, .. } => serve(paths, orphan),
+        Verb::Run { background, orphan } => {
+            check_outside(&paths)?;
+            if background { stand_between(&paths) } else { serve(paths, orphan) }
+        }
         Verb::Start => block_on(start(paths, global, screen)),
         Verb::Stop { all } => block_on(stop(&paths, all, screen)),
         Verb::Status => block_on(status(&paths, screen)),
+    }
+}
+
+/// A daemon inside a process that it keeps would be stopped with it, and all others left without.
+fn check_outside(paths: &Paths) -> Result<(), Failure> {
+    match connect::keeper_above(paths)? {
+        None => Ok(()),
+        Some(keeper) => Err(Failure::refused(format!(
+            "this runs inside a process of {} (kept by pid {}), and a daemon here would end with it: use `pinfold daemon start`",
+            paths.home.display(),
+            keeper.pid()
+        ))),
     }
 }
 

@@ -182,7 +182,8 @@ pub(crate) fn fold_log_into_index(home: &Path) {
 
 /// Every file and a sum of its content, but the lock, the log and shared memory, which every start writes.
 fn everything_in(home: &Path) -> BTreeMap<PathBuf, u64> {
-    let written = |path: &PathBuf| ["lock", "daemon.log", "index.db-shm"].iter().any(|name| path.ends_with(name));
+    let written =
+        |path: &PathBuf| ["lock", "holder", "daemon.log", "index.db-shm"].iter().any(|name| path.ends_with(name));
     let sum = |path: PathBuf| {
         let mut sum = DefaultHasher::new();
         std::fs::read(&path).expect("a file").hash(&mut sum);

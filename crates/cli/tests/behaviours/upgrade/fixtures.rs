@@ -79,7 +79,9 @@ fn write_a_fixture() {
     until("idle keepers leave", || pinfold.keepers().is_empty());
     let mut tar = Command::new("tar");
     tar.args(["--sort=name", "--mtime=@0", "--owner=0", "--group=0", "--numeric-owner"]);
-    tar.args(["lock", "socket", "daemon.log", "program", "index.db-shm"].map(|name| format!("--exclude=./{name}")));
+    tar.args(
+        ["lock", "holder", "socket", "daemon.log", "program", "index.db-shm"].map(|name| format!("--exclude=./{name}")),
+    );
     let packed = tar.arg("-czf").arg(fixture.join("home.tar.gz")).arg("-C").arg(pinfold.home()).arg(".").status();
     assert!(packed.expect("tar").success());
     let text = serde_json::to_string_pretty(&expected).expect("json");

@@ -3,6 +3,7 @@
 
 use std::io::{ErrorKind, Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use pinfold_api::error::ErrorCode;
@@ -66,9 +67,23 @@ impl Scripted {
                 daemon.write_all(&hello).expect("a hello");
                 daemon
             });
-            self.pinfold.start_daemon();
+            self.start_daemon_elsewhere();
             met.join().expect("they met")
         })
+    }
+
+    /// Starts a daemon that does not descend from this test: to pinfold, what this keeper starts is what it keeps.
+    fn start_daemon_elsewhere(&self) {
+        let start = self.pinfold.command(&["daemon", "start"]);
+        let mut orphan = Command::new("sh");
+        // As soon as the shell is gone, its child is init's.
+        orphan.args(["-c", "(while kill -0 $$ 2>/dev/null; do sleep 0.01; done; exec \"$0\" \"$@\") &"]);
+        orphan.arg(start.get_program()).args(start.get_args()).current_dir("/");
+        orphan.envs(start.get_envs().filter_map(|(name, value)| Some((name, value?))));
+        orphan.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        assert!(orphan.status().expect("sh").success());
+        let client = self.pinfold.client();
+        until("a daemon answers", || self.pinfold.block(client.health()).is_ok());
     }
 
     fn finished(&self) -> Fact {

@@ -68,9 +68,10 @@ pub(super) struct Trial {
 }
 
 /// What a home may hold.
-const KNOWN: [&str; 15] = [
+const KNOWN: [&str; 16] = [
     "format",
     "lock",
+    "holder",
     "socket",
     "config.toml",
     "daemon.log",

@@ -1,0 +1,236 @@
+//! What happens to the link between daemon and keeper says nothing of the process: only the kernel says who is dead.
+
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+
+use pinfold_api::types::{EventKind, ListQuery, Outcome, Status};
+use pinfold_model::facts::Fact;
+use pinfold_model::link::{Decoder, FromKeeper, ToKeeper, VERSION, encode};
+use pinfold_testkit::{PATIENCE, Pidfd, Pinfold, alive, connections_of, cut_connections, until, until_some};
+
+use crate::PINFOLD;
+use crate::records::facts;
+
+const CONT: i32 = 18;
+const STOP: i32 = 19;
+
+/// Somebody who connects to a keeper and is not the daemon.
+struct Stranger {
+    stream: UnixStream,
+    decoder: Decoder,
+}
+
+impl Stranger {
+    fn new(pinfold: &Pinfold, keeper: u32) -> Self {
+        let stream = UnixStream::connect(pinfold.home().join("keepers").join(keeper.to_string())).expect("it listens");
+        stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+        Self { stream, decoder: Decoder::default() }
+    }
+
+    fn say(&mut self, bytes: &[u8]) {
+        self.stream.write_all(bytes).expect("it is taken");
+    }
+
+    /// What the keeper says next; `None` if it hung up.
+    fn hear(&mut self) -> Option<FromKeeper> {
+        loop {
+            if let Some(message) = self.decoder.try_next().expect("messages") {
+                return Some(message);
+            }
+            let mut bytes = [0; 4096];
+            match self.stream.read(&mut bytes) {
+                Ok(0) | Err(_) => return None,
+                Ok(count) => self.decoder.extend(&bytes[..count]),
+            }
+        }
+    }
+}
+
+fn framed(body: &str) -> Vec<u8> {
+    [&(body.len() as u32).to_le_bytes(), body.as_bytes()].concat()
+}
+
+/// It runs as it did, is reached by its daemon, and its end is told once, as it was.
+fn assert_untouched(pinfold: &Pinfold, id: &str, tree: &[u32]) {
+    let record = pinfold.show(id);
+    assert_eq!((record.status, record.note), (Status::Running, None));
+    assert!(tree.iter().all(|pid| alive(*pid)));
+    pinfold.signal(id, "TERM").expect("it is reached");
+    let record = pinfold.wait_finished(id);
+    assert!(matches!(record.outcome, Some(Outcome::Signaled { signal: 15, .. })), "{record:?}");
+    let events = pinfold.events(0).events;
+    let kinds: Vec<_> = events.iter().filter(|event| event.process == id).map(|event| event.kind).collect();
+    assert_eq!((kinds.first(), kinds.last()), (Some(&EventKind::Started), Some(&EventKind::Finished)), "{kinds:?}");
+    assert!(!kinds.contains(&EventKind::Lost));
+    assert!(matches!(facts(pinfold, id).last(), Some(Fact::Finished(_))));
+}
+
+#[test]
+fn a_stranger_who_connects_and_leaves_changes_nothing() {
+    let pinfold = Pinfold::start(PINFOLD);
+    let job = pinfold.sh("sleep 300 & exec sleep 300");
+    let tree = pinfold.until_tree(&job.id, 2);
+    let keeper = pinfold.keeper_pid(&job.id);
+    for _ in 0..20 {
+        drop(Stranger::new(&pinfold, keeper));
+    }
+    let mut stranger = Stranger::new(&pinfold, keeper);
+    let hello = stranger.hear().expect("a hello");
+    assert!(matches!(hello, FromKeeper::Hello { version: VERSION, kept: None, .. }), "{hello:?}");
+    assert_untouched(&pinfold, &job.id, &tree);
+}
+
+/// Not to retire, not to stop, not to start: that is the daemon's.
+#[test]
+fn a_stranger_gets_an_answer_and_nothing_else() {
+    let pinfold = Pinfold::start(PINFOLD);
+    let job = pinfold.sh("exec sleep 300");
+    let tree = pinfold.until_tree(&job.id, 1);
+    let keeper = pinfold.keeper_pid(&job.id);
+    let mut stranger = Stranger::new(&pinfold, keeper);
+    stranger.hear().expect("a hello");
+    let id = pinfold_model::id::ProcessId::parse(&job.id).expect("an id");
+    stranger.say(&encode(&ToKeeper::Pause { request: 4, id }));
+    assert!(matches!(stranger.hear(), Some(FromKeeper::Unknown { .. })));
+    stranger.say(&framed(r#"{"do":"dance","request":5}"#));
+    assert!(matches!(stranger.hear(), Some(FromKeeper::Unknown { request: Some(5), .. })));
+    stranger.say(&framed("no JSON"));
+    assert_eq!(stranger.hear(), None, "a frame that is no message closes this connection");
+    let mut long = Stranger::new(&pinfold, keeper);
+    long.hear().expect("a hello");
+    long.say(&[0xff; 64]);
+    assert_eq!(long.hear(), None);
+    assert!(!pinfold.show(&job.id).paused);
+    assert_untouched(&pinfold, &job.id, &tree);
+}
+
+#[test]
+fn a_crowd_of_strangers_takes_no_descriptors_and_holds_up_nothing() {
+    let pinfold = Pinfold::start(PINFOLD);
+    let job = pinfold.sh("exec sleep 300");
+    let tree = pinfold.until_tree(&job.id, 1);
+    let keeper = pinfold.keeper_pid(&job.id);
+    let descriptors = || std::fs::read_dir(format!("/proc/{keeper}/fd")).expect("it lives").count();
+    let before = descriptors();
+    // They stay, and say half of something.
+    let mut crowd: Vec<Stranger> = (0..60).map(|_| Stranger::new(&pinfold, keeper)).collect();
+    for stranger in &mut crowd {
+        let _ = stranger.stream.write_all(&[200, 0, 0, 0, b'{']);
+    }
+    until("all are met", || crowd.last_mut().is_some_and(|last| last.hear().is_some()));
+    assert!(descriptors() <= before + 8, "{} of {before}", descriptors());
+    assert_eq!(pinfold.show(&job.id).status, Status::Running);
+    drop(crowd);
+    until("they are forgotten", || descriptors() == before);
+    assert_untouched(&pinfold, &job.id, &tree);
+}
+
+#[test]
+fn a_link_that_was_cut_is_made_again_and_the_process_lives() {
+    let pinfold = Pinfold::start(PINFOLD);
+    let job = pinfold.sh("exec sleep 300");
+    let tree = pinfold.until_tree(&job.id, 1);
+    let keeper = pinfold.keeper_pid(&job.id);
+    if let Err(error) = connections_of(keeper) {
+        return println!("skipped: a link cannot be cut here: {error}");
+    }
+    for _ in 0..5 {
+        // The link goes, as by a failed send; the processes at both ends know nothing of it before.
+        until("a link is cut", || cut_connections(keeper).expect("it lives") > 0);
+        until("it is reached again", || pinfold.signal(&job.id, "CONT").is_ok());
+    }
+    assert_untouched(&pinfold, &job.id, &tree);
+}
+
+/// Over any number of daemons: it says hello when it goes on.
+#[test]
+fn a_stopped_keeper_is_never_taken_for_dead() {
+    let pinfold = Pinfold::start(PINFOLD);
+    let job = pinfold.sh("sleep 300 & exec sleep 300");
+    let tree = pinfold.until_tree(&job.id, 2);
+    let keeper = Pidfd::open(pinfold.keeper_pid(&job.id)).expect("a keeper");
+    keeper.signal(STOP);
+    for _ in 0..3 {
+        pinfold.crash_and_restart();
+        let listed = pinfold.list(&ListQuery::default()).processes;
+        assert_eq!(listed.iter().map(|record| record.status).collect::<Vec<_>>(), [Status::Running]);
+        assert!(tree.iter().all(|pid| alive(*pid)));
+    }
+    keeper.signal(CONT);
+    until("it answers", || pinfold.show(&job.id).note.is_none());
+    assert_untouched(&pinfold, &job.id, &tree);
+}
+
+/// The loss is told as it is written, and the record is there for the next daemon.
+#[test]
+fn a_loss_is_written_even_if_the_directory_was_deleted() {
+    let pinfold = Pinfold::start(PINFOLD);
+    let job = pinfold.sh("exec sleep 300");
+    let keeper = Pidfd::open(pinfold.keeper_pid(&job.id)).expect("a keeper");
+    std::fs::remove_dir_all(pinfold.directory(&job.id)).expect("a directory");
+    keeper.kill();
+    let record = pinfold.wait_finished(&job.id);
+    let Some(Outcome::Lost { evidence }) = &record.outcome else { panic!("{record:?}") };
+    let written = facts(&pinfold, &job.id);
+    assert!(matches!(written.last(), Some(Fact::Lost { evidence: told, .. }) if told == evidence), "{written:?}");
+    pinfold.crash_and_restart();
+    assert_eq!(pinfold.show(&job.id).outcome, record.outcome);
+}
+
+/// Somebody deleted it while it ran: its end is known all the same, and its keeper goes on to the next.
+#[test]
+fn an_end_is_known_even_if_the_directory_was_deleted() {
+    let pinfold = Pinfold::start(PINFOLD);
+    let gate = pinfold.home().join("gate");
+    let job = pinfold.sh(&format!("while [ ! -e {} ]; do sleep 0.01; done; exit 6", gate.display()));
+    let keeper = pinfold.keeper_pid(&job.id);
+    std::fs::remove_dir_all(pinfold.directory(&job.id)).expect("a directory");
+    std::fs::write(&gate, "").expect("an open gate");
+    assert_eq!(pinfold.wait_finished(&job.id).outcome, Some(Outcome::Exited { code: 6 }));
+    assert!(alive(keeper));
+    assert_eq!(pinfold.run("exit 5").0.outcome, Some(Outcome::Exited { code: 5 }));
+}
+
+/// What an older daemon wrote without the lock stands: the keeper adds nothing to it, and leaves when its tree is empty.
+#[test]
+fn a_keeper_whose_process_was_given_up_by_another_leaves() {
+    let pinfold = Pinfold::start(PINFOLD);
+    let job = pinfold.sh("exec sleep 300");
+    let (keeper, leader) = (pinfold.keeper_pid(&job.id), job.pid.expect("a leader"));
+    pinfold.kill_daemon();
+    let lost = Fact::Lost { evidence: "an older daemon said so".into(), at: pinfold_model::units::Moment(1) };
+    crate::records::rewrite(&pinfold, &job.id, |facts| facts.push(lost.clone()));
+    let before = facts(&pinfold, &job.id);
+    Pidfd::open(leader).expect("it lives").kill();
+    until("its keeper leaves", || !alive(keeper));
+    assert_eq!(facts(&pinfold, &job.id), before);
+    pinfold.start_daemon();
+    let record = until_some("it is known", || pinfold.try_show(&job.id).ok());
+    assert!(matches!(record.outcome, Some(Outcome::Lost { .. })), "{record:?}");
+}
+
+/// A daemon that was told nothing, and one that was told twice: however often keepers are killed while strangers come and
+/// go, what is told is what is written.
+#[test]
+fn what_is_told_is_what_is_written_whoever_connects_and_dies() {
+    let pinfold = Pinfold::start(PINFOLD);
+    for round in 0..6 {
+        let jobs: Vec<_> = (0..3).map(|_| pinfold.sh("exec sleep 300")).collect();
+        let keepers: Vec<u32> = jobs.iter().map(|job| pinfold.keeper_pid(&job.id)).collect();
+        let strangers: Vec<_> = keepers.iter().map(|keeper| Stranger::new(&pinfold, *keeper)).collect();
+        Pidfd::open(keepers[0]).expect("a keeper").kill();
+        drop(strangers);
+        pinfold.block(pinfold.client().pause(&jobs[1].id)).expect("paused");
+        Pidfd::open(jobs[1].pid.expect("a leader")).expect("it lives").kill();
+        if round % 2 == 0 {
+            pinfold.crash_and_restart();
+        }
+        pinfold.stop(&jobs[2].id);
+        for (job, lost) in jobs.iter().zip([true, false, false]) {
+            let record = pinfold.wait_finished(&job.id);
+            assert_eq!(matches!(record.outcome, Some(Outcome::Lost { .. })), lost, "{record:?}");
+            let last = facts(&pinfold, &job.id).pop().expect("an end");
+            assert_eq!(matches!(last, Fact::Lost { .. }), lost, "{last:?}");
+        }
+    }
+}
