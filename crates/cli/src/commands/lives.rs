@@ -72,18 +72,29 @@ async fn follow(session: &Session, id: &str, announce: Announce, screen: &Screen
         if let Some(next) = life.next {
             return Ok(Next::Life(next));
         }
-        if life.over || life.awaits_turn {
+        if life.awaits_turn {
+            say(screen, &format!("{id} ended; its next life begins when it is asked for  (pinfold restart {id})"));
+            return Ok(Next::Over(Box::new(record)));
+        }
+        if life.over {
             if let Some(reason) = &life.gave_up {
-                screen.note(&format!("{id}: {reason}"));
+                say(screen, &format!("{id}: {reason}"));
             }
             return Ok(Next::Over(Box::new(record)));
         }
         let pause = due_in(&life);
         if let (Some(pause), false) = (pause, said) {
             said = true;
-            screen.note(&format!("{id}: {}; restarts in {}", end_of(&record), render_duration(pause)));
+            say(screen, &format!("{id}: {}; restarts in {}", end_of(&record), render_duration(pause)));
         }
         tokio::time::sleep(pause.unwrap_or(LOOK).max(LOOK)).await;
+    }
+}
+
+/// Says it, but not where stderr is for programs.
+fn say(screen: &Screen, text: &str) {
+    if !screen.json {
+        screen.note(text);
     }
 }
 

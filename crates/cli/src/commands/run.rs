@@ -149,8 +149,9 @@ pub(crate) async fn run(
     let config = paths::load_config(session.paths())?;
     let passes = |(name, _): &(OsString, OsString)| config.environment.passes(&name.to_string_lossy());
     let environment = environment(args, std::env::vars_os().filter(passes))?;
-    if let Some(warning) = environment.warning() {
-        screen.note(&warning);
+    let warning = environment.warning();
+    if let (Some(warning), false) = (&warning, screen.json) {
+        screen.note(warning);
     }
     let mut request = request(args, environment.variables)?;
     args.notify.apply(&mut request, inherited_owner(global));
@@ -161,9 +162,10 @@ pub(crate) async fn run(
     }
     args.service.apply(&mut request);
     if !args.detach && !args.interactive {
-        return in_foreground(session, args, request, screen).await;
+        return in_foreground(session, args, request, warning, screen).await;
     }
     let mut started = start(session, &request).await?;
+    started.hints.extend(warning.filter(|_| screen.json));
     tell_hints(&started, args, screen);
     if args.detach {
         if !screen.json {
@@ -194,6 +196,7 @@ async fn in_foreground(
     session: &Session,
     args: &RunArgs,
     mut request: StartRequest,
+    warning: Option<String>,
     screen: &mut Screen,
 ) -> Result<u8, Failure> {
     let unwatched = request.notify.is_none() && request.ready.is_none() && request.restart.is_none();
@@ -201,13 +204,14 @@ async fn in_foreground(
         request.wait = Some(Span::from(SHORT));
     }
     let mut interrupts = Interrupts::listen()?;
-    let started = match foreground::heeding(session, &mut interrupts, start(session, &request)).await {
+    let mut started = match foreground::heeding(session, &mut interrupts, start(session, &request)).await {
         Ok(started) => started?,
         Err(interrupt) => {
             screen.note("left before the daemon said whether it is started; if it is, it runs on  (pinfold ps)");
             return Ok(interrupt.code());
         }
     };
+    started.hints.extend(warning.filter(|_| screen.json));
     tell_hints(&started, args, screen);
     let streams = args.streams.unwrap_or(Streams::Merged);
     let mut showing = Showing {

@@ -117,6 +117,10 @@ fn run_shows_every_life_until_it_is_given_up() {
     assert!(!cli.stderr.contains("gave up"), "{cli:?}");
     assert_eq!(live(&pinfold), 0);
 
+    let cli = pinfold.cli(&["run", "--restart", "after-turn", "echo turn"]);
+    assert_eq!((cli.code, cli.stdout.as_str()), (Some(0), "turn\n"), "{cli:?}");
+    assert!(cli.stderr.contains("pinfold restart"), "{cli:?}");
+
     let limited = ["--timeout", "300ms", "--restart", "always", "--restart-delay", "10ms", "echo life; sleep 0.05"];
     let cli = pinfold.cli(&[&["run", "--name", "web", "--restart-limit", "100"], &limited[..]].concat());
     assert_eq!(cli.code, Some(124), "the limit is one for all lives: {cli:?}");

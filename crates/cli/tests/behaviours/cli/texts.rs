@@ -33,6 +33,8 @@ fn variables_that_cannot_be_passed_on_are_named() {
     let cli = run(&[]);
     assert_eq!((cli.code, cli.stdout.as_str()), (Some(0), "unset good\n"));
     assert_eq!(cli.stderr, "pinfold: not passed on, since its value is not UTF-8: BAD\n");
+    let json = run(&["--json"]);
+    assert!(json.stderr.is_empty() && json.stdout.contains("its value is not UTF-8: BAD"), "{json:?}");
     assert_eq!(run(&["--unset", "BAD"]).stderr, "");
     let set = run(&["-e", "BAD=text"]);
     assert_eq!((set.stdout.as_str(), set.stderr.as_str()), ("text good\n", ""));

@@ -230,3 +230,16 @@ fn failing_build_explained_in_two_kilobytes() {
     let there = agent.call("process_output", json!({ "id": called.id(), "cursor": line["cursor"], "max_output": 300 }));
     assert!(there.output().starts_with("src/main.rs:17"), "{}", there.text);
 }
+
+#[test]
+fn a_name_that_is_taken_costs_no_turn_and_is_told() {
+    let pinfold = Pinfold::start(PINFOLD);
+    let mut agent = Agent::connect(&pinfold);
+    let web = json!({ "command": "exec sleep 300", "background": true, "name": "web" });
+    let first = agent.call("execute", web.clone());
+    assert!(!first.is_error && !first.notes().contains("named"), "{}", first.text);
+    let again = agent.call("execute", json!({ "command": "exec sleep 301", "background": true, "name": "web" }));
+    let id = first.facts["id"].as_str().expect("an id");
+    assert!(!again.is_error && again.facts["id"] != first.facts["id"], "{}", again.text);
+    assert!(again.notes().contains(id) && again.notes().contains("named `web` too"), "{}", again.text);
+}
