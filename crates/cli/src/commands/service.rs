@@ -33,16 +33,16 @@ pub(crate) struct ServiceArgs {
     /// How long it may take to be ready [default: 60s]
     #[arg(long, value_name = "D")]
     pub(crate) ready_timeout: Option<String>,
-    /// What follows its end: another life, or nothing [default: never]
+    /// When to restart it after its end [default: never]
     #[arg(long, value_name = "WHEN", value_parser = PossibleValuesParser::new(["never", "on-failure", "always", "after-turn"]))]
     pub(crate) restart: Option<String>,
-    /// So many restarts in ten minutes without a stable life, and it is given up [default: 5]
+    /// Give up after this many restarts within 10 minutes; 30s of uptime clear the count [default: 5]
     #[arg(long, value_name = "N", requires = "restart")]
     pub(crate) restart_limit: Option<u32>,
     /// The wait before the first restart; each further one is twice as long, up to a minute [default: 1s]
     #[arg(long, value_name = "D", requires = "restart")]
     pub(crate) restart_delay: Option<String>,
-    /// Lend it a free loopback port, told in this variable (PORT, or PORT=3000 for that one); may be repeated
+    /// Reserve a free loopback port and set this variable to it (PORT, or PORT=3000 for that one); may be repeated
     #[arg(long, value_name = "VAR[=N]")]
     pub(crate) lease: Vec<String>,
 }
