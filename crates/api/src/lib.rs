@@ -7,5 +7,6 @@ pub mod client;
 pub mod error;
 pub mod input;
 pub mod openapi;
+pub mod plain;
 pub mod quiet;
 pub mod types;

@@ -1,13 +1,16 @@
 //! Where text goes: stdout and stderr, as a terminal or not, as JSON or not.
 //!
-//! Every write to stdout is here, so that a reader that left (`| head`) ends a command quietly in one place.
+//! Every write to stdout is here, so that a reader that left (`| head`) ends a command quietly in one place, and so that no
+//! text of a process or another owner steers the terminal: what is printed as text has no control characters but our own
+//! colours. Output of processes, which may have any, is printed as bytes.
 
 use std::io::{self, IsTerminal, Write};
 
 use serde::Serialize;
 
 use crate::failure::Failure;
-use crate::render::paint::Paint;
+use crate::render::paint::{self, Paint};
+use pinfold_api::plain::{visible, visible_json};
 
 /// The two output streams of this command.
 #[derive(Clone, Copy, Debug)]
@@ -42,9 +45,15 @@ impl Screen {
         Some(size.map_or(80, |(width, _)| usize::from(width.0)))
     }
 
-    /// Prints text as it is.
+    /// Prints text; what would steer the terminal is written out.
     pub(crate) fn text(&mut self, text: &str) -> Result<(), Failure> {
-        Ok(io::stdout().write_all(text.as_bytes())?)
+        Ok(io::stdout().write_all(paint::guard(text, self.paint()).as_bytes())?)
+    }
+
+    /// Prints text at once.
+    pub(crate) fn text_now(&mut self, text: &str) -> Result<(), Failure> {
+        self.text(text)?;
+        Ok(io::stdout().flush()?)
     }
 
     /// Prints bytes as they are, and at once.
@@ -57,17 +66,17 @@ impl Screen {
     /// Prints one JSON document: indented for a terminal, else on one line.
     pub(crate) fn document<T: Serialize>(&mut self, value: &T) -> Result<(), Failure> {
         let text = if self.terminal { serde_json::to_string_pretty(value) } else { serde_json::to_string(value) };
-        self.text(&format!("{}\n", text?))
+        Ok(io::stdout().write_all(format!("{}\n", visible_json(&text?)).as_bytes())?)
     }
 
     /// Prints one JSON object of several, on its line, at once.
     pub(crate) fn json_line<T: Serialize>(&mut self, value: &T) -> Result<(), Failure> {
-        self.bytes(format!("{}\n", serde_json::to_string(value)?).as_bytes())
+        self.bytes(format!("{}\n", visible_json(&serde_json::to_string(value)?)).as_bytes())
     }
 
     /// Tells a person something that is no output. A stderr that cannot be written to is no trouble of ours.
     pub(crate) fn note(&self, text: &str) {
-        let _ = writeln!(io::stderr(), "pinfold: {text}");
+        let _ = writeln!(io::stderr(), "pinfold: {}", visible(text));
     }
 
     /// Like `note`, but only where a person is looking.
@@ -91,7 +100,7 @@ impl Screen {
         }
         match serde_json::to_string(&failure.error) {
             Ok(json) if self.json => {
-                let _ = writeln!(io::stderr(), "{json}");
+                let _ = writeln!(io::stderr(), "{}", visible_json(&json));
             }
             _ => self.note(&failure.error.message.replace('\n', "\n  ")),
         }

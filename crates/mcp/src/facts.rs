@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use pinfold_api::plain::is_steering;
 use pinfold_api::types::{
     Cause, LifeShown, Outcome, OutputPage, Range, ReadyState, Record, Screen, Status, Survivor, WaitReason,
 };
@@ -153,13 +154,13 @@ impl Facts {
     pub(crate) fn of(record: &Record) -> Self {
         let mut facts = Facts {
             id: record.id.clone(),
-            name: record.name.clone(),
-            label: record.intent.clone(),
-            command: clip(&record.command, COMMAND_MOST),
+            name: record.name.as_deref().map(printable),
+            label: record.intent.as_deref().map(printable),
+            command: clip(&printable(&record.command), COMMAND_MOST),
             state: state(record.status),
             paused: record.paused,
             cause: record.cause.filter(|cause| *cause != Cause::OnItsOwn),
-            stopped_by: record.stopped_by.clone(),
+            stopped_by: record.stopped_by.as_deref().map(printable),
             elapsed_ms: elapsed_ms(record),
             waiting_for_input: record.waiting_for_input == Some(true),
             ..Facts::default()
@@ -170,7 +171,9 @@ impl Facts {
                 facts.signal = Some(name.clone());
                 facts.core_dumped = *core_dumped;
             }
-            Some(Outcome::FailedToStart { step, error }) => facts.failure = Some(format!("{step}: {error}")),
+            Some(Outcome::FailedToStart { step, error }) => {
+                facts.failure = Some(printable(&format!("{step}: {error}")))
+            }
             Some(Outcome::Lost { evidence }) => facts.failure = Some(evidence.clone()),
             None => {}
         }
@@ -178,7 +181,7 @@ impl Facts {
         if record.status == Status::Lingering {
             let stray = |member: &pinfold_api::types::TreeMember| Stray {
                 pid: member.pid,
-                command: clip(&member.command, COMMAND_MOST),
+                command: clip(&printable(&member.command), COMMAND_MOST),
                 ports: member.ports.clone(),
             };
             facts.strays = members.take(STRAYS_MOST).map(stray).collect();
@@ -243,7 +246,8 @@ pub(crate) fn has_failed(record: &Record) -> bool {
 }
 
 pub(crate) fn survivors(survivors: &[Survivor]) -> Vec<Left> {
-    let left = |one: &Survivor| Left { pid: one.pid, command: clip(&one.command, 200), why: one.reason.clone() };
+    let left =
+        |one: &Survivor| Left { pid: one.pid, command: clip(&printable(&one.command), 200), why: one.reason.clone() };
     survivors.iter().take(STRAYS_MOST).map(left).collect()
 }
 
@@ -303,9 +307,10 @@ pub(crate) fn sight(page: &OutputPage) -> (Sight, u64) {
     (sight, page.next_cursor)
 }
 
-/// Control characters as a dot: they mean nothing to a reader, and escaped they would burst a result's bound.
+/// Control characters, and those that turn the order of text, as a dot: they mean nothing to a reader, and escaped they would
+/// burst a result's bound.
 pub(crate) fn printable(text: &str) -> String {
-    text.replace(|c: char| c.is_control() && !matches!(c, '\n' | '\t'), ".")
+    text.replace(|c: char| is_steering(c) && !matches!(c, '\n' | '\t'), ".")
 }
 
 fn is_false(flag: &bool) -> bool {

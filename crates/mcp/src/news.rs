@@ -365,7 +365,7 @@ fn item(event: &Event, last_output: Option<String>) -> Item {
     let mut item = Item {
         id: event.process.clone(),
         event: name(event),
-        command: clip(&event.command, LINE_MOST),
+        command: clip(&printable(&event.command), LINE_MOST),
         exit_code: None,
         signal: None,
         cause: event.cause.filter(|cause| *cause != Cause::OnItsOwn),
@@ -381,7 +381,7 @@ fn item(event: &Event, last_output: Option<String>) -> Item {
     match &event.outcome {
         Some(Outcome::Exited { code }) => item.exit_code = Some(*code),
         Some(Outcome::Signaled { name, .. }) => item.signal = Some(name.clone()),
-        Some(Outcome::FailedToStart { step, error }) => item.failure = Some(format!("{step}: {error}")),
+        Some(Outcome::FailedToStart { step, error }) => item.failure = Some(printable(&format!("{step}: {error}"))),
         Some(Outcome::Lost { evidence }) => item.failure = Some(evidence.clone()),
         None => {}
     }

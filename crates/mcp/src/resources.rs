@@ -82,7 +82,7 @@ pub(crate) async fn list(reach: &Reach) -> Result<Vec<Resource>, Refusal> {
 
 fn resource(record: &Record) -> Resource {
     let mut resource = Resource::new(format!("{SCHEME}{}", record.id), record.id.clone());
-    resource.title = Some(facts::clip(&record.command, 80));
+    resource.title = Some(facts::clip(&facts::printable(&record.command), 80));
     resource.description = Some(facts::state(record.status).to_owned());
     resource.mime_type = Some("text/plain".into());
     resource

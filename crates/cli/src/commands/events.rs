@@ -129,7 +129,7 @@ fn print(event: &Event, screen: &mut Screen) -> Result<(), Failure> {
     if screen.json {
         return screen.json_line(event);
     }
-    screen.bytes(render_event(event, screen.width(), screen.paint()).as_bytes())
+    screen.text_now(&render_event(event, screen.width(), screen.paint()))
 }
 
 #[cfg(test)]

@@ -86,7 +86,10 @@ async fn print_text(session: &Session, args: &LogsArgs, screen: &mut Screen) -> 
     let whole = args.budget.is_some() || (screen.json && !args.follow);
     if whole {
         let page = session.ask(async |client| client.output(&id, &query).await).await?;
-        return if screen.json { screen.document(&page) } else { screen.text(&render_page(&page, args.context)) };
+        return match screen.json {
+            true => screen.document(&page),
+            false => screen.bytes(render_page(&page, args.context).as_bytes()),
+        };
     }
     loop {
         let page = session.ask(async |client| client.output(&id, &query).await).await?;

@@ -33,7 +33,7 @@ pub(crate) fn run(args: &ManArgs, screen: &mut Screen) -> Result<u8, Failure> {
             match screen.is_terminal() {
                 true if shown_by_man(&page) => {}
                 // Without `man` the help says the same.
-                true => screen.text(&crate::args::Args::command().render_long_help().ansi().to_string())?,
+                true => screen.bytes(crate::args::Args::command().render_long_help().ansi().to_string().as_bytes())?,
                 false => screen.bytes(&page)?,
             }
         }

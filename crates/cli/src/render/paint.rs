@@ -1,6 +1,9 @@
 //! Colour, only where a terminal shows it.
 
+use std::borrow::Cow;
+
 use anstyle::{AnsiColor, Style};
+use pinfold_api::plain::visible;
 
 /// Whether text is coloured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,9 +39,42 @@ impl Paint {
     }
 }
 
+/// The sequences that [`Paint::apply`] makes.
+const OURS: [&str; 6] = ["\u{1b}[0m", "\u{1b}[1m", "\u{1b}[2m", "\u{1b}[31m", "\u{1b}[32m", "\u{1b}[36m"];
+
+/// The text with everything written out that would steer a terminal, but our own colours where there are any.
+pub(crate) fn guard(text: &str, paint: Paint) -> Cow<'_, str> {
+    if paint == Paint::Plain || !text.contains('\u{1b}') {
+        return visible(text);
+    }
+    let mut shown = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(at) = rest.find('\u{1b}') {
+        shown.push_str(&visible(&rest[..at]));
+        rest = &rest[at..];
+        let ours = OURS.iter().find(|sequence| rest.starts_with(**sequence));
+        let length = ours.map_or(1, |sequence| sequence.len());
+        let (this, after) = rest.split_at(length);
+        match ours {
+            Some(_) => shown.push_str(this),
+            None => shown.push_str(&visible(this)),
+        }
+        rest = after;
+    }
+    shown.push_str(&visible(rest));
+    Cow::Owned(shown)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_our_own_colours_pass() {
+        let text = format!("{}\u{1b}[2J\u{1b}]0;t\u{7}", Paint::Colour.apply(Tone::Bad, "x"));
+        assert_eq!(guard(&text, Paint::Colour), "\u{1b}[31mx\u{1b}[0m\\x1b[2J\\x1b]0;t\\x07");
+        assert_eq!(guard("\u{1b}[31mx", Paint::Plain), "\\x1b[31mx");
+    }
 
     #[test]
     fn plain_text_carries_no_escape() {

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
+use pinfold_api::plain::visible;
 use pinfold_api::types::{
     LifeShown, Lifetime, LimitsShown, NotifyShown, ReadyShown, ReadyState, Record, Stdin, TreeMember,
 };
@@ -21,7 +22,7 @@ pub(crate) fn render_record(record: &Record, now: Timestamp, paint: Paint) -> St
     let mut text = String::new();
     for (name, value, tone) in facts(record, now) {
         let name = paint.apply(Tone::Faint, &format!("{name:<9}"));
-        text.push_str(&format!("{name} {}\n", paint.apply(tone, &value)));
+        text.push_str(&format!("{name} {}\n", paint.apply(tone, &visible(&value))));
     }
     if !record.tree.is_empty() {
         text.push_str(&paint.apply(Tone::Faint, "tree"));

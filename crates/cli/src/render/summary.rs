@@ -1,6 +1,7 @@
 //! One process in a few lines that stand for themselves: what `wait` and `stop` print.
 
 use jiff::Timestamp;
+use pinfold_api::plain::is_steering;
 use pinfold_api::types::{Record, SignalAnswer, StopAnswer, Survivor, WaitReason};
 
 use super::list::ran;
@@ -59,8 +60,8 @@ fn printable(line: &str) -> String {
     for c in line.trim_end().chars() {
         match c {
             '\t' => text.push_str("    "),
-            c if c.is_control() && text.ends_with('\u{fffd}') => {}
-            c if c.is_control() => text.push('\u{fffd}'),
+            c if is_steering(c) && text.ends_with('\u{fffd}') => {}
+            c if is_steering(c) => text.push('\u{fffd}'),
             c => text.push(c),
         }
     }

@@ -1,5 +1,7 @@
 //! Columns of text, aligned with spaces.
 
+use pinfold_api::plain::is_steering;
+
 use super::paint::{Paint, Tone};
 
 /// The least that is left of a last column, however narrow the terminal is.
@@ -34,7 +36,7 @@ pub(crate) fn plain(text: impl AsRef<str>) -> Cell {
 
 /// Line breaks and control characters as spaces.
 pub(crate) fn one_line(text: &str) -> String {
-    text.trim().chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
+    text.trim().chars().map(|c| if is_steering(c) { ' ' } else { c }).collect()
 }
 
 /// The text cut to so many characters, with an ellipsis if it was.

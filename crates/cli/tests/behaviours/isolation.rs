@@ -9,6 +9,7 @@ mod parents;
 mod revoking;
 mod secrets;
 mod tcp;
+mod terminals;
 mod views;
 
 use std::collections::HashSet;

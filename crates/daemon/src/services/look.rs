@@ -16,7 +16,7 @@ use pinfold_model::facts::History;
 use pinfold_model::link::ToKeeper;
 use pinfold_model::ready::{LoopbackHost, Readiness, Ready, ReadyBy, ReadyVerdict};
 use pinfold_model::view::parse_pattern;
-use pinfold_os::{ports, proc, tree};
+use pinfold_os::{ports, tree};
 use tokio::net::TcpStream;
 use tokio::time::Instant;
 
@@ -205,10 +205,8 @@ pub(crate) fn held_by_another(port: u16) -> Option<String> {
     if !ports::is_held(port) {
         return None;
     }
-    let holder = ports::holder(port).map(|pid| {
-        let command: String = proc::command_line(pid).unwrap_or_default().chars().take(80).collect();
-        format!("pid {pid} `{}`", command.trim())
-    });
+    // Not its command line: it may be another owner's, or written for whoever reads this.
+    let holder = ports::holder(port).map(|pid| format!("pid {pid}"));
     let holder = holder.unwrap_or_else(|| "a process that cannot be seen".to_owned());
     Some(format!("port {port} is held by another program: {holder}"))
 }

@@ -39,7 +39,7 @@ pub(super) async fn call(desk: &Desk<'_>, arguments: &Arguments) -> Result<Answe
     let mut entries = Vec::new();
     for record in &records {
         let cursor = desk.memory.cursor(&desk.caller.owner, &record.id);
-        let command = facts::clip(&record.command, COMMAND_MOST);
+        let command = facts::clip(&facts::printable(&record.command), COMMAND_MOST);
         let facts = Facts { cursor, command, ..Facts::of(record) };
         let mut entry = object(&facts);
         entry.insert("output_bytes".into(), record.output.bytes.into());

@@ -127,12 +127,12 @@ impl Shown {
     fn show(&mut self, event: &AgentEvent, screen: &mut Screen) -> Result<(), Failure> {
         match (event.kind, &event.text, &event.tool) {
             (AgentEventKind::Delta, Some(text), _) => {
-                screen.bytes(text.as_bytes())?;
+                screen.text_now(text)?;
                 (self.open, self.pieces, self.message) = (!text.ends_with('\n'), true, true);
             }
             (AgentEventKind::Message, Some(text), _) => {
                 if !std::mem::take(&mut self.pieces) {
-                    screen.bytes(text.as_bytes())?;
+                    screen.text_now(text)?;
                     self.open = !text.ends_with('\n');
                 }
                 self.message = true;
