@@ -180,8 +180,11 @@ fn a_process_that_kills_its_keeper_gets_no_token() {
             eprintln!("passed over: without a cgroup this is not promised");
             continue;
         }
-        let script = format!("kill -9 $PPID; while :; do {} token add; done", pinfold.binary().display());
-        let record = start_as(&pinfold, "ann", &script);
+        let gate = pinfold.home().join("gate");
+        let wait = format!("until [ -e {} ]; do sleep 0.02; done", gate.display());
+        let ask = format!("while :; do {} token add; done", pinfold.binary().display());
+        let record = start_as(&pinfold, "ann", &format!("{wait}; kill -9 $PPID; {ask}"));
+        std::fs::write(&gate, "").expect("an open gate");
         pinfold.wait_finished(&record.id);
         assert_eq!(tokens(&pinfold), 0);
     }
