@@ -2,4 +2,5 @@
 
 mod daemons;
 mod links;
+mod orders;
 mod reuse;
