@@ -203,7 +203,8 @@ enum Action {
 /// ended by the first.
 fn action_for(interrupt: Interrupt, presses: u32, exited: bool, restarts: bool) -> Action {
     match (interrupt, presses) {
-        _ if exited => Action::Leave,
+        // A restart may follow this exit, and is what is to be stopped then.
+        _ if exited && !restarts => Action::Leave,
         (Interrupt::Int, 1) if !restarts => Action::Signal,
         (_, 1 | 2) => Action::Stop,
         _ => Action::Leave,
@@ -273,5 +274,6 @@ mod tests {
             "INT alone would be followed by a restart"
         );
         assert_eq!(action_for(Interrupt::Int, 1, true, false), Action::Leave);
+        assert_eq!(action_for(Interrupt::Int, 1, true, true), Action::Stop, "its next life is to be stopped");
     }
 }

@@ -95,8 +95,8 @@ fn live(pinfold: &Pinfold) -> u64 {
     pinfold.list(&ListQuery { status: Some("live".into()), ..ListQuery::default() }).total
 }
 
-fn last_life(pinfold: &Pinfold) -> Option<Record> {
-    let all = pinfold.list(&ListQuery { name: Some("web".into()), ..ListQuery::default() }).processes;
+fn last_life(pinfold: &Pinfold, name: &str) -> Option<Record> {
+    let all = pinfold.list(&ListQuery { name: Some(name.into()), ..ListQuery::default() }).processes;
     let last = all.into_iter().max_by_key(|record| record.life.as_ref().map(|life| life.number))?;
     Some(pinfold.show(&last.id))
 }
@@ -130,19 +130,19 @@ fn run_shows_every_life_until_it_is_given_up() {
 #[test]
 fn ctrl_c_stops_what_is_restarted_while_it_runs_and_between_its_lives() {
     let pinfold = Pinfold::start(PINFOLD);
-    let restart = ["run", "--name", "web", "--restart", "always", "--restart-delay"];
-    let mut client = Running::start(&pinfold, &[&restart[..], &["10ms", "echo up; sleep 300"]].concat());
+    let restart = |name| ["run", "--name", name, "--restart", "always", "--restart-delay"];
+    let mut client = Running::start(&pinfold, &[&restart("web")[..], &["10ms", "echo up; sleep 300"]].concat());
     assert_eq!(client.line(), "up");
     client.signal(INT);
     let cli = client.end();
     assert_eq!(cli.code, Some(143), "{cli:?}");
-    let life = last_life(&pinfold).expect("a record").life.expect("a life");
+    let life = last_life(&pinfold, "web").expect("a record").life.expect("a life");
     assert!(life.over && life.next.is_none() && life.number == 1, "{life:?}");
 
-    let mut client = Running::start(&pinfold, &[&restart[..], &["50s", "echo once; exit 4"]].concat());
+    let mut client = Running::start(&pinfold, &[&restart("api")[..], &["50s", "echo once; exit 4"]].concat());
     assert_eq!(client.line(), "once");
     let waiting =
-        || last_life(&pinfold).filter(|record| record.life.as_ref().is_some_and(|l| l.restarting_at.is_some()));
+        || last_life(&pinfold, "api").filter(|record| record.life.as_ref().is_some_and(|l| l.restarting_at.is_some()));
     let ended = until_some("a restart that is due", waiting);
     client.signal(INT);
     let cli = client.end();
