@@ -22,9 +22,9 @@ use hyper_util::service::TowerToHyperService;
 use pinfold_api::error::ErrorCode;
 use pinfold_api::quiet::QuietStream;
 use pinfold_api::types::{
-    AckRequest, AttachQuery, EndRequest, EventsQuery, GcRequest, HandoverRequest, Health, InputRequest, ListQuery,
-    OutputQuery, ResizeRequest, ShutdownAnswer, ShutdownRequest, SignalRequest, StartRequest, StopRequest,
-    TokenRequest, WaitManyRequest, WaitQuery,
+    AckRequest, AttachQuery, EndRequest, EventsQuery, GcRequest, HandoverRequest, InputRequest, ListQuery, OutputQuery,
+    ResizeRequest, ShutdownAnswer, ShutdownRequest, SignalRequest, StartRequest, StopRequest, TokenRequest,
+    WaitManyRequest, WaitQuery,
 };
 use pinfold_os::socket;
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -32,7 +32,6 @@ use tokio::net::{UnixListener, UnixStream};
 
 use crate::agents;
 use crate::attach;
-use crate::clock::rfc3339;
 use crate::coder;
 use crate::cut::{Cuttable, Line};
 use crate::extract::{Id, Input, MaybeInput, Params};
@@ -41,8 +40,7 @@ use crate::metrics;
 use crate::origin::Connection;
 use crate::output::RawPage;
 use crate::refusal::Refusal;
-use crate::registry::Entry;
-use crate::scope::{Caller, Scope, Unproven};
+use crate::scope::{Caller, Unproven};
 use crate::service::Core;
 use crate::spare::Spare;
 
@@ -117,7 +115,7 @@ pub(crate) async fn serve(core: Arc<Core>, router: Router, listener: UnixListene
                     }
                 }
             },
-            _ = shutdown.wait_for(|shutdown| *shutdown) => return,
+            () = async { drop(shutdown.wait_for(|shutdown| *shutdown).await) } => return,
         }
     }
 }
@@ -438,40 +436,15 @@ async fn shutdown(
         true => core.stop_all("daemon stop").await,
         false => (0, vec![]),
     };
+    core.stop_homeless().await;
     let left_running = core.registry.live_count() as u64;
     core.ledger.drain().await;
     core.shutdown.send_replace(true);
     Ok(Json(ShutdownAnswer { stopped, left_running, survivors }))
 }
 
-/// Of an owner's business only its own is told.
 async fn health(State(core): Shared, caller: Caller) -> impl IntoResponse {
-    if !core.troubles().is_empty() {
-        // Whether an index that was locked still is.
-        let _ = core.query(|queries| queries.first_seq()).await;
-    }
-    let (troubles, live) = match &caller.scope {
-        Scope::Operator => (core.troubles(), core.registry.live_count()),
-        scope => {
-            let in_view = |entry: &Arc<Entry>| core.sees(scope, &entry.state.borrow().history);
-            (vec![], core.registry.live().iter().filter(|entry| in_view(entry)).count())
-        }
-    };
-    Json(Health {
-        status: if troubles.is_empty() { "ok" } else { "degraded" }.to_owned(),
-        version: env!("CARGO_PKG_VERSION").to_owned(),
-        pid: std::process::id(),
-        home: core.home.root().to_string_lossy().into_owned(),
-        socket: core.home.socket().to_string_lossy().into_owned(),
-        tcp: core.tcp_address.get().map(ToString::to_string),
-        started_at: rfc3339(core.started_at),
-        live: live as u64,
-        containment: if core.cgroups.is_ok() { "cgroup" } else { "subreaper" }.to_owned(),
-        no_cgroup: core.cgroups.as_ref().err().cloned(),
-        troubles,
-        recovering: core.recovery.is_reading() || core.recovery.unsettled() > 0,
-        notes: core.recovery.notes(),
-    })
+    Json(core.health(&caller.scope).await)
 }
 
 async fn show_metrics(State(core): Shared, caller: Caller) -> Answer<impl IntoResponse> {

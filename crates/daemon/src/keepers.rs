@@ -185,6 +185,15 @@ pub(crate) async fn shrink(core: &Arc<Core>) {
     }
 }
 
+/// Sends all idle keepers home: the directories that they made ahead, and their sockets, are gone.
+pub(crate) async fn retire_idle(core: &Arc<Core>) {
+    let idle = std::mem::take(&mut *lock(&core.keepers.idle));
+    for link in idle {
+        let _ = link.tell(&ToKeeper::Retire).await;
+    }
+    refill_later(core);
+}
+
 /// A keeper has nothing to keep: it waits for the next process, whose directory it has made or now makes.
 pub(crate) async fn give_back(core: &Arc<Core>, link: Arc<Link>) {
     if core.keepers.idle_count() >= IDLE_MOST || core.is_shutting_down() {
@@ -280,9 +289,10 @@ pub(crate) async fn serve(core: Arc<Core>, link: Arc<Link>, mut incoming: Incomi
             }
             FromKeeper::Idle => {
                 crash_point!("daemon.keeper_idle");
-                link.release();
-                match is_older {
-                    // What the next process asks for, it may not know.
+                let was_homeless = link.release().is_some_and(|entry| entry.is_homeless());
+                match is_older || was_homeless {
+                    // An older one may not know what the next process asks for; one whose socket was removed could not be
+                    // found by a later daemon.
                     true => drop(link.tell(&ToKeeper::Retire).await),
                     false => give_back(&core, Arc::clone(&link)).await,
                 }

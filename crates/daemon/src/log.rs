@@ -7,12 +7,21 @@ use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::fmt::MakeWriter;
 
 /// At this size the log moves to `daemon.log.1`, replacing an older one.
 const LOG_MOST: u64 = 8 << 20;
+
+/// Set when the file was moved or removed.
+static REOPEN: AtomicBool = AtomicBool::new(false);
+
+/// Has the next line written to a file at the path, whatever became of the one before.
+pub(crate) fn reopen() {
+    REOPEN.store(true, Ordering::Relaxed);
+}
 
 /// Begins logging to the file. Does nothing if a log was begun before.
 pub(crate) fn begin(path: &Path, filter: &str) -> io::Result<()> {
@@ -52,6 +61,9 @@ impl LogFile {
 impl Write for &LogFile {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
         let mut current = self.current.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        if REOPEN.swap(false, Ordering::Relaxed) {
+            *current = LogFile::open_file(&self.path)?;
+        }
         if current.1 > LOG_MOST {
             std::fs::rename(&self.path, self.path.with_extension("log.1"))?;
             *current = LogFile::open_file(&self.path)?;

@@ -64,6 +64,8 @@ pub(crate) struct Entry {
     looked_for: AtomicBool,
     /// Whether its keeper is gone, and its end is not known yet.
     settling: AtomicBool,
+    /// Whether its directory was removed while it ran.
+    homeless: AtomicBool,
     /// What its terminal shows, where it has one; locked from blocking threads only.
     terminal: Mutex<Option<Terminal>>,
     /// Whether somebody follows its terminal.
@@ -89,6 +91,7 @@ impl Entry {
             attended: AtomicBool::new(false),
             looked_for: AtomicBool::new(false),
             settling: AtomicBool::new(false),
+            homeless: AtomicBool::new(false),
             terminal: Mutex::new(None),
             followed: AtomicBool::new(false),
             shelf: Mutex::default(),
@@ -122,6 +125,15 @@ impl Entry {
     /// Whether nobody has begun to look for its readiness before.
     pub(crate) fn look_first(&self) -> bool {
         !self.looked_for.swap(true, Ordering::Relaxed)
+    }
+
+    /// Its directory is gone: no later daemon can find it, and its keeper is not used again.
+    pub(crate) fn set_homeless(&self) {
+        self.homeless.store(true, Ordering::Relaxed);
+    }
+
+    pub(crate) fn is_homeless(&self) -> bool {
+        self.homeless.load(Ordering::Relaxed)
     }
 
     pub(crate) fn is_settling(&self) -> bool {
@@ -450,7 +462,8 @@ mod tests {
         assert_eq!(registry.unindexed().len(), all.len());
         registry.note_indexed(all.iter().map(|entry| &entry.id));
         assert_eq!(registry.unindexed().len(), 0);
-        assert_eq!(registry.ended().len(), RECENT_MOST, "the others are found in the index");
+        let here = all.iter().filter(|entry| registry.get(&entry.id).is_some()).count();
+        assert_eq!(here, RECENT_MOST, "the others are found in the index");
         assert!(registry.get(&all[0].id).is_none() && registry.get(&all[10].id).is_some());
     }
 

@@ -9,7 +9,7 @@ use pinfold_model::link::{DaemonLaunch, NurserySetup, VERSION};
 use pinfold_os::{cgroup, crash_point, daemonize, proc, socket};
 use pinfold_store::ids::IdSource;
 use pinfold_store::index::{Index, IndexError, Opened};
-use pinfold_store::layout::{Home, HomeError, HomeLock, LockError};
+use pinfold_store::layout::{FileId, Home, HomeError, LockError};
 use pinfold_store::tokens::TokenFile;
 use tokio::net::UnixListener;
 use tokio::signal::unix::{SignalKind, signal};
@@ -20,6 +20,7 @@ use crate::agents::Agents;
 use crate::clock::now;
 use crate::coder::Coder;
 use crate::config::{Config, Containment, Paths};
+use crate::home::Guard;
 use crate::keepers::{self, Keepers};
 use crate::ledger::Ledger;
 use crate::metrics::Metrics;
@@ -32,7 +33,7 @@ use crate::services::chain::{self, Chains};
 use crate::services::lease::Leases;
 use crate::tokens::Tokens;
 use crate::webhook::Webhooks;
-use crate::{agents, deliver, gc, http, limits, log, recovery, scope, silence, tcp, threads};
+use crate::{agents, claim, deliver, gc, home, http, limits, log, recovery, scope, silence, tcp, threads};
 
 /// Routes that the daemon serves without knowing them, for a client of its own socket.
 pub type Mount = Box<dyn FnOnce(PathBuf) -> axum::Router + Send>;
@@ -71,6 +72,10 @@ fn io(what: impl Into<String>) -> impl FnOnce(std::io::Error) -> RunError {
 
 /// Runs the daemon until it is told to stop. Leaves the caller's session.
 pub fn run(options: Options) -> Result<(), RunError> {
+    // Its home may have been removed under it: then it makes it again, and there is nothing to do for this one.
+    if let Some(pid) = claim::living_daemon(&options.paths.home) {
+        return Err(RunError::AlreadyRunning { pid: Some(pid) });
+    }
     let home = Home::open(&options.paths.home)?;
     let lock = match home.try_lock() {
         Ok(lock) => lock,
@@ -85,17 +90,19 @@ pub fn run(options: Options) -> Result<(), RunError> {
     threads::start().map_err(|error| RunError::Shortage(proc::explain_shortage(&error)))?;
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(io("cannot make an event loop"))?;
-    let result = runtime.block_on(serve(options, home, &lock));
+    let guard = Guard { lock, claim: claim::claim(&options.paths.home), socket: None };
+    let served = runtime.block_on(serve(options, home, guard));
     runtime.shutdown_timeout(std::time::Duration::from_millis(200));
-    drop(lock);
-    result
+    // The lock goes last.
+    served.map(drop)
 }
 
-async fn serve(mut options: Options, home: Home, _lock: &HomeLock) -> Result<(), RunError> {
+async fn serve(mut options: Options, home: Home, mut guard: Guard) -> Result<Guard, RunError> {
     let socket_path = home.socket();
     let core = Arc::new(compose(&options, home)?);
     tracing::info!(home = %options.paths.home.display(), version = env!("CARGO_PKG_VERSION"), "starting");
     let listener = listen(&socket_path)?;
+    guard.socket = FileId::at(&socket_path);
     crash_point!("daemon.listening");
     let mut router = http::routes(Arc::clone(&core));
     if let Some(mount) = options.mount.take() {
@@ -116,12 +123,17 @@ async fn serve(mut options: Options, home: Home, _lock: &HomeLock) -> Result<(),
         once_read(&core, chain::tend),
         once_read(&core, async |core| keepers::refill(&core).await),
     ];
+    let guarding = tokio::spawn(home::tend(Arc::clone(&core), router.clone(), guard));
     let stopping = tokio::spawn(stop_on_signal(Arc::clone(&core)));
     (options.on_ready)(&socket_path);
     tracing::info!(socket = %socket_path.display(), "ready");
     http::serve(Arc::clone(&core), router, listener).await;
     crash_point!("daemon.last_served");
-    let _ = std::fs::remove_file(&socket_path);
+    let guard = guarding.await.map_err(|error| io("cannot look after the home")(std::io::Error::other(error)))?;
+    if FileId::at(&socket_path) == guard.socket {
+        let _ = std::fs::remove_file(&socket_path);
+    }
+    core.stop_homeless().await;
     stopping.abort();
     recovering.abort();
     for task in tending {
@@ -134,7 +146,7 @@ async fn serve(mut options: Options, home: Home, _lock: &HomeLock) -> Result<(),
     crash_point!("daemon.flushed");
     keepers::remove_last_cgroups(&core).await;
     tracing::info!("stopped");
-    Ok(())
+    Ok(guard)
 }
 
 /// Runs a task from the moment when all processes are known: before, it would act on half the facts.
@@ -144,13 +156,10 @@ where
 {
     let (waiting, task) = (Arc::clone(core), task(Arc::clone(core)));
     tokio::spawn(async move {
-        let mut shutdown = waiting.shutdown.subscribe();
-        tokio::select! {
-            () = waiting.recovery.read() => {}
-            _ = shutdown.wait_for(|shutdown| *shutdown) => return,
+        waiting.recovery.read_or_shutdown(&waiting.shutdown).await;
+        if !waiting.is_shutting_down() {
+            task.await;
         }
-        drop(shutdown);
-        task.await;
     })
 }
 
@@ -211,6 +220,7 @@ fn compose(options: &Options, home: Home) -> Result<Core, RunError> {
         limit_name,
         limit_places: OnceLock::new(),
         recovery: Progress::default(),
+        home_trouble: Mutex::default(),
         unreadable: Mutex::default(),
         shutdown: watch::Sender::new(false),
         config,
@@ -231,7 +241,7 @@ fn cgroup_name(home: &Path) -> String {
 }
 
 /// Takes the socket's place: we hold the home's lock, so whatever is there belongs to a dead daemon.
-fn listen(path: &Path) -> Result<UnixListener, RunError> {
+pub(crate) fn listen(path: &Path) -> Result<UnixListener, RunError> {
     let _ = std::fs::remove_file(path);
     let what = format!("cannot listen on {}", path.display());
     let listener = socket::listen(path).map_err(io(what.clone()))?;

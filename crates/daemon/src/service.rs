@@ -78,6 +78,8 @@ pub(crate) struct Core {
     pub(crate) limit_places: OnceLock<Vec<Place>>,
     /// How far recovery is.
     pub(crate) recovery: Progress,
+    /// What became of the home, if it was moved or removed.
+    pub(crate) home_trouble: Mutex<Option<String>>,
     /// Directories that recovery could not read.
     pub(crate) unreadable: Mutex<Vec<Unreadable>>,
     pub(crate) shutdown: watch::Sender<bool>,
@@ -122,16 +124,6 @@ impl Core {
     /// Why the index cannot be read, if that was found out a moment ago.
     pub(crate) fn locked_index(&self) -> Option<String> {
         lock(&self.unreadable_index).clone().filter(|(at, _)| at.elapsed() < ASK_AGAIN).map(|(_, why)| why)
-    }
-
-    /// What is wrong with the daemon's own things, for people.
-    pub(crate) fn troubles(&self) -> Vec<String> {
-        let mut troubles = Vec::new();
-        troubles.extend(self.ledger.trouble());
-        troubles.extend(lock(&self.unreadable_index).clone().map(|(_, why)| why));
-        let unreadable = lock(&self.unreadable);
-        troubles.extend(unreadable.iter().map(|one| format!("process {} cannot be read: {}", one.id, one.reason)));
-        troubles
     }
 
     /// The record of a process, with a look at its living tree.

@@ -39,6 +39,11 @@ impl Tokens {
         Self { file: Mutex::new(file), lines: Mutex::default() }
     }
 
+    /// Writes the tokens into a home that was made anew.
+    pub(crate) fn rewrite(&self) -> std::io::Result<()> {
+        lock(&self.file).rewrite()
+    }
+
     /// Whom a token makes its bearer; nobody, if it is unknown, revoked or expired. Looks at every token, so that
     /// the time taken tells nothing. From here on the connection is closed when the token is revoked or expires.
     pub(crate) fn bearer(&self, text: &str, line: &Arc<Line>) -> Option<Scope> {

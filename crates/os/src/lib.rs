@@ -23,4 +23,5 @@ pub mod socket;
 pub mod spawn;
 pub mod sweep;
 pub mod tree;
+pub mod vanish;
 pub mod wait;

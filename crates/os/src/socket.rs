@@ -4,7 +4,8 @@ use std::fs::File;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
 use rustix::net::{
@@ -23,6 +24,17 @@ pub fn listen(path: &Path) -> io::Result<UnixListener> {
 /// Connects to the socket at the path, however long the path is.
 pub fn connect(path: &Path) -> io::Result<UnixStream> {
     by_short_path(path, |path| UnixStream::connect(path))
+}
+
+/// Makes a listening socket with a name instead of a path: it ends with its process, whatever happens to files. Any user
+/// of this network namespace can take or use any name: check [`peer_uid`] at both ends.
+pub fn listen_by_name(name: &str) -> io::Result<UnixListener> {
+    UnixListener::bind_addr(&SocketAddr::from_abstract_name(name)?)
+}
+
+/// Connects to the socket with this name.
+pub fn connect_by_name(name: &str) -> io::Result<UnixStream> {
+    UnixStream::connect_addr(&SocketAddr::from_abstract_name(name)?)
 }
 
 /// Calls with the path itself, or with one through an open descriptor of its directory.

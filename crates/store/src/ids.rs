@@ -71,10 +71,19 @@ impl IdSource {
 
     fn reserve(&mut self) -> io::Result<()> {
         let reserved = self.reserved + BLOCK;
-        let on_disk = OnDisk { format: IDS_FORMAT, seed: self.seed, reserved };
-        replace_file(&self.path, &serde_json::to_vec(&on_disk)?)?;
+        self.write(reserved)?;
         self.reserved = reserved;
         Ok(())
+    }
+
+    /// Writes the file again as it was, into a home that was made anew.
+    pub fn rewrite(&self) -> io::Result<()> {
+        self.write(self.reserved)
+    }
+
+    fn write(&self, reserved: u64) -> io::Result<()> {
+        let on_disk = OnDisk { format: IDS_FORMAT, seed: self.seed, reserved };
+        replace_file(&self.path, &serde_json::to_vec(&on_disk)?)
     }
 }
 

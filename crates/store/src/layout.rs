@@ -5,7 +5,7 @@
 
 use std::fs::{DirBuilder, File, OpenOptions, TryLockError};
 use std::io::{self, Read};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -69,7 +69,39 @@ pub struct HomeLock {
     /// `holder`, whose lock tells keepers our pid. Opened once: closing any descriptor of it gives the lock up. Dropped
     /// first: who has the other lock next wants this one too.
     _holder: File,
-    _file: File,
+    file: File,
+}
+
+impl HomeLock {
+    /// Whether the lock file of this home is the one that is held: not if the home was moved, removed or replaced.
+    pub fn is_in_place(&self, home: &Home) -> bool {
+        FileId::of(&self.file).is_some_and(|held| FileId::at(&home.lock_path()) == Some(held))
+    }
+
+    /// The directory that the lock file is in now, if it still has a name.
+    pub fn found_in(&self) -> Option<PathBuf> {
+        let path = std::fs::read_link(format!("/proc/self/fd/{}", self.file.as_raw_fd())).ok()?;
+        let is_it = FileId::of(&self.file).is_some_and(|held| FileId::at(&path) == Some(held));
+        if is_it { path.parent().map(Path::to_owned) } else { None }
+    }
+}
+
+/// Which file it is, whatever its name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FileId {
+    device: u64,
+    inode: u64,
+}
+
+impl FileId {
+    /// The file at this path; a link is followed.
+    pub fn at(path: &Path) -> Option<Self> {
+        std::fs::metadata(path).ok().map(|metadata| Self { device: metadata.dev(), inode: metadata.ino() })
+    }
+
+    fn of(file: &File) -> Option<Self> {
+        file.metadata().ok().map(|metadata| Self { device: metadata.dev(), inode: metadata.ino() })
+    }
 }
 
 /// Whether the process at the other end of a connection is the daemon of this home: the kernel says who holds the lock
@@ -207,7 +239,7 @@ impl Home {
             }
             std::thread::sleep(Duration::from_millis(1));
         }
-        Ok(HomeLock { _file: file, _holder: holder })
+        Ok(HomeLock { file, _holder: holder })
     }
 
     fn check_format(&self) -> Result<(), HomeError> {
@@ -414,6 +446,26 @@ mod tests {
         assert_eq!(mode_of(&home.lock_path()), 0o600);
         drop(lock);
         home.try_lock().expect("free again");
+    }
+
+    #[test]
+    fn a_lock_knows_whether_its_home_is_in_place() {
+        let scratch = Scratch::new();
+        let (root, other) = (scratch.path().join("home"), scratch.path().join("other"));
+        let home = Home::open(&root).expect("made");
+        let lock = home.try_lock().expect("locked");
+        assert!(lock.is_in_place(&home));
+        std::fs::rename(&root, &other).expect("moved");
+        assert!(!lock.is_in_place(&home));
+        assert_eq!(lock.found_in(), Some(other.clone()));
+        std::os::unix::fs::symlink(&other, &root).expect("a link");
+        assert!(lock.is_in_place(&home), "found through a link");
+        std::fs::remove_dir_all(&other).expect("removed");
+        assert_eq!((lock.is_in_place(&home), lock.found_in()), (false, None));
+        std::fs::remove_file(&root).expect("no link");
+        let home = Home::open(&root).expect("made anew");
+        let second = home.try_lock().expect("another file");
+        assert_eq!((lock.is_in_place(&home), second.is_in_place(&home)), (false, true));
     }
 
     #[test]

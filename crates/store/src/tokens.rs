@@ -81,6 +81,11 @@ impl TokenFile {
         }
     }
 
+    /// Writes the file again as it was, into a home that was made anew.
+    pub fn rewrite(&self) -> io::Result<()> {
+        if self.tokens.is_empty() { Ok(()) } else { self.write() }
+    }
+
     fn write(&self) -> io::Result<()> {
         let content = Content { format: TOKENS_FORMAT, tokens: self.tokens.clone() };
         replace_file(&self.path, &serde_json::to_vec_pretty(&content).map_err(io::Error::other)?)

@@ -1,6 +1,7 @@
 //! Group 7: crash and restart. `upgrade_under_load` is in `upgrade`.
 
 pub(crate) mod damage;
+mod home;
 mod index;
 mod invariants;
 #[cfg(debug_assertions)] // an optimised build has no crash points

@@ -75,6 +75,15 @@ impl Progress {
         let _ = self.remaining.subscribe().wait_for(|remaining| !remaining.is_reading).await;
     }
 
+    /// Waits until all directories were read, or the daemon is to end.
+    pub(crate) async fn read_or_shutdown(&self, shutdown: &watch::Sender<bool>) {
+        let mut shutdown = shutdown.subscribe();
+        tokio::select! {
+            () = self.read() => {}
+            _ = shutdown.wait_for(|shutdown| *shutdown) => {}
+        }
+    }
+
     /// Lets a request for this path through as soon as it can be answered truly; refuses it if that takes too long.
     pub(crate) async fn admit(&self, method: &str, path: &str) -> Result<(), Refusal> {
         match path {

@@ -68,6 +68,10 @@ impl Chains {
         lock(&self.open).contains_key(first_of(history))
     }
 
+    pub(crate) fn has_waiting(&self) -> bool {
+        !lock(&self.waiting).is_empty()
+    }
+
     /// What waits under this name.
     pub(crate) fn named(&self, name: &str) -> Vec<History> {
         let waiting = lock(&self.waiting);
