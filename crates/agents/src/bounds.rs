@@ -14,6 +14,8 @@ pub const DETAIL_MOST: usize = 2000;
 pub const NOTICES_MOST: usize = 20;
 /// Asks that wait for an answer; more are denied.
 pub const ASKS_MOST: usize = 64;
+/// Bytes of all asks that wait for an answer together; one that would be beyond is denied.
+pub const ASKS_BYTES_MOST: usize = 4 << 20;
 /// Lines that are no message, before the agent is given up.
 pub const GARBAGE_MOST: u32 = 20;
 

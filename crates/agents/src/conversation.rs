@@ -11,8 +11,14 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::adapter::{Adapter, Ended, Heard, Settings};
-use crate::bounds::{ASKS_MOST, FRAME_MOST, GARBAGE_MOST, NOTICES_MOST, TEXT_MOST, cut, glimpse, note_tool};
+use crate::bounds::{
+    ASKS_BYTES_MOST, ASKS_MOST, FRAME_MOST, GARBAGE_MOST, NOTICES_MOST, TEXT_MOST, cut, glimpse, note_tool,
+};
 use crate::kind::Kind;
+
+/// What an agent is told whose ask cannot wait for a person.
+const TOO_MANY_ASKS: &str =
+    "denied by pinfold: too much waits for approval already; ask again later, or for less at once";
 
 /// What must be done.
 #[derive(Clone, Debug, PartialEq)]
@@ -300,13 +306,21 @@ impl Conversation {
         let mut effects = vec![shown];
         match self.state.approvals {
             Approvals::Allow => effects.extend(self.decide(ask, Verdict::Allow, None)),
-            Approvals::Ask if self.state.asks.len() < ASKS_MOST => {
+            Approvals::Ask if self.has_room_for(&ask) => {
                 self.state.asks.push(ask);
                 effects.push(Effect::Save);
             }
-            Approvals::Deny | Approvals::Ask => effects.extend(self.decide(ask, Verdict::Deny, None)),
+            Approvals::Ask => effects.extend(self.decide(ask, Verdict::Deny, Some(TOO_MANY_ASKS))),
+            Approvals::Deny => effects.extend(self.decide(ask, Verdict::Deny, None)),
         }
         effects
+    }
+
+    /// Whether another ask can wait for its answer beside those that do.
+    fn has_room_for(&self, ask: &Ask) -> bool {
+        let size = |ask: &Ask| ask.what.len() + ask.detail.to_string().len();
+        let waiting: usize = self.state.asks.iter().map(size).sum();
+        self.state.asks.len() < ASKS_MOST && waiting + size(ask) <= ASKS_BYTES_MOST
     }
 
     fn ended(&mut self, ended: Ended) -> Vec<Effect> {

@@ -1,6 +1,6 @@
 //! What agents do that they should not.
 
-use pinfold_agents::bounds::{GARBAGE_MOST, NOTICES_MOST};
+use pinfold_agents::bounds::{ASKS_BYTES_MOST, GARBAGE_MOST, NOTICES_MOST};
 use pinfold_agents::{Conversation, Effect, Kind, Phase, Settings};
 use pinfold_api::types::{Approvals, FaultCode, Turn, TurnStatus};
 
@@ -45,6 +45,22 @@ fn a_few_lines_of_garbage_are_borne_and_many_are_not() {
     assert_eq!(fault(&conversation.line(b"\xff\xfe binary")), Some(FaultCode::Garbage));
     assert_eq!(conversation.phase(), Phase::Failed);
     assert_eq!(conversation.line(br#"{"id":3}"#), [], "nothing follows");
+}
+
+/// What waits for a person is bounded in bytes, too; what is beyond is denied at once.
+#[test]
+fn asks_that_are_too_much_together_are_denied() {
+    let mut conversation = ready(Approvals::Ask);
+    let ask = |id: u32| {
+        let command = "x".repeat(ASKS_BYTES_MOST / 3);
+        let method = "item/commandExecution/requestApproval";
+        format!(r#"{{"id":{id},"method":"{method}","params":{{"command":"{command}"}}}}"#)
+    };
+    let answered: Vec<bool> = (0..4)
+        .map(|id| lines(&conversation.line(ask(100 + id).as_bytes())).iter().any(|line| line.contains("decline")))
+        .collect();
+    assert_eq!(conversation.asks().len() + answered.iter().filter(|denied| **denied).count(), 4);
+    assert!(!answered[0] && answered[3], "{answered:?}");
 }
 
 #[test]

@@ -104,16 +104,8 @@ pub(crate) async fn serve(core: Arc<Core>, router: Router, listener: UnixListene
     let mut spare = Spare::new();
     loop {
         tokio::select! {
-            accepted = listener.accept() => match accepted {
-                Ok((stream, _)) => {
-                    spare.note_accepted();
-                    tokio::spawn(serve_connection(Arc::clone(&core), router.clone(), stream));
-                }
-                Err(error) => {
-                    if let Some(stream) = spare.note_failed(&error, &listener).await {
-                        tokio::spawn(serve_connection(Arc::clone(&core), router.clone(), stream));
-                    }
-                }
+            stream = spare.accept(&listener) => if let Some(stream) = stream {
+                tokio::spawn(serve_connection(Arc::clone(&core), router.clone(), stream));
             },
             () = async { drop(shutdown.wait_for(|shutdown| *shutdown).await) } => return,
         }

@@ -23,6 +23,11 @@ use crate::registry::{Entry, lock};
 use crate::scope::{Caller, Scope};
 use crate::service::Core;
 
+/// How often one process may be handed over: each time is kept in its record and in memory.
+const HANDOVERS_MOST: usize = 1000;
+/// Owners that are heard of at once, beside the operator. A request of one more is refused until others fall silent and
+/// own nothing.
+const HEARD_MOST: usize = 100_000;
 /// Characters of a purpose.
 const PURPOSE_MOST: usize = 500;
 
@@ -169,13 +174,18 @@ impl OwnerBook {
     }
 
     /// Notes that an owner is heard of, until the answer is dropped.
-    pub(crate) fn contact(&self, owner: &str) -> Contact {
+    pub(crate) fn contact(&self, owner: &str) -> Result<Contact, Refusal> {
         let mut inner = lock(&self.inner);
+        if inner.heard.len() >= HEARD_MOST && !inner.heard.contains_key(owner) {
+            let message =
+                format!("{HEARD_MOST} owners are in contact, which is the most: use fewer names, or try later");
+            return Err(Refusal::new(ErrorCode::LimitReached, message));
+        }
         let new = || Heard { open: 0, last: Instant::now(), at: now() };
         let heard = inner.heard.entry(owner.to_owned()).or_insert_with(new);
         heard.open += 1;
         (heard.last, heard.at) = (Instant::now(), now());
-        Contact { inner: Arc::clone(&self.inner), owner: owner.to_owned() }
+        Ok(Contact { inner: Arc::clone(&self.inner), owner: owner.to_owned() })
     }
 
     /// How long nothing was heard of an owner; nothing while a request is under way.
@@ -360,6 +370,10 @@ impl Core {
     /// Has the keeper write down the new owner.
     async fn give(&self, entry: &Arc<Entry>, to: &str, purpose: &str) -> Result<(), Refusal> {
         let silent = || Refusal::new(ErrorCode::KeeperSilent, "its keeper does not answer: try again").about(&entry.id);
+        if entry.state.borrow().history.handovers.len() >= HANDOVERS_MOST {
+            let message = format!("it was handed over {HANDOVERS_MOST} times, which is the most: start another");
+            return Err(Refusal::new(ErrorCode::LimitReached, message).about(&entry.id));
+        }
         let link = entry.link().ok_or_else(silent)?;
         let (id, ancestors) = (entry.id.clone(), self.owners.ancestors(to));
         let (to, purpose) = (to.to_owned(), purpose.to_owned());
@@ -381,4 +395,22 @@ impl Core {
 
 pub(crate) fn no_owner(owner: &str) -> Refusal {
     Refusal::new(ErrorCode::NotFound, format!("no owner `{owner}`: `pinfold owner ls` lists those in view"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn as_many_owners_are_heard_of_as_there_may_be_and_no_more() {
+        let book = OwnerBook::new(vec![]);
+        for number in 0..HEARD_MOST {
+            drop(book.contact(&number.to_string()).expect("there is room"));
+        }
+        let refusal = book.contact("another").expect_err("there is none");
+        assert_eq!(refusal.0.code, ErrorCode::LimitReached);
+        assert!(book.contact("7").is_ok(), "it is known");
+        book.forget_silent(|owner| owner != "7");
+        assert!(book.contact("another").is_ok());
+    }
 }

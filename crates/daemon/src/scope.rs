@@ -166,15 +166,15 @@ impl Core {
         parent: Option<String>,
     ) -> Result<Caller, Refusal> {
         let (scope, parent) = self.narrow_to(&proof, owner, parent).await?;
-        Ok(self.in_contact(proof, scope, parent))
+        self.in_contact(proof, scope, parent)
     }
 
-    fn in_contact(&self, proof: Proof, scope: Scope, parent: Option<String>) -> Caller {
+    fn in_contact(&self, proof: Proof, scope: Scope, parent: Option<String>) -> Result<Caller, Refusal> {
         let contact = match &scope {
             Scope::Operator => None,
-            Scope::Owner(owner) => Some(self.owners.contact(owner)),
+            Scope::Owner(owner) => Some(self.owners.contact(owner)?),
         };
-        Caller { scope, parent, proof, _contact: contact }
+        Ok(Caller { scope, parent, proof, _contact: contact })
     }
 
     /// Narrows what a connection may see to the owner that a request says to act as.
@@ -256,6 +256,6 @@ impl FromRequestParts<Arc<Core>> for Caller {
     async fn from_request_parts(parts: &mut Parts, core: &Arc<Core>) -> Result<Self, Refusal> {
         let proof = Proof::of(&parts.extensions)?;
         let (scope, parent) = core.narrow(&proof, &parts.headers).await?;
-        Ok(core.in_contact(proof, scope, parent))
+        core.in_contact(proof, scope, parent)
     }
 }

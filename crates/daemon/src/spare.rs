@@ -28,8 +28,19 @@ impl Spare {
         Self { held: File::open("/dev/null").ok(), logged: false }
     }
 
+    /// The next connection that can be served; `None` if one was turned away, or none could be accepted for the moment.
+    pub(crate) async fn accept(&mut self, listener: &UnixListener) -> Option<UnixStream> {
+        match listener.accept().await {
+            Ok((stream, _)) => {
+                self.note_accepted();
+                Some(stream)
+            }
+            Err(error) => self.note_failed(&error, listener).await,
+        }
+    }
+
     /// A connection was accepted: there are descriptors again.
-    pub(crate) fn note_accepted(&mut self) {
+    fn note_accepted(&mut self) {
         self.logged = false;
         if self.held.is_none() {
             self.held = File::open("/dev/null").ok();
@@ -38,7 +49,7 @@ impl Spare {
 
     /// A connection could not be accepted. If descriptors are short, the spare one is used to accept and turn it away;
     /// one that can be served after all is returned.
-    pub(crate) async fn note_failed(&mut self, error: &io::Error, listener: &UnixListener) -> Option<UnixStream> {
+    async fn note_failed(&mut self, error: &io::Error, listener: &UnixListener) -> Option<UnixStream> {
         if !std::mem::replace(&mut self.logged, true) {
             tracing::error!(%error, "cannot accept connections");
         }

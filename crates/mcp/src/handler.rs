@@ -2,19 +2,20 @@
 
 use rmcp::model::{
     CallToolRequestParams, CallToolResponse, CancelTaskParams, CompleteRequestMethod, CompleteRequestParams,
-    CompleteResult, GetTaskParams, GetTaskResult, Implementation, ListPromptsRequestMethod, ListPromptsResult,
-    ListResourceTemplatesResult, ListResourcesResult, ListToolsResult, PaginatedRequestParams,
-    ReadResourceRequestParams, ReadResourceResponse, ReadResourceResult, ResourceUpdatedNotificationParam,
-    ServerCapabilities, ServerConfig, SubscribeRequestParams, SubscriptionFilter, Tool, UnsubscribeRequestParams,
-    UpdateTaskParams,
+    CompleteResult, CustomRequest, CustomResult, ErrorCode, GetTaskParams, GetTaskResult, Implementation,
+    ListPromptsRequestMethod, ListPromptsResult, ListResourceTemplatesResult, ListResourcesResult, ListToolsResult,
+    PaginatedRequestParams, ReadResourceRequestParams, ReadResourceResponse, ReadResourceResult,
+    ResourceUpdatedNotificationParam, ServerCapabilities, ServerConfig, SubscribeRequestParams, SubscriptionFilter,
+    Tool, UnsubscribeRequestParams, UpdateTaskParams,
 };
 use rmcp::service::{RequestContext, SubscriptionContext};
 use rmcp::{ErrorData, RoleServer, ServerHandler};
 
 use crate::reach::Reach;
 use crate::server::Server;
+use crate::stdio::LINE_MOST;
 use crate::tools::Shape;
-use crate::{coder, resources, tasks};
+use crate::{coder, overlong, resources, tasks};
 
 /// What a model is told of the server as a whole.
 const INSTRUCTIONS: &str = "pinfold runs shell commands and keeps them: output, exit code and every child process, also \
@@ -179,6 +180,19 @@ impl ServerHandler for Server {
         let record = tasks::find(&reach, &request.task_id).await?;
         tasks::cancel(&reach, &record);
         Ok(())
+    }
+
+    async fn on_custom_request(
+        &self,
+        request: CustomRequest,
+        _context: RequestContext<RoleServer>,
+    ) -> Result<CustomResult, ErrorData> {
+        if request.method == overlong::METHOD {
+            let message =
+                format!("the request is longer than {LINE_MOST} bytes: write long text to a file, and name the file");
+            return Err(ErrorData::invalid_request(message, None));
+        }
+        Err(ErrorData::new(ErrorCode::METHOD_NOT_FOUND, request.method, None))
     }
 
     // Not offered: the SDK would answer these with empty lists.

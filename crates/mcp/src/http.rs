@@ -1,16 +1,18 @@
 //! The same server as streamable HTTP, for the daemon to mount. Loopback hosts only and no browsers, unless said.
 
-use std::sync::Arc;
-use std::time::Duration;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::{Duration, Instant};
 
 use axum::Router;
 use axum::body::{Body, to_bytes};
-use axum::extract::Request;
-use axum::http::{StatusCode, header};
+use axum::extract::{Request, State};
+use axum::http::{Method, StatusCode, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use pinfold_api::client::Client;
 use rmcp::ServerHandler;
+use rmcp::transport::streamable_http_server::session::SessionManager;
 use rmcp::transport::streamable_http_server::session::local::LocalSessionManager;
 use rmcp::transport::{StreamableHttpServerConfig, StreamableHttpService};
 
@@ -22,6 +24,10 @@ use crate::server::Server;
 /// The largest request; a command of megabytes fits.
 const BODY_MOST: usize = 8 << 20;
 
+/// How long a request may take to arrive. One that never does would keep its connection for ever.
+const BODY_TIME: Duration = Duration::from_secs(60);
+/// Sessions that are open at once. Another takes the place of the one that was silent for longest.
+const SESSIONS_MOST: usize = 1000;
 /// How long a session may be silent: a chat that thinks overnight comes back to its own processes.
 const IDLE: Duration = Duration::from_secs(12 * 3600);
 
@@ -43,15 +49,76 @@ pub fn http_service_of(handler: impl ServerHandler + Clone, options: &Options) -
         .with_max_request_body_bytes(BODY_MOST);
     let mut sessions = LocalSessionManager::default();
     sessions.session_config.keep_alive = Some(IDLE);
-    let service = StreamableHttpService::new(move || Ok(handler.clone()), Arc::new(sessions), config);
-    Router::new().fallback_service(service).layer(middleware::from_fn(note_duplicates))
+    let sessions = Arc::new(sessions);
+    let uses = Arc::new(Uses { sessions: Arc::clone(&sessions), last: Mutex::default() });
+    let service = StreamableHttpService::new(move || Ok(handler.clone()), sessions, config);
+    let router = Router::new().fallback_service(service).layer(middleware::from_fn(note_duplicates));
+    router.layer(middleware::from_fn_with_state(uses, make_room))
+}
+
+/// When each session was used last.
+struct Uses {
+    sessions: Arc<LocalSessionManager>,
+    last: Mutex<HashMap<String, Instant>>,
+}
+
+/// Before another session is opened, the one that was silent for longest is closed if there are [`SESSIONS_MOST`].
+async fn make_room(State(uses): State<Arc<Uses>>, request: Request, next: Next) -> Response {
+    let session = request.headers().get("mcp-session-id").and_then(|id| id.to_str().ok()).map(str::to_owned);
+    match session {
+        Some(session) => {
+            uses.note(&session).await;
+            next.run(request).await
+        }
+        None if request.method() == Method::POST => {
+            uses.make_room().await;
+            let response = next.run(request).await;
+            if let Some(opened) = response.headers().get("mcp-session-id").and_then(|id| id.to_str().ok()) {
+                uses.note(opened).await;
+            }
+            response
+        }
+        None => next.run(request).await,
+    }
+}
+
+impl Uses {
+    async fn note(&self, session: &str) {
+        if self.sessions.sessions.read().await.contains_key(session) {
+            self.last().insert(session.to_owned(), Instant::now());
+        }
+    }
+
+    async fn make_room(&self) {
+        let open: Vec<_> = self.sessions.sessions.read().await.keys().cloned().collect();
+        if open.len() < SESSIONS_MOST {
+            return;
+        }
+        let oldest = {
+            let mut last = self.last();
+            last.retain(|session, _| open.iter().any(|open| **open == **session));
+            open.into_iter().min_by_key(|session| last.get(&**session).copied())
+        };
+        if let Some(oldest) = oldest {
+            let _ = self.sessions.close_session(&oldest).await;
+        }
+    }
+
+    fn last(&self) -> MutexGuard<'_, HashMap<String, Instant>> {
+        self.last.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
 }
 
 /// Doubled keys of arguments are noted before anybody reads the body.
 async fn note_duplicates(request: Request, next: Next) -> Response {
     let (mut parts, body) = request.into_parts();
-    let Ok(bytes) = to_bytes(body, BODY_MOST).await else {
-        return (StatusCode::PAYLOAD_TOO_LARGE, format!("the body is larger than {BODY_MOST} bytes")).into_response();
+    let bytes = match tokio::time::timeout(BODY_TIME, to_bytes(body, BODY_MOST)).await {
+        Ok(Ok(bytes)) => bytes,
+        Ok(Err(_)) => {
+            let why = format!("the request is longer than {BODY_MOST} bytes, or broke off: write long text to a file");
+            return refuse(StatusCode::PAYLOAD_TOO_LARGE, &why);
+        }
+        Err(_) => return refuse(StatusCode::REQUEST_TIMEOUT, "the body of the request did not arrive in time"),
     };
     let body = match duplicates::noted(&bytes) {
         Some(noted) => {
@@ -61,4 +128,11 @@ async fn note_duplicates(request: Request, next: Next) -> Response {
         None => Body::from(bytes),
     };
     next.run(Request::from_parts(parts, body)).await
+}
+
+/// An error as JSON-RPC has it, of a request whose id was not read.
+fn refuse(status: StatusCode, why: &str) -> Response {
+    let error = serde_json::json!({ "code": -32600, "message": why });
+    let body = serde_json::json!({ "jsonrpc": "2.0", "id": null, "error": error });
+    (status, [(header::CONTENT_TYPE, "application/json")], body.to_string()).into_response()
 }

@@ -23,6 +23,7 @@ mod identity;
 mod memory;
 mod news;
 mod options;
+mod overlong;
 mod presence;
 mod random;
 mod reach;

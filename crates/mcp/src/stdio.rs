@@ -10,12 +10,13 @@ use tokio::sync::oneshot;
 
 use crate::identity::Seat;
 use crate::options::{Base, Options};
+use crate::overlong::Overlong;
 use crate::reach::Ensure;
 use crate::server::Server;
 use crate::{duplicates, random};
 
-/// The longest message; a longer one is dropped, as the SDK does with it.
-const LINE_MOST: usize = 16 << 20;
+/// The longest message. A longer one is dropped; if it was a request, it is refused.
+pub(crate) const LINE_MOST: usize = 16 << 20;
 /// What lies between the reading of a line and its parsing.
 const BUFFER: usize = 64 << 10;
 /// How long calls that were made before the end of input may still take.
@@ -89,7 +90,7 @@ fn seat(options: &Options) -> Seat {
 async fn feed(input: impl AsyncRead + Unpin, mut output: DuplexStream) {
     let mut input = BufReader::new(input);
     let mut line = Vec::new();
-    let mut dropping = false;
+    let mut overlong: Option<Overlong> = None;
     loop {
         let Ok(available) = input.fill_buf().await else { return };
         if available.is_empty() {
@@ -97,20 +98,31 @@ async fn feed(input: impl AsyncRead + Unpin, mut output: DuplexStream) {
         }
         let end = available.iter().position(|byte| *byte == b'\n');
         let taken = end.map_or(available.len(), |end| end + 1);
-        if !dropping && line.len() + taken <= LINE_MOST {
-            line.extend_from_slice(&available[..taken]);
-        } else {
-            dropping = true;
+        let piece = &available[..taken];
+        match &mut overlong {
+            Some(overlong) => overlong.push(piece),
+            None => {
+                line.extend_from_slice(piece);
+                if line.len() > LINE_MOST {
+                    overlong = Some(Overlong::new(&std::mem::take(&mut line)));
+                }
+            }
         }
         input.consume(taken);
         if end.is_none() {
             continue;
         }
-        if !dropping && pass_on(&line, &mut output).await.is_err() {
+        let passed = match overlong.take() {
+            Some(overlong) => match overlong.substitute() {
+                Some(request) => output.write_all(request.as_bytes()).await,
+                None => Ok(()),
+            },
+            None => pass_on(&line, &mut output).await,
+        };
+        if passed.is_err() {
             return;
         }
         line.clear();
-        dropping = false;
     }
 }
 

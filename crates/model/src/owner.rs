@@ -10,6 +10,9 @@ use crate::spec::check_name;
 /// Parents, grandparents and so on: a chain is at most this long.
 pub const DEPTH_MOST: usize = 16;
 
+/// Owners with a parent; another is refused one.
+pub const CHILDREN_MOST: usize = 100_000;
+
 /// Who the parent of each owner is.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Owners {
@@ -26,6 +29,8 @@ pub enum BadParent {
     Cycle { owner: String },
     #[error("owner `{owner}` would be more than {DEPTH_MOST} generations deep")]
     TooDeep { owner: String },
+    #[error("owner `{owner}` cannot have a parent: {CHILDREN_MOST} owners have one, which is the most")]
+    TooMany { owner: String },
 }
 
 impl Owners {
@@ -76,6 +81,9 @@ impl Owners {
             Some(known) => return Err(BadParent::Another { owner: owner.to_owned(), parent: known.to_owned() }),
             None => {}
         }
+        if self.parents.len() >= CHILDREN_MOST {
+            return Err(BadParent::TooMany { owner: owner.to_owned() });
+        }
         if self.sees(owner, parent) {
             return Err(BadParent::Cycle { owner: owner.to_owned() });
         }
@@ -108,6 +116,16 @@ impl Owners {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn as_many_have_a_parent_as_there_may_be_and_no_more() {
+        let mut owners = Owners::default();
+        for number in 0..CHILDREN_MOST {
+            assert_eq!(owners.try_add(&number.to_string(), "parent"), Ok(()));
+        }
+        assert!(matches!(owners.try_add("another", "parent"), Err(BadParent::TooMany { .. })));
+        assert_eq!(owners.try_add("7", "parent"), Ok(()), "it is one of them");
+    }
 
     fn family() -> Owners {
         let mut owners = Owners::default();

@@ -1,16 +1,24 @@
 //! Pipes and files: what the output takes on its way to the disk.
 
+use std::fs::File;
 use std::io;
+use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
 use rustix::buffer::spare_capacity;
-use rustix::fs::{Access, Mode, OFlags};
+use rustix::fs::{Access, FallocateFlags, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::pipe::PipeFlags;
 
 /// The largest pipe an ordinary user may ask for.
 const PIPE_MOST: usize = 1 << 20;
+
+/// Gives a range of a file back to the file system: it reads as zeros, and the file is as long as before.
+pub fn punch_hole(file: &File, range: Range<u64>) -> io::Result<()> {
+    let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+    Ok(rustix::fs::fallocate(file, flags, range.start, range.end - range.start)?)
+}
 
 /// The two ends of a pipe; ours does not block.
 #[derive(Debug)]

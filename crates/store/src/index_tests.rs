@@ -64,6 +64,24 @@ fn s4_one_event_per_process_and_kind() {
     );
 }
 
+/// SQLite takes 32,766 values in a question.
+#[test]
+fn a_view_of_any_number_of_owners_can_be_asked_for() {
+    let home = Scratch::home();
+    let mut index = ready(&home);
+    index
+        .apply(&[put(history(1, "ann", None)), put(history(2, "bob", None)), event(1, EventKind::Started)])
+        .expect("applied");
+    let mut owners: Vec<String> = (0..40_000).map(|number| format!("owner \"{number}\"")).collect();
+    owners.push("ann".into());
+    let filter = Filter { owners: Some(owners.clone()), ..Filter::default() };
+    assert_eq!(index.count(&filter).expect("count"), 1);
+    assert_eq!(numbers(&index.list(&filter, None, 9).expect("list")), [1]);
+    assert_eq!(index.prefix("", Some(&owners), 9).expect("ids").len(), 0);
+    let events = EventFilter { owners: Some(owners), ..EventFilter::default() };
+    assert_eq!(index.events_after(0, &events, 9).expect("events").len(), 1);
+}
+
 #[test]
 fn changes_are_applied_whole_or_not_at_all() {
     let home = Scratch::home();

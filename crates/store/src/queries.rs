@@ -284,12 +284,19 @@ impl Queries {
     }
 }
 
+/// Values that are given to SQLite one by one. It takes 32,766 at most; more are given as one list.
+const APART_MOST: usize = 100;
+
 /// Adds the condition that a column has one of these values.
 fn one_of<'a>(column: &str, texts: impl Iterator<Item = &'a str>, sql: &mut String, values: &mut Vec<Value>) {
-    let before = values.len();
-    values.extend(texts.map(|text| Value::Text(text.to_owned())));
-    let marks = vec!["?"; values.len() - before].join(", ");
+    let texts: Vec<&str> = texts.collect();
+    if texts.len() > APART_MOST {
+        values.push(Value::Text(serde_json::Value::from(texts).to_string()));
+        return sql.push_str(&format!(" AND {column} IN (SELECT value FROM json_each(?))"));
+    }
+    let marks = vec!["?"; texts.len()].join(", ");
     sql.push_str(&format!(" AND {column} IN ({marks})"));
+    values.extend(texts.into_iter().map(|text| Value::Text(text.to_owned())));
 }
 
 /// The conditions of a filter, and the values of its question marks.

@@ -1,7 +1,6 @@
 //! The process an agent runs as: started, listened to, and taken leave of.
 
-use std::os::unix::fs::FileExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,6 +15,7 @@ use pinfold_store::reader::OutputReader;
 use super::seat::Seat;
 use super::spec::{Env, LIFE};
 use super::state::Message;
+use super::stream;
 use super::wire::{TOKEN_VARIABLE, Wire};
 use crate::find::Found;
 use crate::refusal::Refusal;
@@ -142,10 +142,14 @@ impl Life {
     pub(crate) async fn listen(&mut self, core: &Core) -> Result<Heard, Refusal> {
         if let Some(stream) = self.stream.clone() {
             let at = self.at;
-            let bytes = blocking(move || read_stream(&stream, at)).await?.map_err(Refusal::internal)?;
-            self.at += bytes.len() as u64;
-            let frames = self.frames.feed(&bytes, |place| at + place as u64);
-            return Ok(Heard { frames, gap: false, silent: bytes.len() < EAR });
+            let piece = blocking(move || stream::read(&stream, at, EAR)).await?.map_err(Refusal::internal)?;
+            let gap = piece.at > at;
+            if gap {
+                self.frames.forget();
+            }
+            self.at = piece.at + piece.bytes.len() as u64;
+            let frames = self.frames.feed(&piece.bytes, |place| piece.at + place as u64);
+            return Ok(Heard { frames, gap, silent: piece.bytes.len() < EAR });
         }
         let (at, directory) = (self.at, core.home.process(&self.entry.id));
         let end = self.entry.state.borrow().history.finish.as_ref().map(|finish| finish.output_bytes);
@@ -221,25 +225,6 @@ fn cursor_after(runs: &[Run], place: usize, begin: u64) -> u64 {
         left -= length;
     }
     runs.last().map_or(begin, |run| run.range.end)
-}
-
-/// What an agent sent by its WebSocket, from this byte on.
-fn read_stream(path: &Path, at: u64) -> std::io::Result<Vec<u8>> {
-    let file = match std::fs::File::open(path) {
-        Ok(file) => file,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(vec![]),
-        Err(error) => return Err(error),
-    };
-    let mut bytes = vec![0; EAR];
-    let mut filled = 0;
-    while filled < EAR {
-        match file.read_at(&mut bytes[filled..], at + filled as u64)? {
-            0 => break,
-            count => filled += count,
-        }
-    }
-    bytes.truncate(filled);
-    Ok(bytes)
 }
 
 /// Starts the process of a life, or finds it if an earlier daemon did.

@@ -26,6 +26,7 @@ mod service;
 mod spec;
 mod standing;
 mod state;
+mod stream;
 mod turns;
 mod wire;
 

@@ -120,6 +120,10 @@ impl Driver {
 
     /// Listens where this life's agent connects to.
     pub(super) async fn open_wire(&self) -> std::io::Result<Wire> {
+        // Of what earlier lives sent, the last one's is kept.
+        if let Some(past) = self.state.life.checked_sub(2) {
+            let _ = std::fs::remove_file(self.seat.dir.stream(past));
+        }
         Wire::listen(self.state.port, self.state.token_hash.clone(), self.seat.dir.stream(self.state.life)).await
     }
 

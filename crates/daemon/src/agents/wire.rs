@@ -6,9 +6,9 @@
 //! environment, which is on no disk but as its hash. Bounds: one connection, [`FRAME_MOST`] a message, [`WAITING`]
 //! messages that wait for the agent.
 
-use std::io::{self, Seek, SeekFrom, Write};
+use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -24,6 +24,7 @@ use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 
+use super::stream;
 use crate::registry::lock;
 
 /// Messages that wait for the agent to connect or to read.
@@ -183,17 +184,9 @@ impl Inner {
     /// Appends what was received, and then tells of it.
     fn keep(&self, text: &str) {
         let _guard = lock(&self.file);
-        match append(&self.path, text) {
+        match stream::append(&self.path, text) {
             Ok(length) => drop(self.grown.send_replace(length)),
             Err(error) => tracing::error!(%error, "what an agent sent cannot be kept"),
         }
     }
-}
-
-fn append(path: &Path, text: &str) -> io::Result<u64> {
-    use std::os::unix::fs::OpenOptionsExt;
-    let mut file = std::fs::OpenOptions::new().create(true).append(true).mode(0o600).open(path)?;
-    let whole = if text.ends_with('\n') { text.to_owned() } else { format!("{text}\n") };
-    file.write_all(whole.as_bytes())?;
-    file.seek(SeekFrom::End(0))
 }

@@ -9,7 +9,6 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt;
 
-use axum::body::to_bytes;
 use axum::extract::Request;
 use axum::http::StatusCode;
 use serde::Deserialize;
@@ -17,7 +16,7 @@ use serde::de::{Deserializer, Error, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
 use super::wire::Fault;
-use crate::extract::{BODY_MOST, Unread, unread};
+use crate::extract::{BODY_TIME, Unread, read_body};
 
 /// The fields of a request, in their order.
 #[derive(Clone, Debug, Default)]
@@ -26,14 +25,14 @@ pub(super) struct Fields(Vec<(Text, Box<RawValue>)>);
 impl Fields {
     /// Reads the body of a request.
     pub(super) async fn of(request: Request) -> Result<Self, Fault> {
-        let refuse = |error| match unread(&error) {
+        let refuse = |unread: Unread| match unread {
             Unread::TooLarge => {
-                let detail = format!("it is larger than {BODY_MOST} bytes: put a long script into a file");
-                Fault::new(StatusCode::PAYLOAD_TOO_LARGE, "Request body is too large.").detail(detail)
+                Fault::new(StatusCode::PAYLOAD_TOO_LARGE, "Request body is too large.").detail(unread.to_string())
             }
+            Unread::Late => malformed(unread.to_string()),
             Unread::Broken(why) => malformed(why),
         };
-        let bytes = to_bytes(request.into_body(), BODY_MOST).await.map_err(refuse)?;
+        let bytes = read_body(request.into_body(), BODY_TIME).await.map_err(refuse)?;
         Self::parse(&bytes).map_err(malformed)
     }
 

@@ -1,7 +1,7 @@
 //! Limits of an owner: each refuses with an explanation, and touches nobody else and nothing that lives.
 
 use pinfold_api::error::ErrorCode;
-use pinfold_api::types::{GcRequest, StartRequest, Status};
+use pinfold_api::types::{GcRequest, HandoverRequest, StartRequest, Status};
 use pinfold_testkit::{Pinfold, Setup};
 
 use crate::PINFOLD;
@@ -63,4 +63,19 @@ fn an_owners_part_of_the_store_is_its_own() {
     assert!(refusal.code == ErrorCode::LimitReached && refusal.message.contains("limits.owner.store"), "{refusal:?}");
     pinfold.start_request(&of("bob", "true"));
     assert_eq!(pinfold.show(&live).status, Status::Running);
+}
+
+/// Each handover is kept in the record and in memory, so there is a most.
+#[test]
+fn a_process_is_handed_over_only_so_often() {
+    let pinfold = Pinfold::start(PINFOLD);
+    let id = pinfold.start_request(&of("ann", "sleep 300")).record.id;
+    let hand_over = |number: usize| {
+        let to = Some(if number.is_multiple_of(2) { "bob" } else { "ann" }.to_owned());
+        pinfold.block(pinfold.client().handover(&id, &HandoverRequest { to, purpose: format!("round {number}") }))
+    };
+    (0..1000).for_each(|number| drop(hand_over(number).expect("handed over")));
+    let refusal = hand_over(1000).expect_err("refused").to_string();
+    assert!(refusal.contains("1000 times"), "{refusal}");
+    assert!(pinfold.stop(&id).survivors.is_empty());
 }

@@ -202,3 +202,29 @@ fn http_by_a_token_bound_to_an_owner_sees_no_more() {
     claimed["params"]["_meta"] = json!({ "threadId": "mine", "sessionId": "mine" });
     assert!(result_of(&post(&yours, &headers, &claimed).message()).is_error);
 }
+
+#[test]
+fn a_request_that_is_too_long_is_refused_as_json_rpc() {
+    let pinfold = Pinfold::start(PINFOLD);
+    let long = call("execute", json!({ "command": "x".repeat(8 << 20) }));
+    let mut answer = post(&pinfold, &[], &long);
+    assert_eq!(answer.status, 413);
+    let message = answer.message();
+    assert!(message["error"]["message"].as_str().expect("a message").contains("8388608 bytes"), "{message}");
+}
+
+/// There are so many sessions and no more: the one that was silent for longest makes room.
+#[test]
+fn the_session_that_was_silent_for_longest_makes_room() {
+    let pinfold = Pinfold::start(PINFOLD);
+    let list = |session: &str| {
+        let headers = [("mcp-session-id", session), ("mcp-protocol-version", "2025-06-18")];
+        post(&pinfold, &headers, &call("process_list", json!({}))).status
+    };
+    let (used, silent) = (open(&pinfold), open(&pinfold));
+    assert_eq!(list(&used), 200);
+    for _ in 0..999 {
+        assert_eq!(post(&pinfold, &[], &initialize()).status, 200);
+    }
+    assert_eq!((list(&used), list(&silent)), (200, 404));
+}

@@ -37,6 +37,23 @@ fn shim_exit_fast() {
     }
 }
 
+/// Its id may be written first or last; whoever sent it does not wait for ever, and the connection goes on.
+#[test]
+fn a_request_that_is_too_long_is_answered() {
+    let pinfold = Pinfold::start(PINFOLD);
+    let mut agent = Agent::connect(&pinfold);
+    let long = "x".repeat(30_000_000);
+    let params = format!(r#""params":{{"name":"execute","arguments":{{"id":5,"command":"{long}"}}}}"#);
+    agent.send_line(&format!(r#"{{"jsonrpc":"2.0","id":9001,"method":"tools/call",{params}}}"#));
+    agent.send_line(&format!(r#"{{"method":"tools/call",{params},"jsonrpc":"2.0","id":9002}}"#));
+    for id in [9001, 9002] {
+        let answer = agent.answer(id);
+        let message = answer["error"]["message"].as_str().unwrap_or_else(|| panic!("{answer}"));
+        assert!(message.contains("16777216 bytes") && message.contains("file"), "{message}");
+    }
+    assert_eq!(agent.execute("echo fine").output(), "fine\n");
+}
+
 #[test]
 fn shim_group_killed() {
     let pinfold = Pinfold::prepare(PINFOLD, Setup::default());
