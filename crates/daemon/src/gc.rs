@@ -2,12 +2,13 @@
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use pinfold_api::types::{GcAnswer, GcRequest};
 use pinfold_model::admission::{Ended, Limits, to_remove};
+use pinfold_model::clock_steps::ClockSteps;
 use pinfold_model::id::ProcessId;
-use pinfold_model::units::parse_duration;
+use pinfold_model::units::{Moment, parse_duration};
 use pinfold_os::{crash_point, daemonize};
 use pinfold_store::index::Change;
 use pinfold_store::retention::remove_process;
@@ -21,6 +22,19 @@ use crate::service::{Core, blocking};
 /// How often the store is looked over, and idle keepers are sent home.
 const EVERY: Duration = Duration::from_secs(30);
 
+/// The wall clock as it was last seen, beside one that cannot be set, and its steps.
+#[derive(Debug)]
+pub(crate) struct ClockWatch {
+    last: (Moment, Instant),
+    steps: ClockSteps,
+}
+
+impl ClockWatch {
+    pub(crate) fn new() -> Self {
+        Self { last: (now(), Instant::now()), steps: ClockSteps::default() }
+    }
+}
+
 impl Core {
     pub(crate) async fn gc(self: &Arc<Self>, request: GcRequest) -> Result<GcAnswer, Refusal> {
         let mut limits = self.config.limits.clone();
@@ -32,11 +46,13 @@ impl Core {
 
     async fn collect(self: &Arc<Self>, limits: Limits, dry_run: bool) -> Result<GcAnswer, Refusal> {
         let at = now();
+        let steps = self.note_clock_steps(at);
         let rows = self.query(|queries| queries.ended()).await?;
         let bytes_of: HashMap<ProcessId, u64> = rows.iter().map(|row| (row.id.clone(), row.bytes)).collect();
         // What is to live again is still needed.
         let ended = rows.into_iter().filter(|row| !self.chains.needs(&row.id));
-        let ended = ended.map(|row| Ended { id: row.id, owner: row.owner, age: at.since(row.at), bytes: row.bytes });
+        let ended =
+            ended.map(|row| Ended { id: row.id, owner: row.owner, age: steps.age(row.at, at), bytes: row.bytes });
         let mut live: HashMap<String, u64> = HashMap::new();
         for entry in self.registry.live() {
             let state = entry.state.borrow();
@@ -51,6 +67,15 @@ impl Core {
             blocking(daemonize::trim_memory).await?;
         }
         Ok(GcAnswer { removed, freed_bytes, dry_run })
+    }
+
+    /// The forward steps of the wall clock since the daemon began, up to now.
+    fn note_clock_steps(&self, at: Moment) -> ClockSteps {
+        let mut watch = lock(&self.clock_watch);
+        let ((before, then), moment) = (watch.last, Instant::now());
+        watch.steps.note(before, at, moment.saturating_duration_since(then));
+        watch.last = (at, moment);
+        watch.steps.clone()
     }
 
     async fn remove(self: &Arc<Self>, chosen: Vec<ProcessId>) -> Result<(), Refusal> {

@@ -44,6 +44,7 @@ impl Core {
     fn troubles(&self) -> Vec<String> {
         let mut troubles = Vec::new();
         troubles.extend(lock(&self.home_trouble).clone());
+        troubles.extend(self.tokens.trouble());
         troubles.extend(self.ledger.trouble());
         troubles.extend(lock(&self.unreadable_index).clone().map(|(_, why)| why));
         let unreadable = lock(&self.unreadable);

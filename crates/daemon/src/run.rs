@@ -167,9 +167,8 @@ fn compose(options: &Options, home: Home) -> Result<Core, RunError> {
     let config = options.config.clone();
     let power = config.durability == crate::config::Durability::Power;
     let durability = if power { pinfold_store::Durability::Power } else { pinfold_store::Durability::Programs };
-    // Before the index, which changes by being opened: a home that is refused is left as it was.
-    let tokens =
-        TokenFile::open(&home).map_err(io(format!("cannot read {}", home.root().join("tokens.json").display())))?;
+    let home = home.with_durability(durability);
+    let tokens = TokenFile::open(&home);
     let ids = IdSource::open(&home).map_err(io("cannot read the ids file"))?;
     let index = match Index::open(&home, durability, now())? {
         Opened::Ready(index) => index,
@@ -220,6 +219,7 @@ fn compose(options: &Options, home: Home) -> Result<Core, RunError> {
         limit_name,
         limit_places: OnceLock::new(),
         recovery: Progress::default(),
+        clock_watch: Mutex::new(gc::ClockWatch::new()),
         home_trouble: Mutex::default(),
         unreadable: Mutex::default(),
         shutdown: watch::Sender::new(false),

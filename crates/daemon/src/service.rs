@@ -20,6 +20,7 @@ use crate::agents::Agents;
 use crate::coder::Coder;
 use crate::config::Config;
 use crate::find::Found;
+use crate::gc::ClockWatch;
 use crate::keepers::Keepers;
 use crate::ledger::Ledger;
 use crate::metrics::Metrics;
@@ -78,6 +79,8 @@ pub(crate) struct Core {
     pub(crate) limit_places: OnceLock<Vec<Place>>,
     /// How far recovery is.
     pub(crate) recovery: Progress,
+    /// Whether the wall clock was set forward while this daemon ran.
+    pub(crate) clock_watch: Mutex<ClockWatch>,
     /// What became of the home, if it was moved or removed.
     pub(crate) home_trouble: Mutex<Option<String>>,
     /// Directories that recovery could not read.

@@ -39,6 +39,11 @@ impl Tokens {
         Self { file: Mutex::new(file), lines: Mutex::default() }
     }
 
+    /// Why no token is accepted, if the file cannot be understood.
+    pub(crate) fn trouble(&self) -> Option<String> {
+        lock(&self.file).damage()
+    }
+
     /// Writes the tokens into a home that was made anew.
     pub(crate) fn rewrite(&self) -> std::io::Result<()> {
         lock(&self.file).rewrite()

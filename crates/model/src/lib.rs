@@ -4,6 +4,7 @@
 //! Other rooms act on what is decided here.
 
 pub mod admission;
+pub mod clock_steps;
 pub mod environment;
 pub mod event;
 pub mod facts;

@@ -114,11 +114,7 @@ impl AgentDir {
     fn write<T: Serialize>(&self, name: &str, content: &T) -> io::Result<()> {
         let written = Written { format: AGENT_FORMAT, content };
         let path = self.path.join(name);
-        replace_file(&path, &serde_json::to_vec(&written).map_err(io::Error::other)?)?;
-        match self.durability {
-            Durability::Programs => Ok(()),
-            Durability::Power => std::fs::File::open(&path)?.sync_all(),
-        }
+        replace_file(&path, &serde_json::to_vec(&written).map_err(io::Error::other)?, self.durability)
     }
 }
 

@@ -51,7 +51,7 @@ pub fn commit_chain(home: &Home, first: &ProcessId, chain: &Chain) -> io::Result
         _ => {}
     }
     let json = serde_json::to_vec(chain).map_err(io::Error::other)?;
-    replace_file(&home.chains().join(first.as_str()), &json)
+    replace_file(&home.chains().join(first.as_str()), &json, home.durability())
 }
 
 /// The chain is over.

@@ -11,6 +11,7 @@ use pinfold_model::id::ProcessId;
 use pinfold_os::fsio::random;
 use serde::{Deserialize, Serialize};
 
+use crate::Durability;
 use crate::layout::{Home, replace_file};
 
 /// The version of the file's format.
@@ -26,6 +27,7 @@ pub struct IdSource {
     seed: u64,
     next: u64,
     reserved: u64,
+    durability: Durability,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -51,7 +53,14 @@ impl IdSource {
             Some(OnDisk { seed, reserved, .. }) => (seed, reserved),
             None => (u64::from_le_bytes(random()?), 0),
         };
-        Ok(IdSource { path, processes: home.processes(), seed, next: reserved, reserved })
+        Ok(IdSource {
+            path,
+            processes: home.processes(),
+            seed,
+            next: reserved,
+            reserved,
+            durability: home.durability(),
+        })
     }
 
     /// An id that was never given out before.
@@ -83,7 +92,7 @@ impl IdSource {
 
     fn write(&self, reserved: u64) -> io::Result<()> {
         let on_disk = OnDisk { format: IDS_FORMAT, seed: self.seed, reserved };
-        replace_file(&self.path, &serde_json::to_vec(&on_disk)?)
+        replace_file(&self.path, &serde_json::to_vec(&on_disk)?, self.durability)
     }
 }
 

@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::Durability;
 use pinfold_model::id::ProcessId;
 use pinfold_os::fsio::Holder;
 use pinfold_os::{crash_point, fsio, socket};
@@ -32,6 +33,8 @@ pub const RECORD: &str = "record";
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Home {
     root: PathBuf,
+    /// How its small files are written.
+    durability: Durability,
 }
 
 /// Why a directory cannot be a home.
@@ -122,13 +125,22 @@ impl Home {
         let root = std::path::absolute(root).map_err(io)?;
         make_directory(&root)?;
         check_directory(&root)?;
-        let home = Home { root };
+        let home = Home { root, durability: Durability::Programs };
         home.check_format()?;
         for path in [home.processes(), home.keepers()] {
             make_directory(&path)?;
             check_directory(&path)?;
         }
         Ok(home)
+    }
+
+    /// The same home, whose small files are written like this.
+    pub fn with_durability(self, durability: Durability) -> Home {
+        Home { durability, ..self }
+    }
+
+    pub(crate) fn durability(&self) -> Durability {
+        self.durability
     }
 
     pub fn root(&self) -> &Path {
@@ -248,7 +260,8 @@ impl Home {
             Ok(text) => text,
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 let text = format!("{HOME_FORMAT}\n");
-                return replace_file(&path, text.as_bytes()).map_err(|source| HomeError::Io { path, source });
+                return replace_file(&path, text.as_bytes(), Durability::Power)
+                    .map_err(|source| HomeError::Io { path, source });
             }
             Err(source) => return Err(HomeError::Io { path, source }),
         };
@@ -333,16 +346,25 @@ impl ProcessDir {
 
 /// Puts a whole new content in the file's place: readers see the old one or the new one. Daemons that race for a
 /// new home do this at the same time, so each writes a file of its own.
-pub(crate) fn replace_file(path: &Path, content: &[u8]) -> io::Result<()> {
+///
+/// Under [`Durability::Power`] the content is on disk before it gets the name, and the name before this returns. Otherwise
+/// both survive the death of programs only.
+pub(crate) fn replace_file(path: &Path, content: &[u8], durability: Durability) -> io::Result<()> {
     let fresh = path.with_extension(format!("{FRESH}{}", std::process::id()));
     let mut options = OpenOptions::new();
     let file = options.write(true).create(true).truncate(true).mode(FILE_MODE).open(&fresh)?;
     crash_point!("store.file_made");
     file.write_all_at(content, 0)?;
     crash_point!("store.file_written");
+    if durability == Durability::Power {
+        file.sync_all()?;
+    }
     std::fs::rename(&fresh, path)?;
     crash_point!("store.file_replaced");
-    Ok(())
+    match path.parent() {
+        Some(parent) if durability == Durability::Power => File::open(parent)?.sync_all(),
+        _ => Ok(()),
+    }
 }
 
 /// The pid of the daemon that was to put this file in its place, if it is such a file.

@@ -64,6 +64,17 @@ pub fn remove_leftovers(home: &Home) -> io::Result<usize> {
             removed += 1;
         }
     }
+    // Only the daemon writes there, and there is one: what another pid was to put in place never comes. It may hold
+    // environment values.
+    let agents = std::fs::read_dir(home.agents()).into_iter().flatten().flatten().map(|entry| entry.path());
+    for directory in agents.chain([home.chains()]) {
+        for entry in std::fs::read_dir(directory).into_iter().flatten().flatten() {
+            if fresh_file_of(&entry.path()).is_some_and(|pid| pid != std::process::id()) {
+                std::fs::remove_file(entry.path())?;
+                removed += 1;
+            }
+        }
+    }
     for entry in std::fs::read_dir(home.root())? {
         let path = entry?.path();
         if fresh_file_of(&path).is_some_and(|pid| !proc::stat(pid).is_ok_and(|stat| stat.is_living())) {
@@ -143,6 +154,16 @@ mod tests {
         [u32::MAX, std::process::id()].iter().for_each(|pid| std::fs::write(fresh(*pid), "").expect("written"));
         assert_eq!(remove_leftovers(&home).expect("cleaned"), 1);
         assert!(fresh(std::process::id()).exists(), "its writer lives");
+        // Of a chain and of an agent, whoever has the pid now.
+        let parent = std::os::unix::process::parent_id();
+        for directory in [home.chains(), home.agents().join("a")] {
+            std::fs::create_dir_all(&directory).expect("made");
+            for pid in [parent, std::process::id()] {
+                std::fs::write(directory.join(format!("x.new-{pid}")), "SECRET=1").expect("written");
+            }
+        }
+        assert_eq!(remove_leftovers(&home).expect("cleaned"), 2);
+        assert!(home.chains().join(format!("x.new-{}", std::process::id())).exists(), "ours");
     }
 
     #[test]

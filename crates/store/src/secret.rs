@@ -7,6 +7,7 @@ use std::path::Path;
 
 use pinfold_os::fsio::random;
 
+use crate::Durability;
 use crate::layout::{Home, replace_file};
 
 /// Bytes of a webhooks' secret that is made here.
@@ -23,7 +24,7 @@ pub fn open_secret(path: &Path) -> io::Result<u128> {
         return Ok(secret);
     }
     let secret = u128::from_le_bytes(random()?);
-    replace_file(path, format!("{secret:032x}\n").as_bytes())?;
+    replace_file(path, format!("{secret:032x}\n").as_bytes(), Durability::Power)?;
     Ok(secret)
 }
 
@@ -41,7 +42,7 @@ pub fn read_or_make(home: &Home, write: impl FnOnce(&[u8; SECRET_BYTES]) -> Stri
         found => return found,
     }
     let text = write(&random()?);
-    replace_file(&path, format!("{text}\n").as_bytes())?;
+    replace_file(&path, format!("{text}\n").as_bytes(), Durability::Power)?;
     Ok(text)
 }
 

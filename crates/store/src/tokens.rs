@@ -1,12 +1,13 @@
 //! Tokens for TCP, as they are kept: by their hash, in one small file that is replaced whole.
 
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use pinfold_model::units::Moment;
 use pinfold_os::fsio::random;
 use serde::{Deserialize, Serialize};
 
+use crate::Durability;
 use crate::layout::{Home, replace_file};
 
 /// The version of the file's format.
@@ -30,6 +31,8 @@ pub struct KeptToken {
 pub struct TokenFile {
     path: PathBuf,
     tokens: Vec<KeptToken>,
+    /// Why it cannot be understood. Then it grants nothing and is not written to.
+    damage: Option<String>,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -39,13 +42,41 @@ struct Content {
 }
 
 impl TokenFile {
-    /// Reads the file; without one there are no tokens. One that cannot be understood is an error: to go on without
-    /// it would revoke tokens, or worse, un-revoke them when it is replaced.
-    pub fn open(home: &Home) -> io::Result<Self> {
-        let path = home.root().join("tokens.json");
-        let text = match std::fs::read(&path) {
+    /// Reads the file; without one there are no tokens. One that cannot be understood grants nothing, and is left as it is
+    /// until somebody restores or removes it: nothing is revoked or un-revoked silently.
+    pub fn open(home: &Home) -> Self {
+        let mut file = Self { path: home.root().join("tokens.json"), tokens: vec![], damage: None };
+        file.reread();
+        file
+    }
+
+    /// Why the file cannot be understood, and what to do; `None` if it can be.
+    pub fn damage(&mut self) -> Option<String> {
+        if self.damage.is_some() {
+            self.reread();
+        }
+        let why = self.damage.as_ref()?;
+        Some(format!(
+            "{} cannot be read ({why}): no token is accepted until you restore it, or remove it and make new tokens",
+            self.path.display()
+        ))
+    }
+
+    fn reread(&mut self) {
+        match Self::read(&self.path) {
+            Ok(tokens) => (self.tokens, self.damage) = (tokens, None),
+            Err(error) => (self.tokens, self.damage) = (vec![], Some(error.to_string())),
+        }
+    }
+
+    fn check(&mut self) -> io::Result<()> {
+        self.damage().map_or(Ok(()), |damage| Err(io::Error::other(damage)))
+    }
+
+    fn read(path: &Path) -> io::Result<Vec<KeptToken>> {
+        let text = match std::fs::read(path) {
             Ok(text) => text,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Self { path, tokens: vec![] }),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(vec![]),
             Err(error) => return Err(error),
         };
         let content: Content = serde_json::from_slice(&text).map_err(io::Error::other)?;
@@ -55,7 +86,7 @@ impl TokenFile {
                 content.format
             )));
         }
-        Ok(Self { path, tokens: content.tokens })
+        Ok(content.tokens)
     }
 
     pub fn tokens(&self) -> &[KeptToken] {
@@ -64,12 +95,14 @@ impl TokenFile {
 
     /// Adds a token; it is known once this returns.
     pub fn add(&mut self, token: KeptToken) -> io::Result<()> {
+        self.check()?;
         self.tokens.push(token);
         self.write().inspect_err(|_| drop(self.tokens.pop()))
     }
 
     /// Removes a token, and gives it as it was.
     pub fn remove(&mut self, id: &str) -> io::Result<Option<KeptToken>> {
+        self.check()?;
         let Some(place) = self.tokens.iter().position(|token| token.id == id) else { return Ok(None) };
         let token = self.tokens.remove(place);
         match self.write() {
@@ -83,12 +116,12 @@ impl TokenFile {
 
     /// Writes the file again as it was, into a home that was made anew.
     pub fn rewrite(&self) -> io::Result<()> {
-        if self.tokens.is_empty() { Ok(()) } else { self.write() }
+        if self.damage.is_some() || self.tokens.is_empty() { Ok(()) } else { self.write() }
     }
 
     fn write(&self) -> io::Result<()> {
         let content = Content { format: TOKENS_FORMAT, tokens: self.tokens.clone() };
-        replace_file(&self.path, &serde_json::to_vec_pretty(&content).map_err(io::Error::other)?)
+        replace_file(&self.path, &serde_json::to_vec_pretty(&content).map_err(io::Error::other)?, Durability::Power)
     }
 }
 
@@ -111,23 +144,29 @@ mod tests {
     #[test]
     fn tokens_survive_and_can_be_revoked_and_nobody_else_can_read_the_file() {
         let home = Scratch::home();
-        let mut file = TokenFile::open(&home).expect("opened");
+        let mut file = TokenFile::open(&home);
         file.add(token("a")).expect("added");
         file.add(token("b")).expect("added");
         assert_eq!(mode_of(&home.root().join("tokens.json")), 0o600);
-        let mut file = TokenFile::open(&home).expect("opened");
+        let mut file = TokenFile::open(&home);
         assert_eq!(file.tokens(), [token("a"), token("b")]);
         assert_eq!(file.remove("a").expect("removed"), Some(token("a")));
         assert_eq!(file.remove("a").expect("removed"), None);
-        assert_eq!(TokenFile::open(&home).expect("opened").tokens(), [token("b")]);
+        assert_eq!(TokenFile::open(&home).tokens(), [token("b")]);
     }
 
     #[test]
-    fn a_file_that_is_not_understood_is_an_error() {
+    fn a_file_that_is_not_understood_grants_nothing_and_is_not_replaced() {
         let home = Scratch::home();
         for text in ["", "{", r#"{"format":9,"tokens":[]}"#] {
             std::fs::write(home.root().join("tokens.json"), text).expect("written");
-            assert!(TokenFile::open(&home).is_err(), "{text}");
+            let mut file = TokenFile::open(&home);
+            assert!(file.tokens().is_empty() && file.damage().is_some_and(|why| why.contains("restore")), "{text}");
+            assert!(file.add(token("a")).is_err() && file.remove("a").is_err());
+            assert_eq!(std::fs::read_to_string(home.root().join("tokens.json")).expect("read"), text);
+            std::fs::remove_file(home.root().join("tokens.json")).expect("removed");
+            file.add(token("a")).expect("usable again without a restart");
+            assert_eq!(file.damage(), None);
         }
     }
 

@@ -191,3 +191,23 @@ fn everything_in(home: &Path) -> BTreeMap<PathBuf, u64> {
     };
     files_in(home).into_iter().filter(|path| !written(path)).map(sum).collect()
 }
+
+#[test]
+fn a_torn_tokens_file_grants_nothing_and_keeps_no_daemon_from_starting() {
+    let pinfold = Pinfold::start(PINFOLD);
+    assert_eq!(pinfold.cli(&["token", "add"]).code, Some(0));
+    pinfold.kill_daemon();
+    let path = pinfold.home().join("tokens.json");
+    let whole = std::fs::read(&path).expect("a file");
+    std::fs::write(&path, &whole[..whole.len() / 2]).expect("a torn file");
+    pinfold.start_daemon();
+    assert_eq!(pinfold.run("echo usable").1, "usable\n");
+    let health = pinfold.health();
+    assert!(health.status == "degraded" && health.troubles[0].contains("tokens.json"), "{health:?}");
+    let refused = pinfold.cli(&["token", "add"]);
+    assert!(refused.code != Some(0) && refused.stderr.contains("tokens.json"), "{}", refused.stderr);
+    assert_eq!(std::fs::read(&path).expect("a file"), &whole[..whole.len() / 2], "nothing is written over it");
+    std::fs::write(&path, &whole).expect("restored");
+    assert_eq!(pinfold.health().troubles, Vec::<String>::new());
+    assert_eq!(pinfold.cli(&["token", "add"]).code, Some(0));
+}
