@@ -83,7 +83,7 @@ fn what_does_not_go_with_a_terminal_is_refused_by_name() {
     let plain = pinfold.sh("exec sleep 300");
     let error = pinfold.block(pinfold.client().screen(&plain.id)).expect_err("no terminal");
     assert!(error.to_string().contains("--pty"), "{error}");
-    assert_eq!(pinfold.cli(&["run", "--pty", "--stdin", "true"]).code, Some(2));
+    assert_eq!(pinfold.cli(&["run", "--pty", "--stdin", "true"]).code, Some(125));
     assert_eq!(pinfold.cli(&["resize", &plain.id, "24x80"]).code, Some(2));
 }
 
