@@ -30,12 +30,21 @@ pub(super) struct Part {
     grace: &'static str,
 }
 
-/// When it is stopped, after its start was acknowledged.
+/// When it is stopped, after its start was acknowledged, and how.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Stop {
     pub(super) after: Duration,
+    pub(super) manner: Manner,
     /// Not before it has printed something: by then its traps are set.
     pub(super) once_it_prints: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Manner {
+    /// A stop request.
+    Stop,
+    /// Paused, then KILL: its keeper must not hand a frozen cgroup to the next process.
+    PauseAndKill,
 }
 
 /// What all processes of one run carry, so that they are found wherever they went.
@@ -61,7 +70,7 @@ impl Part {
         };
         // A shell tells on its standard error of the sleep that was terminated.
         let counting = "exec 2>/dev/null; i=0; while :; do i=$((i+1)); echo $i; sleep 0.1; done";
-        match dice.between(0, 15) {
+        match dice.between(0, 16) {
             0 | 1 => {
                 let lines = dice.between(5, 40);
                 let count = format!("i=0; while [ $i -lt {lines} ]; do i=$((i+1)); echo $i; sleep 0.1; done");
@@ -89,7 +98,7 @@ impl Part {
             }
             6 => {
                 let ends = vec![Outcome::Signaled { signal: 9, name: "KILL".to_owned(), core_dumped: false }];
-                let stop = Some(Stop { after: dice.millis(300, 3000), once_it_prints: true });
+                let stop = Some(Stop { after: dice.millis(300, 3000), manner: Manner::Stop, once_it_prints: true });
                 Part { stop, grace: "300ms", ..part("deaf", format!("trap '' TERM; {counting}"), None, ends) }
             }
             7 => {
@@ -103,12 +112,12 @@ impl Part {
                 // Without a cgroup, nobody finds a wiped one whose keeper was killed: it is named in the limits.
                 let wiped = if cgroup && dice.between(0, 2) == 0 { "env -i PATH=\"$PATH\" " } else { "" };
                 let away = format!("{wiped}setsid sh -c ': {}; sleep 600' </dev/null >/dev/null 2>&1 &", mark.0);
-                let stop = Some(Stop { after: dice.millis(300, 4000), once_it_prints: true });
+                let stop = Some(Stop { after: dice.millis(300, 4000), manner: Manner::Stop, once_it_prints: true });
                 let kind = if wiped.is_empty() { "escapee" } else { "wiped escapee" };
                 Part { stop, ..part(kind, format!("seq 1 {lines}; {away} exit {code}"), Some(lines), exits) }
             }
             10 => {
-                let stop = Some(Stop { after: dice.millis(300, 6000), once_it_prints: true });
+                let stop = Some(Stop { after: dice.millis(300, 6000), manner: Manner::Stop, once_it_prints: true });
                 let ends = vec![Outcome::Exited { code: 9 }];
                 Part { stop, ..part("patient", format!("trap 'exit 9' TERM; {counting}"), None, ends) }
             }
@@ -123,10 +132,17 @@ impl Part {
                     format!("stty -onlcr; i=0; while [ $i -lt {lines} ]; do i=$((i+1)); echo $i; sleep 0.05; done");
                 Part { on_terminal: true, ..part("on a terminal", format!("{count}; exit {code}"), Some(lines), exits) }
             }
+            14 => {
+                let ends = vec![Outcome::Signaled { signal: 9, name: "KILL".to_owned(), core_dumped: false }];
+                let (after, manner) = (dice.millis(300, 3000), Manner::PauseAndKill);
+                let stop = Some(Stop { after, manner, once_it_prints: true });
+                Part { stop, ..part("killed while paused", counting.to_owned(), None, ends) }
+            }
             _ => {
                 let time = dice.between(100, 900);
                 let term = Outcome::Signaled { signal: 15, name: "TERM".to_owned(), core_dumped: false };
-                let stop = Some(Stop { after: Duration::from_millis(time), once_it_prints: false });
+                let stop =
+                    Some(Stop { after: Duration::from_millis(time), manner: Manner::Stop, once_it_prints: false });
                 let ends = vec![Outcome::Exited { code }, term];
                 Part { stop, ..part("racing", format!("sleep 0.{time:03}; exit {code}"), Some(0), ends) }
             }
@@ -222,7 +238,7 @@ mod tests {
         let mark = Mark("m".to_owned());
         let kinds: std::collections::BTreeSet<_> =
             (0..300).map(|number| Part::of(1, number, &mark, true).kind).collect();
-        assert_eq!(kinds.len(), 13, "{kinds:?}");
+        assert_eq!(kinds.len(), 14, "{kinds:?}");
         assert_eq!(Part::of(3, 5, &mark, true).command, Part::of(3, 5, &mark, true).command);
         assert!((0..300).all(|number| Part::of(1, number, &mark, false).kind != "wiped escapee"));
     }

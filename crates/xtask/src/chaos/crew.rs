@@ -7,11 +7,12 @@ use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use pinfold_api::client::{Client, ClientError};
-use pinfold_api::types::{Event, EventsQuery, ListQuery, OutputQuery, StopRequest};
+use pinfold_api::error::ErrorCode;
+use pinfold_api::types::{Event, EventsQuery, ListQuery, OutputQuery, SignalRequest, StopRequest};
 use tokio::runtime::Runtime;
 
 use super::agents::Chat;
-use super::cast::{Mark, Part, Script};
+use super::cast::{Manner, Mark, Part, Script};
 use super::dice::Dice;
 use super::scene::Scene;
 
@@ -45,6 +46,8 @@ pub(super) struct Play {
     stops: Mutex<Vec<(Instant, usize)>>,
     /// Events as they were read, by number.
     pub(super) followed: Mutex<BTreeMap<u64, Event>>,
+    /// Pauses that were asked for.
+    pub(super) paused: AtomicU64,
     /// Requests that failed and were made again.
     pub(super) repeated: AtomicU64,
     /// Pids of MCP servers, none of them reaped. Nobody starts one while another holds the lock.
@@ -82,6 +85,7 @@ impl Play {
             actors: Mutex::default(),
             stops: Mutex::default(),
             followed: Mutex::default(),
+            paused: AtomicU64::new(0),
             repeated: AtomicU64::new(0),
             servers: Mutex::default(),
             chats: Mutex::default(),
@@ -166,12 +170,42 @@ impl Play {
                 _ => return lock(&self.stops).push((Instant::now() + Duration::from_millis(200), place)),
             }
         }
+        if actor.part.stop.is_some_and(|stop| stop.manner == Manner::PauseAndKill) {
+            match voice.until_done(|client| async move { pause_and_kill(&client, id).await }) {
+                Ok(()) => lock(&self.actors)[place].stopped = true,
+                Err(error) => self.violation(format!("{id} ({}) cannot be killed: {error}", actor.part.kind)),
+            }
+            return;
+        }
         let request = &StopRequest { by: Some("the campaign".to_owned()), ..StopRequest::default() };
         match voice.until_done(|client| async move { client.stop(id, request).await }) {
             Ok(answer) if answer.survivors.is_empty() => lock(&self.actors)[place].stopped = true,
             Ok(answer) => self.violation(format!("{id} ({}): survivors {:?}", actor.part.kind, answer.survivors)),
             Err(error) => self.violation(format!("{id} ({}) cannot be stopped: {error}", actor.part.kind)),
         }
+    }
+
+    /// Pauses one process after the other for a while.
+    pub(super) fn pause_processes(&self) -> anyhow::Result<()> {
+        let voice = Voice::new(self)?;
+        let mut dice = Dice::new(self.seed, 5);
+        while !self.is_last_call() {
+            std::thread::sleep(dice.millis(100, 600));
+            let recent: Vec<String> = lock(&self.actors).iter().rev().take(40).map(|actor| actor.id.clone()).collect();
+            let living: Vec<_> = recent.into_iter().filter(|id| !self.scene.is_over(id)).collect();
+            let Some(id) = dice.pick(&living).map(String::as_str) else { continue };
+            if voice.once(|client| async move { client.pause(id).await }).is_none() {
+                // It may be paused all the same: the answer was lost with the daemon.
+                self.repeated.fetch_add(1, Ordering::Relaxed);
+            }
+            self.paused.fetch_add(1, Ordering::Relaxed);
+            std::thread::sleep(dice.millis(0, 700));
+            let resumed = voice.until_done(|client| async move { unless_over(client.resume(id).await.map(drop)) });
+            if let Err(error) = resumed {
+                self.violation(format!("{id} cannot be resumed: {error}"));
+            }
+        }
+        Ok(())
     }
 
     /// Reads here and there, and counts who lives.
@@ -234,6 +268,21 @@ impl Play {
             }
         }
         Ok(())
+    }
+}
+
+/// Pauses a process and kills it while it is paused.
+async fn pause_and_kill(client: &Client, id: &str) -> Result<(), ClientError> {
+    unless_over(client.pause(id).await.map(drop))?;
+    let request = SignalRequest { signal: "KILL".to_owned(), by: Some("the campaign".to_owned()) };
+    unless_over(client.signal(id, &request).await.map(drop))
+}
+
+/// A process that is over needs no signal.
+fn unless_over(answer: Result<(), ClientError>) -> Result<(), ClientError> {
+    match answer {
+        Err(ClientError::Api { error, .. }) if error.code == ErrorCode::AlreadyOver => Ok(()),
+        other => other,
     }
 }
 

@@ -1,6 +1,7 @@
 //! What is done to pinfold while it works: each fault is chosen by the dice, done, and counted.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::Ordering;
@@ -41,8 +42,8 @@ pub(super) struct Done {
 /// The one who does it.
 #[derive(Debug)]
 pub(super) struct Saboteur<'a> {
-    play: &'a Play,
-    dice: Dice,
+    pub(super) play: &'a Play,
+    pub(super) dice: Dice,
     pub(super) done: Done,
     /// Who stands still, and until when.
     standing: Vec<(Instant, Pidfd)>,
@@ -50,13 +51,15 @@ pub(super) struct Saboteur<'a> {
     /// The daemon that has no descriptors, until when, and how many it had.
     starved: Option<(Instant, u32, String)>,
     clients: Vec<Child>,
+    /// Foreign connections that stay open, and until when.
+    pub(super) intruders: Vec<(Instant, UnixStream)>,
 }
 
 impl<'a> Saboteur<'a> {
     pub(super) fn new(play: &'a Play) -> Self {
         let dice = Dice::new(play.seed, 2);
-        let (standing, clients) = (vec![], vec![]);
-        Self { play, dice, done: Done::default(), standing, ballast: None, starved: None, clients }
+        let (standing, clients, intruders) = (vec![], vec![], vec![]);
+        Self { play, dice, done: Done::default(), standing, ballast: None, starved: None, clients, intruders }
     }
 
     /// Fault after fault, until then; afterwards all that stands goes on and all that was taken is given back.
@@ -92,6 +95,7 @@ impl<'a> Saboteur<'a> {
             }
             !go
         });
+        self.intruders.retain(|(at, _)| !due(at));
         if let Some((_, path)) = self.ballast.take_if(|(at, _)| due(at)) {
             std::fs::remove_file(path)?;
         }
@@ -102,7 +106,7 @@ impl<'a> Saboteur<'a> {
     }
 
     fn one(&mut self) -> anyhow::Result<()> {
-        match self.dice.between(0, 100) {
+        match self.dice.between(0, 112) {
             0..18 => self.kill_daemon()?,
             18..26 => self.stop_daemon(),
             26..41 => self.strike_keeper(KILL),
@@ -114,12 +118,14 @@ impl<'a> Saboteur<'a> {
             83..91 => self.starve(),
             91..95 => self.tear_record()?,
             95..97 => self.tear_index()?,
+            97..107 => self.intrude(),
+            107..109 => self.remove_socket(),
             _ => self.kill_daemon()?,
         }
         Ok(())
     }
 
-    fn count(&mut self, what: &'static str) {
+    pub(super) fn count(&mut self, what: &'static str) {
         *self.done.counts.entry(what).or_default() += 1;
     }
 

@@ -2,7 +2,7 @@
 //! accounted for. What is lost is printed, the home is kept as evidence, and the exit code is 1.
 //!
 //! `dice` decides, `cast` are the processes, `scene` the home and its daemon, `crew` the clients, `feed` the one who sends input, `agents` those that speak
-//! MCP, `faults` what is done to them, `check` the accounting, `report` the figures.
+//! MCP, `faults` what is done to them, `intruder` the faults that foreign programs cause, `check` the accounting, `report` the figures.
 
 mod agents;
 mod cast;
@@ -11,6 +11,7 @@ mod crew;
 mod dice;
 mod faults;
 mod feed;
+mod intruder;
 mod report;
 mod scene;
 
@@ -103,10 +104,11 @@ fn perform(play: &Play, time: Duration) -> anyhow::Result<(Account, Done)> {
     let mut saboteur = Saboteur::new(play);
     let sabotaged = std::thread::scope(|scope| {
         let starters: [fn(&Play) -> anyhow::Result<()>; STARTERS] = [Play::start_processes; STARTERS];
-        let others: [fn(&Play) -> anyhow::Result<()>; 7] = [
+        let others: [fn(&Play) -> anyhow::Result<()>; 8] = [
             |play| play.act_as_agent(0),
             |play| play.act_as_agent(1),
             Play::feed_processes,
+            Play::pause_processes,
             Play::stop_processes,
             Play::stop_processes,
             Play::read_output,
@@ -132,7 +134,8 @@ fn perform(play: &Play, time: Duration) -> anyhow::Result<(Account, Done)> {
         sabotaged
     });
     sabotaged?;
-    let done = saboteur.done;
+    let mut done = saboteur.done;
+    done.counts.insert("process paused for a while", play.paused.load(Ordering::Relaxed));
     let account = Checker::new(play, &done)?.check()?;
     Ok((account, done))
 }
