@@ -17,8 +17,8 @@ use pinfold_api::client::{Client, ClientError};
 use pinfold_daemon::config::Paths;
 use pinfold_keeper::inside::{self, KeeperAbove};
 
+use crate::exit;
 use crate::failure::Failure;
-use crate::{exit, paths};
 
 /// How long a new daemon may take until it listens.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -103,7 +103,7 @@ pub(crate) fn daemon_command(paths: &Paths, how: &str) -> Result<Command, Failur
     let program = std::env::current_exe().map_err(|error| Failure::trouble(format!("own executable: {error}")))?;
     let mut command = Command::new(program);
     command.args(["daemon", "run", how]).current_dir("/");
-    if let Some(home) = paths::moved_to(paths) {
+    if let Some(home) = paths.moved_home() {
         command.env("PINFOLD_HOME", home);
     }
     Ok(command)

@@ -23,11 +23,6 @@ pub(crate) fn load_config(paths: &Paths) -> Result<Config, Failure> {
     Config::load(paths).map_err(|error| Failure::refused(error.to_string()))
 }
 
-/// Whether state, socket and configuration were moved together, and a child must be told so.
-pub(crate) fn moved_to(paths: &Paths) -> Option<&Path> {
-    (paths.config == paths.home.join("config.toml")).then_some(paths.home.as_path())
-}
-
 fn absolute(path: &Path) -> Result<PathBuf, Failure> {
     std::path::absolute(path).map_err(|error| Failure::refused(format!("{}: {error}", path.display())))
 }
@@ -42,6 +37,6 @@ mod tests {
         let paths = resolve(&global).expect("resolves");
         assert!(paths.home.is_absolute() && paths.home.ends_with("some/where"));
         assert_eq!(paths.config, paths.home.join("config.toml"));
-        assert_eq!(moved_to(&paths), Some(paths.home.as_path()));
+        assert_eq!(paths.moved_home(), Some(paths.home.as_path()));
     }
 }

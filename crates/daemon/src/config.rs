@@ -61,6 +61,11 @@ impl Paths {
         Self { home, config }
     }
 
+    /// The home, if state, socket and configuration were moved there together, and a child must be told so.
+    pub fn moved_home(&self) -> Option<&Path> {
+        (self.config == self.home.join("config.toml")).then_some(self.home.as_path())
+    }
+
     /// Where the daemon listens.
     pub fn socket(&self) -> PathBuf {
         self.home.join("socket")

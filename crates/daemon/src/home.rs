@@ -3,6 +3,7 @@
 //!
 //! - Nothing lives: the daemon ends.
 //! - It was moved, and nothing is in its place: a link there leads to it.
+//! - Only its lock or its socket is gone: they are made again.
 //! - It is gone: directory, lock, socket, ids, tokens and index are made anew. What lives is known from memory and its
 //!   keepers' links; its record and output are gone, which its `note` and `/healthz` say. No later daemon could find it, so
 //!   it is stopped when this daemon ends in order.
@@ -19,13 +20,13 @@ use pinfold_model::outcome::Cause;
 use pinfold_os::vanish;
 use pinfold_store::index::{Index, Opened};
 use pinfold_store::layout::{FileId, Home, HomeLock, LockError};
+use pinfold_store::record;
 use tokio::io::AsyncWriteExt;
 use tokio::net::unix::pipe::Receiver;
 use tokio::net::{UnixListener, UnixStream};
 
 use crate::claim::IN_PLACE;
 use crate::clock::now;
-use crate::notes::events_of;
 use crate::registry::{Entry, lock};
 use crate::run::listen;
 use crate::service::Core;
@@ -53,6 +54,8 @@ enum Found {
     InPlace,
     /// Only the socket was gone.
     WithoutSocket,
+    /// Only the lock file was gone: the home is locked again.
+    WithoutLock,
     MovedTo(PathBuf),
     Gone,
     Taken,
@@ -150,15 +153,23 @@ impl Core {
         match self.put_in_place(router, guard).await {
             Ok(found) => found,
             Err(error) => {
-                let live = self.registry.live_count();
+                let live = self.live_processes();
                 let trouble = format!(
-                    "{} was moved or removed while {live} processes ran, and cannot be made again: {error}",
+                    "{} was moved or removed while {live} ran, and cannot be made again: {error}",
                     self.home.root().display()
                 );
                 tracing::error!("{trouble}");
                 *lock(&self.home_trouble) = Some(trouble);
                 Found::Gone
             }
+        }
+    }
+
+    /// How many processes live, for a text.
+    fn live_processes(&self) -> String {
+        match self.registry.live_count() {
+            1 => "1 process".to_owned(),
+            count => format!("{count} processes"),
         }
     }
 
@@ -170,19 +181,25 @@ impl Core {
     }
 
     async fn put_in_place(self: &Arc<Self>, router: &Router, guard: &mut Guard) -> io::Result<Found> {
-        let found = find_place(&self.home, &mut guard.lock)?;
+        let mut found = find_place(&self.home, &mut guard.lock)?;
         let root = self.home.root().display().to_string();
-        let live = self.registry.live_count();
+        let live = self.live_processes();
         let told = match &found {
-            Found::InPlace | Found::WithoutSocket => None,
+            Found::InPlace | Found::WithoutSocket | Found::WithoutLock => None,
+            // Everything that runs still has its record.
+            Found::Gone if self.registry.live().iter().all(|entry| self.has_record(entry)) => {
+                tracing::warn!("the lock file was removed: the home is locked again");
+                found = Found::WithoutLock;
+                None
+            }
             Found::MovedTo(place) => Some(format!(
-                "{root} was moved to {} while {live} processes ran: a link leads there; stop them before you move it",
+                "{root} was moved to {} while {live} ran: a link leads there; stop them before you move it",
                 place.display()
             )),
             Found::Gone => {
                 self.make_anew().await?;
                 Some(format!(
-                    "{root} was removed while {live} processes ran and was made anew: their records and output are gone, and they are stopped when this daemon ends"
+                    "{root} was removed while {live} ran and was made anew: their records and output are gone, and they are stopped when this daemon ends"
                 ))
             }
             Found::Taken => {
@@ -217,21 +234,25 @@ impl Core {
         let queries = opened.await.map_err(|refusal| io::Error::other(refusal.0.message))?.map_err(io::Error::other)?;
         *lock(&self.queries) = queries;
         keepers::retire_idle(self).await;
-        for entry in self.registry.live() {
+        // The events of what runs are not written again: they were told, under other numbers.
+        for entry in self.registry.live().iter().filter(|entry| !self.has_record(entry)) {
             let note = "its directory was removed while it ran: its record and earlier output are gone";
             entry.set_homeless();
             entry.state.send_modify(|state| state.note = Some(note.to_owned()));
-            let history = entry.snapshot().history;
-            self.ledger.apply(events_of(&history)).await;
         }
         Ok(())
     }
 
+    /// Whether the record of a process is where it was: then a later daemon finds the process.
+    fn has_record(&self, entry: &Entry) -> bool {
+        record::exists(&self.home.process(&entry.id))
+    }
+
     /// Another daemon has the place: nothing here can be reached any more.
     async fn leave_to_another(self: &Arc<Self>, root: &str) {
-        let live = self.registry.live_count();
+        let live = self.live_processes();
         let told = format!(
-            "another daemon has taken {root}: pid {} stops the {live} processes that it started there before, and ends",
+            "another daemon has taken {root}: pid {} stops what it started there before ({live}), and ends",
             std::process::id()
         );
         tracing::error!("{told}");
@@ -268,6 +289,10 @@ fn find_place(home: &Home, held: &mut HomeLock) -> io::Result<Found> {
         }
         std::os::unix::fs::symlink(&place, home.root())?;
         return Ok(Found::MovedTo(place));
+    }
+    if held.found_in().is_none() && held.has_a_name() {
+        // It is neither in place nor anywhere that can be seen: its file system was unmounted.
+        return Err(io::Error::other("it was not removed, but cannot be seen: mount its file system again"));
     }
     let home = Home::open(home.root()).map_err(io::Error::other)?;
     match home.try_lock() {

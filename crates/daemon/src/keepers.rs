@@ -62,8 +62,8 @@ struct Nursery {
 
 impl Drop for Nursery {
     fn drop(&mut self) {
-        // Closing our end lets it end by itself; it has nothing to lose.
-        let _ = self.socket.shutdown(std::net::Shutdown::Both);
+        // It has nothing to lose, and one that is stopped would never end by itself.
+        let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
@@ -312,5 +312,9 @@ pub(crate) async fn serve(core: Arc<Core>, link: Arc<Link>, mut incoming: Incomi
 
 /// Whether this very keeper lives: its pid may be another's by now.
 pub(crate) fn lives(keeper: &KeeperIdentity) -> bool {
-    proc::stat(keeper.pid).is_ok_and(|stat| stat.start_time == keeper.start_time && stat.is_living())
+    match proc::stat(keeper.pid) {
+        Ok(stat) => stat.start_time == keeper.start_time && stat.is_living(),
+        // Only the kernel's word that there is no such process counts, not that we cannot look.
+        Err(error) => !proc::is_gone(&error),
+    }
 }

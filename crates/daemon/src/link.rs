@@ -1,11 +1,14 @@
 //! The daemon's end of one keeper: requests out, facts in.
 
 use std::collections::HashMap;
+use std::future::poll_fn;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::pin::pin;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
+use std::task::Poll;
 use std::time::Duration;
 
 use pinfold_api::quiet::QuietStream;
@@ -22,6 +25,11 @@ pub(crate) const ANSWER: Duration = Duration::from_secs(10);
 /// How long an answer may take before the keeper is looked at.
 const LOOK_AFTER: Duration = Duration::from_millis(250);
 
+/// Bytes that may wait for a keeper that does not read. Beyond, a request waits for room, and what needs no answer is dropped.
+const MAX_UNSENT: usize = 4 << 20;
+/// How often a request checks whether there is room again.
+const ROOM_INTERVAL: Duration = Duration::from_millis(50);
+
 /// A connected keeper.
 #[derive(Debug)]
 pub(crate) struct Link {
@@ -36,6 +44,8 @@ pub(crate) struct Link {
     /// Whoever waits for the answer to a request, by its number.
     requests: Mutex<HashMap<u64, oneshot::Sender<FromKeeper>>>,
     next_request: AtomicU64,
+    /// Bytes of frames that wait for the keeper to read.
+    unsent: AtomicUsize,
     /// The process it keeps.
     entry: Mutex<Option<Arc<Entry>>>,
     /// The id of the directory it has made ahead.
@@ -79,6 +89,7 @@ impl Link {
             presence: watch::Sender::new(Presence::Silent),
             requests: Mutex::default(),
             next_request: AtomicU64::new(1),
+            unsent: AtomicUsize::new(0),
             entry: Mutex::new(None),
             prepared: Mutex::new(None),
         });
@@ -93,14 +104,14 @@ impl Link {
     /// Binds keeper and process to each other.
     pub(crate) fn keep(self: &Arc<Self>, entry: &Arc<Entry>) {
         *lock(&self.entry) = Some(Arc::clone(entry));
-        entry.set_link(Some(Arc::clone(self)));
+        entry.set_link(Arc::clone(self));
     }
 
     /// Frees keeper and process from each other.
     pub(crate) fn release(&self) -> Option<Arc<Entry>> {
         let entry = lock(&self.entry).take();
         if let Some(entry) = &entry {
-            entry.set_link(None);
+            entry.forget_link(self);
         }
         entry
     }
@@ -121,43 +132,68 @@ impl Link {
         *lock(&self.prepared) = Some(id);
     }
 
-    pub(crate) async fn tell(&self, message: &ToKeeper) -> Result<(), NoAnswer> {
+    /// Sends a message. It is sent whole even if the caller is dropped meanwhile: after half a frame the keeper would take
+    /// everything that follows for the rest of it.
+    pub(crate) async fn tell(self: &Arc<Self>, message: &ToKeeper) -> Result<(), NoAnswer> {
         if self.is_newer() {
             return Err(NoAnswer::Silent);
         }
-        self.writer.lock().await.write_all(&encode(message)).await.map_err(|_| NoAnswer::Gone)
+        let frame = encode(message);
+        let size = frame.len();
+        if self.is_full() {
+            return Err(NoAnswer::Silent);
+        }
+        self.unsent.fetch_add(size, Ordering::Relaxed);
+        let link = Arc::clone(self);
+        let mut sending = Box::pin(async move {
+            let sent = link.writer.lock().await.write_all(&frame).await;
+            link.unsent.fetch_sub(size, Ordering::Relaxed);
+            sent
+        });
+        // The usual frame fits into the socket and is sent by the first poll; only what does not fit needs a task.
+        let sent = match poll_fn(|context| Poll::Ready(sending.as_mut().poll(context))).await {
+            Poll::Ready(sent) => sent,
+            Poll::Pending => tokio::spawn(sending).await.unwrap_or_else(|error| Err(io::Error::other(error))),
+        };
+        sent.map_err(|_| NoAnswer::Gone)
     }
 
-    /// Sends a request and waits for its answer.
+    /// Sends a request and waits for its answer, for at most this time in all.
     pub(crate) async fn ask(
-        &self,
+        self: &Arc<Self>,
         within: Duration,
         message: impl FnOnce(u64) -> ToKeeper,
     ) -> Result<FromKeeper, NoAnswer> {
         let request = self.next_request.fetch_add(1, Ordering::Relaxed);
         let (answer, wait) = oneshot::channel();
         lock(&self.requests).insert(request, answer);
-        let forget = || drop(lock(&self.requests).remove(&request));
-        if let Err(gone) = self.tell(&message(request)).await {
-            forget();
-            return Err(gone);
-        }
-        match tokio::time::timeout(within, self.answered(wait)).await {
-            Ok(Some(answer)) => Ok(answer),
-            Ok(None) => Err(NoAnswer::Gone),
-            Err(_) => {
-                forget();
-                Err(NoAnswer::Silent)
+        let message = message(request);
+        let asking = async {
+            while self.is_full() {
+                tokio::time::sleep(ROOM_INTERVAL).await;
             }
+            self.tell(&message).await?;
+            wait.await.map_err(|_| NoAnswer::Gone)
+        };
+        let asked = tokio::time::timeout(within, self.keep_going(asking)).await.unwrap_or(Err(NoAnswer::Silent));
+        if asked.is_err() {
+            lock(&self.requests).remove(&request);
         }
+        asked
     }
 
-    /// Waits for an answer. Meanwhile a keeper that was stopped is made to go on: its own process may have stopped it,
-    /// to outlive what is asked.
-    async fn answered(&self, mut answer: oneshot::Receiver<FromKeeper>) -> Option<FromKeeper> {
+    /// Whether as much waits for the keeper as may.
+    fn is_full(&self) -> bool {
+        self.unsent.load(Ordering::Relaxed) > MAX_UNSENT
+    }
+
+    /// Waits for an exchange with the keeper. Meanwhile a keeper that was stopped is made to go on: its own process may
+    /// have stopped it, to outlive what is asked.
+    async fn keep_going<T>(&self, exchange: impl Future<Output = T>) -> T {
+        let mut exchange = pin!(exchange);
         loop {
-            if let Ok(answer) = tokio::time::timeout(LOOK_AFTER, &mut answer).await {
-                return answer.ok();
+            if let Ok(done) = tokio::time::timeout(LOOK_AFTER, exchange.as_mut()).await {
+                return done;
             }
             if let Some(keeper) = self.identity.get()
                 && tree::continue_if_stopped(keeper.pid, keeper.start_time)

@@ -19,6 +19,7 @@ use crate::clock::now;
 use crate::keepers::lives;
 use crate::refusal::Refusal;
 use crate::registry::Entry;
+use crate::relink::reach_again;
 use crate::service::{Core, blocking};
 
 /// How long the remains of a process whose keeper died are hunted.
@@ -101,6 +102,12 @@ impl Core {
         for (Dead { entry, .. }, settled) in dead.into_iter().zip(settled) {
             match settled {
                 Ok(settled) => self.note_settled(&entry, settled).await,
+                // It was taken for dead by mistake: there is a keeper to be reached.
+                Err(_) if self.may_be_reached(&entry) => {
+                    entry.set_settling(false);
+                    let keeper = entry.state.borrow().history.intent.keeper.clone();
+                    tokio::spawn(reach_again(Arc::clone(self), entry, keeper));
+                }
                 Err(Unsettled { error, evidence }) => {
                     tracing::error!(process = %entry.id, %error, "cannot settle a lost process yet");
                     let note = format!("what became of it cannot be settled yet: {error}");
@@ -110,6 +117,12 @@ impl Core {
             }
         }
         unsettled
+    }
+
+    /// Whether the keeper of a process lives and has not said that it keeps another.
+    fn may_be_reached(&self, entry: &Entry) -> bool {
+        let intent = Arc::clone(&entry.state.borrow().history.intent);
+        intent.boot_id == self.boot_id && lives(&intent.keeper) && !entry.is_disowned()
     }
 
     async fn note_settled(self: &Arc<Self>, entry: &Arc<Entry>, settled: Settled) {
@@ -212,17 +225,15 @@ impl Core {
             }
             // Its directory was deleted: what is told must be written somewhere.
             Err(LostError::Record(RecordError::Missing { .. })) => {
-                if let Err(error) = write_anew(&self.home.processes(), history, &lost, self.durability()) {
-                    tracing::error!(process = %history.intent.id, %error, "cannot record a loss");
-                }
+                let written = write_anew(&self.home.processes(), history, &lost, self.durability());
+                written.map_err(|error| Unsettled { error, evidence: Some(evidence) })?;
             }
             Err(error @ LostError::Held { .. }) => {
                 return Err(Unsettled { error: io::Error::other(error), evidence: Some(evidence) });
             }
             // Told before it is written, it could be told otherwise later.
-            Err(LostError::Io { source, .. }) if proc::is_shortage(&source) || is_full(&source) => {
-                return Err(Unsettled { error: source, evidence: Some(evidence) });
-            }
+            Err(LostError::Io { source, .. }) => return Err(Unsettled { error: source, evidence: Some(evidence) }),
+            // A record that is damaged, or of a newer pinfold, takes nothing more.
             Err(error) => tracing::error!(process = %history.intent.id, %error, "cannot record a loss"),
         }
         facts.push(lost);
@@ -304,7 +315,9 @@ impl Core {
             // that one's.
             let keeper_is_taken =
                 by_keeper.get(&intent.keeper.pid).is_some_and(|ids| ids.iter().any(|id| *id != intent.id));
-            if !keeper_is_taken {
+            // By now the pid may be that of a new keeper, with a socket of its own in that place.
+            let pid_is_taken = || proc::stat(intent.keeper.pid).is_ok_and(|stat| stat.is_living());
+            if !keeper_is_taken && !pid_is_taken() {
                 let _ = std::fs::remove_file(self.home.keepers().join(intent.keeper.pid.to_string()));
             }
             let mark = format!("PINFOLD_MARK={}", intent.mark).into_bytes();
@@ -350,8 +363,4 @@ fn open_cgroup(path: &Path) -> io::Result<Option<Cgroup>> {
         Err(error) if proc::is_shortage(&error) => Err(error),
         Err(_) => Ok(None),
     }
-}
-
-fn is_full(error: &io::Error) -> bool {
-    matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }

@@ -8,6 +8,7 @@
 //! only move up; so the ancestors of those who came before need not be looked at again ([`OUTSIDE_MOST`]).
 
 use std::collections::HashSet;
+use std::fs::File;
 use std::io;
 use std::os::fd::AsFd;
 use std::sync::{Arc, Mutex, Weak};
@@ -26,13 +27,28 @@ use crate::service::Core;
 const DEPTH_MOST: usize = 4096;
 /// Ancestors that are remembered as outside; when there are more, all are forgotten.
 const OUTSIDE_MOST: usize = 4096;
+/// Descriptors that a look at a peer needs at a time: a process, its parent and a file of `/proc`.
+const SPARE: usize = 3;
 
 /// What is known of peers in general.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Peers {
+    /// Given up for a moment to look at a peer when there are no more.
+    spare: Mutex<Vec<File>>,
     outside: Mutex<HashSet<(u32, u64)>>,
     /// Connections from inside, with the process each comes from.
     inside: Mutex<Vec<(ProcessId, Weak<Line>)>>,
+}
+
+impl Default for Peers {
+    fn default() -> Self {
+        Self { spare: Mutex::new(spare_descriptors()), outside: Mutex::default(), inside: Mutex::default() }
+    }
+}
+
+/// As many as a look at a peer needs at a time.
+fn spare_descriptors() -> Vec<File> {
+    (0..SPARE).map_while(|_| File::open("/dev/null").ok()).collect()
 }
 
 /// One connection to the socket.
@@ -60,6 +76,8 @@ enum Origin {
     NotYet,
     /// It cannot be told, for this reason.
     Unknown(String),
+    /// It could not be found out this time: no descriptor to look with, say.
+    Failed(String),
 }
 
 impl Connection {
@@ -79,7 +97,7 @@ impl Connection {
                     if let Origin::Process(entry) = &origin {
                         core.peers.note_inside(entry, &self.line);
                     }
-                    if !matches!(origin, Origin::NotYet) {
+                    if !matches!(origin, Origin::NotYet | Origin::Failed(_)) {
                         *found = Found::Known(origin.clone());
                     }
                     origin
@@ -94,7 +112,9 @@ impl Connection {
                 Ok(Proof { scope: Scope::Owner(owner), by })
             }
             Origin::NotYet => Err("the daemon does not know yet from which process this comes: try again".to_owned()),
-            Origin::Unknown(reason) => Err(format!("where this connection comes from cannot be told: {reason}")),
+            Origin::Unknown(reason) | Origin::Failed(reason) => {
+                Err(format!("where this connection comes from cannot be told: {reason}"))
+            }
         }
     }
 }
@@ -130,7 +150,14 @@ impl Core {
             Peer::Inside(held) if held.pid() == std::process::id() => return Origin::Outside,
             Peer::Inside(held) => held,
         };
-        let found = self.climb(held);
+        let mut found = self.climb(held);
+        if found.as_ref().is_err_and(proc::is_shortage) {
+            // Also without free descriptors an operator must be able to list, stop and shut down.
+            let mut spare = lock(&self.peers.spare);
+            spare.clear();
+            found = self.climb(held);
+            *spare = spare_descriptors();
+        }
         // Only now: as long as it lives, its pid and its way up were its own.
         if !held.is_alive() {
             return gone();
@@ -141,14 +168,14 @@ impl Core {
                 Origin::Unknown("it comes from a process whose keeper is gone".to_owned())
             }
             Ok(None) => Origin::Outside,
-            Err(error) => Origin::Unknown(format!("the ancestors of process {} cannot be read: {error}", held.pid())),
+            Err(error) => Origin::Failed(format!("the ancestors of process {} cannot be read: {error}", held.pid())),
         }
     }
 
     /// Goes up to the first keeper of this home; `None` if there is none.
     fn climb(&self, peer: &Held) -> io::Result<Option<Origin>> {
         let mut way = Vec::new();
-        let mut above = parent_of(peer)?;
+        let mut above = peer.parent()?;
         while let Some(at) = above {
             let identity = at.identity().ok();
             if identity.is_some_and(|identity| lock(&self.peers.outside).contains(&identity)) {
@@ -161,7 +188,7 @@ impl Core {
             if way.len() > DEPTH_MOST {
                 return Err(io::Error::other("there are too many"));
             }
-            above = parent_of(&at)?;
+            above = at.parent()?;
         }
         let mut outside = lock(&self.peers.outside);
         if outside.len() + way.len() > OUTSIDE_MOST {
@@ -197,14 +224,6 @@ impl Core {
     /// Whether a process is in a cgroup that was made for a kept process.
     fn is_in_our_cgroup(&self, pid: u32) -> bool {
         self.cgroups.is_ok() && proc::cgroups(pid).is_ok_and(|text| text.contains(&*self.cgroup_name))
-    }
-}
-
-/// A parent that is hidden from us by `hidepid` is another user's, and so no keeper of ours.
-fn parent_of(held: &Held) -> io::Result<Option<Held>> {
-    match held.parent() {
-        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Ok(None),
-        parent => parent,
     }
 }
 

@@ -120,13 +120,21 @@ async fn connect(core: &Arc<Core>) -> HashMap<u32, Arc<Link>> {
     let Ok(entries) = std::fs::read_dir(core.home.keepers()) else { return links };
     for entry in entries.flatten() {
         let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse::<u32>().ok()) else { continue };
-        match socket::connect(&entry.path()) {
+        let path = entry.path();
+        // Not on the event loop: a keeper that is stopped, with many connections waiting, takes no more.
+        let connected = match blocking(move || socket::connect(&path)).await {
+            Ok(connected) => connected,
+            Err(refusal) => Err(io::Error::other(refusal.0.message)),
+        };
+        match connected {
             Ok(stream) => {
                 let Ok((link, incoming)) = Link::new(OwnedFd::from(stream)) else { continue };
                 tokio::spawn(keepers::serve(Arc::clone(core), Arc::clone(&link), incoming));
                 links.insert(pid, link);
             }
-            Err(_) => drop(std::fs::remove_file(entry.path())),
+            // Nobody listens there any more. A failure of ours, such as a lack of descriptors, is no sign of that.
+            Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => drop(std::fs::remove_file(entry.path())),
+            Err(error) => tracing::warn!(pid, %error, "a keeper cannot be reached yet"),
         }
     }
     links

@@ -202,8 +202,13 @@ impl Entry {
         lock(&self.link).clone()
     }
 
-    pub(crate) fn set_link(&self, link: Option<Arc<Link>>) {
-        *lock(&self.link) = link;
+    pub(crate) fn set_link(&self, link: Arc<Link>) {
+        *lock(&self.link) = Some(link);
+    }
+
+    /// Forgets this link, unless there is a newer one.
+    pub(crate) fn forget_link(&self, link: &Link) {
+        lock(&self.link).take_if(|known| std::ptr::eq(&**known, link));
     }
 
     /// Adds a fact and wakes whoever waits.

@@ -1,5 +1,6 @@
 //! The daemon as a program: lock, index, socket; then it serves until told to stop, and recovers meanwhile.
 
+use std::ffi::OsString;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock};
@@ -192,7 +193,7 @@ fn compose(options: &Options, home: Home) -> Result<Core, RunError> {
         home: home.root().to_owned(),
         durable_over_power_loss: power,
         cgroup_name: cgroups.is_ok().then(|| name.clone()),
-        daemon: Some(DaemonLaunch { program: options.program.clone(), env: std::env::vars_os().collect() }),
+        daemon: Some(launch_of_next(options)),
     };
     Ok(Core {
         registry,
@@ -226,6 +227,13 @@ fn compose(options: &Options, home: Home) -> Result<Core, RunError> {
         config,
         home,
     })
+}
+
+/// How a keeper starts the next daemon of this home: as this one was started, also if that was told its home by an option.
+fn launch_of_next(options: &Options) -> DaemonLaunch {
+    let mut env: Vec<(OsString, OsString)> = std::env::vars_os().filter(|(name, _)| name != "PINFOLD_HOME").collect();
+    env.extend(options.paths.moved_home().map(|home| ("PINFOLD_HOME".into(), home.into())));
+    DaemonLaunch { program: options.program.clone(), env }
 }
 
 /// A name that no other home has, so that nobody cleans up another's cgroups.
@@ -270,4 +278,23 @@ async fn stop_on_signal(core: Arc<Core>) {
         _ = int.recv() => {}
     }
     core.shutdown.send_replace(true);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn options(paths: Paths) -> Options {
+        Options { paths, config: Config::default(), program: "/bin/pinfold".into(), on_ready: |_| {}, mount: None }
+    }
+
+    #[test]
+    fn the_next_daemon_is_told_the_home_of_this_one() {
+        let home = |launch: DaemonLaunch| {
+            launch.env.into_iter().find(|(name, _)| name == "PINFOLD_HOME").map(|(_, home)| home)
+        };
+        assert_eq!(home(launch_of_next(&options(Paths::in_home("/x".into())))), Some("/x".into()));
+        let usual = Paths { home: "/state/pinfold".into(), config: "/config/pinfold/config.toml".into() };
+        assert_eq!(home(launch_of_next(&options(usual))), None);
+    }
 }

@@ -127,6 +127,10 @@ impl Core {
         mut spec: Spec,
     ) -> Result<(Found, bool, Option<Unanswered>), Refusal> {
         let limit_places = self.limit_places(&spec).await?;
+        if spec.lifetime.grace().is_some() {
+            // The silence of its owner counts from here, also if nobody has acted as that owner yet.
+            drop(self.owners.contact(&spec.owner)?);
+        }
         // Idle again if the start is refused on any of the lines below.
         let keeper = keepers::take(&self).await?;
         // Others may have been admitted meanwhile; from here to the registration nobody is.

@@ -10,7 +10,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use pinfold_model::link::{ANSWERS_UNKNOWN, Decoder, FromKeeper, ToKeeper, encode};
-use pinfold_os::{ancestry, socket};
+use pinfold_os::held::Held;
+use pinfold_os::socket;
 
 /// How long a keeper may take to answer.
 const ANSWER: Duration = Duration::from_secs(5);
@@ -37,11 +38,15 @@ pub enum NoDaemon {
 /// was killed leaves its socket: somebody with that very pid must listen there.
 pub fn keeper_above(home: &Path) -> io::Result<Option<KeeperAbove>> {
     let keepers = home.join("keepers");
-    for ancestor in ancestry::ancestors(std::process::id())? {
-        let Ok(stream) = socket::connect(&keepers.join(ancestor.pid.to_string())) else { continue };
-        if socket::peer_pid(stream.as_fd()).is_ok_and(|peer| peer == Some(ancestor.pid)) {
-            return Ok(Some(KeeperAbove { pid: ancestor.pid, stream }));
+    let mut at = Held::open(std::process::id())?;
+    while let Some(ancestor) = at.parent()? {
+        let pid = ancestor.pid();
+        if let Ok(stream) = socket::connect(&keepers.join(pid.to_string()))
+            && socket::peer_pid(stream.as_fd()).is_ok_and(|peer| peer == Some(pid))
+        {
+            return Ok(Some(KeeperAbove { pid, stream }));
         }
+        at = ancestor;
     }
     Ok(None)
 }

@@ -8,6 +8,7 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 use crate::proc;
@@ -36,8 +37,16 @@ struct PidfdInfo {
 /// A process, dead or alive.
 #[derive(Debug)]
 pub struct Held {
-    fd: OwnedFd,
+    hold: Hold,
     pid: u32,
+}
+
+/// What tells the process from a later one with the same pid.
+#[derive(Debug)]
+enum Hold {
+    Pidfd(OwnedFd),
+    /// Where pidfds cannot be had (valgrind, some sandboxes): when it started.
+    StartTime(u64),
 }
 
 /// Whoever connected to a socket.
@@ -56,7 +65,7 @@ impl Peer {
     pub fn of(socket: BorrowedFd<'_>) -> io::Result<Self> {
         let Some(pid) = crate::socket::peer_pid(socket)? else { return Ok(Peer::Foreign) };
         match peer_pidfd(socket) {
-            Ok(fd) => Ok(Peer::Inside(Held { fd, pid })),
+            Ok(fd) => Ok(Peer::Inside(Held { hold: Hold::Pidfd(fd), pid })),
             Err(error) if is_ended(&error) => Ok(Peer::Gone),
             // An older kernel. Its pid may be another process's by now if it ended since it connected, a moment ago.
             Err(_) => match Held::open(pid) {
@@ -72,7 +81,11 @@ impl Held {
     /// The process that has this pid now.
     pub fn open(pid: u32) -> io::Result<Self> {
         let raw = i32::try_from(pid).ok().and_then(Pid::from_raw).ok_or(io::ErrorKind::InvalidInput)?;
-        Ok(Self { fd: pidfd_open(raw, PidfdFlags::empty())?, pid })
+        let hold = match pidfd_open(raw, PidfdFlags::empty()) {
+            Err(Errno::NOSYS | Errno::PERM) => Hold::StartTime(proc::start_time(pid)?),
+            opened => Hold::Pidfd(opened?),
+        };
+        Ok(Self { hold, pid })
     }
 
     pub fn pid(&self) -> u32 {
@@ -81,14 +94,25 @@ impl Held {
 
     /// Whether it runs: false from its exit on, reaped or not.
     pub fn is_alive(&self) -> bool {
-        let mut fds = [PollFd::new(&self.fd, PollFlags::IN)];
-        matches!(poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })), Ok(0))
+        match &self.hold {
+            Hold::Pidfd(fd) => {
+                let mut fds = [PollFd::new(fd, PollFlags::IN)];
+                matches!(poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })), Ok(0))
+            }
+            Hold::StartTime(time) => {
+                proc::stat(self.pid).is_ok_and(|stat| stat.start_time == *time && stat.is_living())
+            }
+        }
     }
 
-    /// Its parent, held before the parenthood was checked; `None` at the top of what this pid namespace shows.
+    /// Its parent, held before the parenthood was checked; `None` at the top of what this pid namespace shows. A process
+    /// whose parent `hidepid` hides from us counts as the top: what is above it is another user's.
     pub fn parent(&self) -> io::Result<Option<Self>> {
         for _ in 0..MAX_TRIES {
-            let ppid = self.ppid()?;
+            let ppid = match self.ppid() {
+                Err(error) if error.kind() == io::ErrorKind::PermissionDenied => return Ok(None),
+                ppid => ppid?,
+            };
             if ppid == 0 {
                 return Ok(None);
             }
@@ -107,19 +131,24 @@ impl Held {
 
     /// What tells this process from every other of this boot.
     pub fn identity(&self) -> io::Result<(u32, u64)> {
-        let number = match self.info() {
+        let number = match &self.hold {
             // A kernel that has this has a number for each process behind the pidfd, which is never used again.
-            Ok(_) => rustix::fs::fstat(&self.fd)?.st_ino,
-            Err(_) => self.read_proc(proc::start_time)?,
+            Hold::Pidfd(fd) if info(fd).is_ok() => rustix::fs::fstat(fd)?.st_ino,
+            Hold::Pidfd(_) => self.read_proc(proc::start_time)?,
+            Hold::StartTime(time) => *time,
         };
         Ok((self.pid, number))
     }
 
     fn ppid(&self) -> io::Result<u32> {
-        match self.info() {
-            Ok(info) => Ok(info.ppid),
-            Err(error) if is_ended(&error) => Err(error),
-            Err(_) => self.read_proc(|pid| Ok(proc::stat(pid)?.ppid)),
+        let read = || self.read_proc(|pid| Ok(proc::stat(pid)?.ppid));
+        match &self.hold {
+            Hold::Pidfd(fd) => match info(fd) {
+                Ok(info) => Ok(info.ppid),
+                Err(error) if is_ended(&error) => Err(error),
+                Err(_) => read(),
+            },
+            Hold::StartTime(_) => read(),
         }
     }
 
@@ -135,13 +164,13 @@ impl Held {
             value => value,
         }
     }
+}
 
-    fn info(&self) -> io::Result<PidfdInfo> {
-        let mut info = PidfdInfo { mask: PIDFD_INFO_PID, ..PidfdInfo::default() };
-        // SAFETY: the request's size is that of `info`, of which the kernel writes no more, and `info` outlives the call.
-        let answer = unsafe { libc::ioctl(self.fd.as_raw_fd(), PIDFD_GET_INFO as _, &raw mut info) };
-        if answer == 0 { Ok(info) } else { Err(io::Error::last_os_error()) }
-    }
+fn info(pidfd: &OwnedFd) -> io::Result<PidfdInfo> {
+    let mut info = PidfdInfo { mask: PIDFD_INFO_PID, ..PidfdInfo::default() };
+    // SAFETY: the request's size is that of `info`, of which the kernel writes no more, and `info` outlives the call.
+    let answer = unsafe { libc::ioctl(pidfd.as_raw_fd(), PIDFD_GET_INFO as _, &raw mut info) };
+    if answer == 0 { Ok(info) } else { Err(io::Error::last_os_error()) }
 }
 
 fn peer_pidfd(socket: BorrowedFd<'_>) -> io::Result<OwnedFd> {
@@ -169,14 +198,12 @@ mod tests {
 
     #[test]
     fn the_way_up_is_the_one_that_proc_shows() {
-        let mut way = Vec::new();
         let mut at = Held::open(std::process::id()).expect("held");
         while let Some(parent) = at.parent().expect("a parent") {
-            way.push(parent.pid());
+            assert_eq!(parent.pid(), proc::stat(at.pid()).expect("its stat").ppid);
             at = parent;
         }
-        let shown = crate::ancestry::ancestors(std::process::id()).expect("a way up");
-        assert_eq!(way, shown.iter().map(|stat| stat.pid).collect::<Vec<_>>());
+        assert_eq!(proc::stat(at.pid()).expect("its stat").ppid, 0, "the way ends at the top");
     }
 
     #[test]
@@ -184,6 +211,19 @@ mod tests {
         let mut child = std::process::Command::new("sleep").arg("300").spawn().expect("a child");
         let held = Held::open(child.id()).expect("held");
         assert!(held.is_alive());
+        assert_eq!(held.parent().expect("a parent").map(|parent| parent.pid()), Some(std::process::id()));
+        child.kill().expect("killed");
+        child.wait().expect("reaped");
+        assert!(!held.is_alive() && held.parent().is_err());
+    }
+
+    #[test]
+    fn without_pidfds_the_start_time_tells_a_process_from_a_later_one() {
+        let mut child = std::process::Command::new("sleep").arg("300").spawn().expect("a child");
+        let start = proc::start_time(child.id()).expect("its start");
+        let held = Held { hold: Hold::StartTime(start), pid: child.id() };
+        let later = Held { hold: Hold::StartTime(start + 1), pid: child.id() };
+        assert!(held.is_alive() && !later.is_alive() && later.parent().is_err());
         assert_eq!(held.parent().expect("a parent").map(|parent| parent.pid()), Some(std::process::id()));
         child.kill().expect("killed");
         child.wait().expect("reaped");

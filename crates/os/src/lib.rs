@@ -3,7 +3,6 @@
 //! Owns descriptors and children. Knows nothing of records or policy: it does what it is told and reports
 //! what the kernel said.
 
-pub mod ancestry;
 pub mod awaiting;
 mod birth;
 pub mod brake;

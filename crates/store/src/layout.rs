@@ -81,6 +81,11 @@ impl HomeLock {
         FileId::of(&self.file).is_some_and(|held| FileId::at(&home.lock_path()) == Some(held))
     }
 
+    /// Whether the lock file still has a name somewhere, be it on a file system that is no longer mounted.
+    pub fn has_a_name(&self) -> bool {
+        self.file.metadata().is_ok_and(|file| file.nlink() > 0)
+    }
+
     /// The directory that the lock file is in now, if it still has a name.
     pub fn found_in(&self) -> Option<PathBuf> {
         let path = std::fs::read_link(format!("/proc/self/fd/{}", self.file.as_raw_fd())).ok()?;

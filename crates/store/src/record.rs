@@ -243,6 +243,11 @@ pub fn write_anew(processes: &Path, history: &History, lost: &Fact, durability: 
     writer.append(lost).map(drop)
 }
 
+/// Whether there is a record in this directory.
+pub fn exists(dir: &Path) -> bool {
+    dir.join(RECORD).exists()
+}
+
 /// Whether a living keeper holds this record. One of before version 5 of its protocol held no lock.
 pub fn is_held(dir: &Path) -> io::Result<bool> {
     let flags = fsio::NO_FOLLOW | fsio::NO_WAIT;

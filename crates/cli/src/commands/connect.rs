@@ -177,7 +177,7 @@ fn entry(global: &Global) -> Result<Entry, Failure> {
     };
     let mut args = Vec::new();
     let mut env = std::collections::BTreeMap::new();
-    match paths::moved_to(&paths) {
+    match paths.moved_home() {
         Some(home) => args.extend(["--home".to_owned(), text(home.into())?]),
         None => {
             for name in HOME_VARIABLES {

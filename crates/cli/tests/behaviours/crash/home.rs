@@ -34,18 +34,33 @@ fn a_process_stays_reachable_when_its_home_is_removed() {
     let shown = pinfold.show(&job.id);
     assert!(shown.status == Status::Running && shown.note.is_some_and(|note| note.contains("removed")));
     let log = std::fs::read_to_string(pinfold.home().join("daemon.log")).expect("a log");
-    assert!(log.contains("was removed while 1 processes ran"), "{log}");
+    assert!(log.contains("was removed while 1 process ran"), "{log}");
 
     let (_, text) = pinfold.run("echo usable");
     assert_eq!(text, "usable\n");
     let last = events.last().expect("an event").seq;
     assert!(pinfold.events(0).events.iter().all(|event| event.seq > last), "numbers never run backwards");
+    assert!(pinfold.events(0).events.iter().all(|event| event.process != job.id), "no event is told a second time");
     // The next daemon could not find it, so it does not outlive this one.
     let other = pinfold.sh("exec sleep 300");
     assert_eq!(pinfold.cli(&["daemon", "stop"]).code, Some(0));
     until("it ends with its daemon", || !job.pid.is_some_and(alive));
     pinfold.start_daemon();
     assert_eq!(pinfold.show(&other.id).status, Status::Running, "one that was started later is found");
+}
+
+#[test]
+fn a_home_that_lost_only_its_lock_file_is_locked_again_and_its_processes_live_on() {
+    let pinfold = Pinfold::start(PINFOLD);
+    let (job, daemon) = (pinfold.sh(COUNTING), pinfold.daemon_pid());
+    std::fs::remove_file(pinfold.home().join("lock")).expect("removed");
+    until("it is locked again", || pinfold.home().join("lock").exists());
+    assert_eq!((pinfold.daemon_pid(), named(&pinfold)), (daemon, vec![job.id.clone()]));
+    assert_eq!((pinfold.show(&job.id).note, pinfold.health().status.as_str()), (None, "ok"));
+    assert_eq!(pinfold.cli(&["daemon", "stop"]).code, Some(0));
+    pinfold.start_daemon();
+    assert_eq!(pinfold.show(&job.id).status, Status::Running);
+    pinfold.stop(&job.id);
 }
 
 #[test]

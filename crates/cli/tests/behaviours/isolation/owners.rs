@@ -204,6 +204,13 @@ fn owner_grace_counts_from_the_last_contact() {
     assert_eq!((waited.reason, waited.record.status), (WaitReason::Timeout, Status::Running));
     // The operator's is not.
     assert_eq!(pinfold.wait_finished(&record.id).cause, Some(Cause::OwnerEnded));
+    // For an owner who was never in contact it counts from the start, not from that of the daemon, which is older now.
+    let unheard = StartRequest { owner: Some("unheard".into()), ..graced.clone() };
+    let record = start(&pinfold, pinfold.client(), unheard);
+    let record = pinfold.wait_finished(&record.id);
+    let moment = |text: &str| text.parse::<jiff::Timestamp>().expect("a time");
+    let lived = moment(record.finished_at.as_deref().expect("an end")).duration_since(moment(&record.created_at));
+    assert!(lived.as_secs() >= 2, "it lived for {lived}");
     let senseless = StartRequest { lifetime: None, ..graced };
     assert_eq!(code(pinfold.block(ann.start(&senseless))), ErrorCode::InvalidRequest);
 }

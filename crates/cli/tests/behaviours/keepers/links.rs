@@ -3,12 +3,13 @@
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 
-use pinfold_api::types::{EventKind, ListQuery, Outcome, Status};
+use pinfold_api::types::{EventKind, InputRequest, ListQuery, Outcome, StartRequest, Status, Stdin};
 use pinfold_model::facts::Fact;
 use pinfold_model::link::{Decoder, FromKeeper, ToKeeper, VERSION, encode};
 use pinfold_testkit::{PATIENCE, Pidfd, Pinfold, alive, connections_of, cut_connections, until, until_some};
 
 use crate::PINFOLD;
+use crate::calls::{post, request};
 use crate::records::facts;
 
 const CONT: i32 = 18;
@@ -233,4 +234,70 @@ fn what_is_told_is_what_is_written_whoever_connects_and_dies() {
             assert_eq!(matches!(last, Fact::Lost { .. }), lost, "{last:?}");
         }
     }
+}
+
+/// More than a socket holds.
+fn much_input() -> InputRequest {
+    InputRequest { text: Some("x".repeat(900_000)), ..InputRequest::default() }
+}
+
+fn reading(pinfold: &Pinfold, command: &str) -> String {
+    pinfold.start_request(&StartRequest { stdin: Some(Stdin::Pipe), ..request(command) }).record.id
+}
+
+/// Half a message would make the keeper take everything that follows for its rest.
+#[test]
+fn clients_that_leave_while_their_input_is_sent_leave_the_keeper_within_reach() {
+    let pinfold = Pinfold::start(PINFOLD);
+    let id = reading(&pinfold, "exec cat >/dev/null");
+    for _ in 0..40 {
+        drop(post(&pinfold, &format!("/v1/processes/{id}/input"), &much_input()));
+    }
+    pinfold.signal(&id, "WINCH").expect("it is reached");
+    assert_eq!(pinfold.stop(&id).survivors, vec![]);
+}
+
+#[test]
+fn a_stop_reaches_a_stopped_keeper_that_has_much_to_read() {
+    let pinfold = Pinfold::start(PINFOLD);
+    let id = reading(&pinfold, "exec sleep 300");
+    let keeper = Pidfd::open(pinfold.keeper_pid(&id)).expect("it lives");
+    keeper.signal(STOP);
+    let waiting: Vec<_> = (0..8).map(|_| post(&pinfold, &format!("/v1/processes/{id}/input"), &much_input())).collect();
+    let stopped = pinfold.stop(&id);
+    assert_eq!((stopped.survivors, stopped.record.status), (vec![], Status::Finished));
+    drop(waiting);
+}
+
+/// A daemon that lacks descriptors cannot connect to all keepers; that does not make them dead.
+#[test]
+fn keepers_that_a_daemon_had_no_descriptor_for_are_found_by_the_next() {
+    let pinfold = Pinfold::start(PINFOLD);
+    let jobs: Vec<String> = (0..40).map(|_| pinfold.sh("exec sleep 300").id).collect();
+    pinfold.kill_daemon();
+    let pinfold_ps = format!("ulimit -n 40; exec {} ps", pinfold.binary().display());
+    let ps = std::process::Command::new("sh").args(["-c", &pinfold_ps]).env("PINFOLD_HOME", pinfold.home()).output();
+    println!("{:?}", ps.expect("it runs"));
+    // By the pid in its lock: it may have no descriptor left to answer with.
+    let daemon = std::fs::read_to_string(pinfold.home().join("lock")).expect("a lock");
+    let pid = daemon.trim().parse().expect("a pid");
+    Pidfd::open(pid).expect("it lives").kill();
+    until("it is gone", || !alive(pid));
+    pinfold.start_daemon();
+    for id in &jobs {
+        assert_eq!(pinfold.stop(id).record.status, Status::Finished);
+    }
+}
+
+#[test]
+fn a_stopped_nursery_does_not_keep_the_daemon_from_ending() {
+    let pinfold = Pinfold::start(PINFOLD);
+    let job = pinfold.sh("exec sleep 300");
+    let daemon = pinfold.daemon_pid();
+    let nursery = until_some("a nursery", || pinfold_testkit::children_of(daemon).into_iter().find_map(Pidfd::open));
+    nursery.signal(STOP);
+    assert_eq!(pinfold.cli(&["daemon", "stop"]).code, Some(0));
+    until("the daemon has ended", || !alive(daemon));
+    pinfold.start_daemon();
+    assert_eq!(pinfold.stop(&job.id).record.status, Status::Finished);
 }
