@@ -141,10 +141,14 @@ pub(crate) fn reach_again(
     })
 }
 
+/// Notes in lists and log, once, how it stands with a keeper.
 fn note(entry: &Entry, keeper: &KeeperIdentity, what: &str) {
     let note = format!("its keeper (pid {}) {what}", keeper.pid);
     entry.state.send_if_modified(|state| {
         let changed = state.note.as_ref() != Some(&note);
+        if changed {
+            tracing::warn!(process = %entry.id, "{note}");
+        }
         state.note = Some(note);
         changed
     });

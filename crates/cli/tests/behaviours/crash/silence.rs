@@ -116,7 +116,7 @@ fn a_daemon_that_cannot_look_claims_nothing() {
     keeper.kill();
     let log = pinfold.home().join("daemon.log");
     until("it says that it cannot look", || {
-        std::fs::read_to_string(&log).is_ok_and(|log| log.contains("cannot settle a lost process yet"))
+        std::fs::read_to_string(&log).is_ok_and(|log| log.contains("cannot be reached"))
     });
     assert!(!facts(&pinfold, &lost.id).iter().any(|fact| matches!(fact, Fact::Lost { .. })));
     assert!(descriptors("1024"));
