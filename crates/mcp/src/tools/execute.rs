@@ -68,6 +68,9 @@ pub(super) async fn call(desk: &Desk<'_>, arguments: &Arguments) -> Result<Answe
     let hints = started.hints.clone();
     let mut record = started.record;
     let mut reason = started.waited.as_ref().map(|waited| waited.reason);
+    if let Some(task) = task.filter(|_| !facts::is_over(&record)) {
+        return Ok(Answer { task: Some((task, record)), ..Answer::default() });
+    }
     desk.claim.waits_for(&record.id);
     let left = limit.saturating_sub(begun.elapsed());
     let until = if waits_for_ready { "ready" } else { "exit" };
@@ -76,9 +79,6 @@ pub(super) async fn call(desk: &Desk<'_>, arguments: &Arguments) -> Result<Answe
         let asks = request.pty.is_some() || request.stdin.is_some();
         let answer = desk.hold(&record.id, decided(desk, &record.id, left, (until, asks))).await?;
         (reason, record) = (Some(answer.reason), answer.record);
-    }
-    if let Some(task) = task.filter(|_| !facts::is_over(&record) && record.waiting_for_input != Some(true)) {
-        return Ok(Answer { task: Some((task, record)), ..Answer::default() });
     }
     let mut facts = describe(desk, &record, Look { cursor: Some(0), budget, ..Look::default() }).await?;
     if !background || waits_for_ready {
