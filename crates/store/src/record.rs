@@ -248,7 +248,7 @@ pub fn exists(dir: &Path) -> bool {
     dir.join(RECORD).exists()
 }
 
-/// Whether a living keeper holds this record. One of before version 5 of its protocol held no lock.
+/// Whether a living keeper holds this record. Before version 6 of the protocol keepers held no lock.
 pub fn is_held(dir: &Path) -> io::Result<bool> {
     let flags = fsio::NO_FOLLOW | fsio::NO_WAIT;
     let file = OpenOptions::new().read(true).custom_flags(flags).open(dir.join(RECORD))?;

@@ -201,7 +201,7 @@ pub(crate) fn object(facts: &impl serde::Serialize) -> Map<String, Value> {
 }
 
 impl Desk<'_> {
-    /// Whether a command that outlives its call becomes a task. Not for Claude Code, which announces tasks when it is
+    /// Whether an `execute` that takes longer than half a second becomes a task. Not for Claude Code, which announces tasks when it is
     /// interactive: its model would see neither the id nor the output, and would be told of the end twice.
     pub(crate) fn takes_tasks(&self) -> bool {
         let is_claude = self.context.client_info().is_some_and(|client| client.name.starts_with("claude-code"));
