@@ -25,8 +25,11 @@ pub(crate) struct Facts {
     /// What it is for, as its starter said.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) label: Option<String>,
-    pub(crate) command: String,
-    pub(crate) state: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) command: Option<String>,
+    /// Absent when an exit code, a signal or a failure says that it is over.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) state: Option<&'static str>,
     #[serde(skip_serializing_if = "is_false")]
     pub(crate) paused: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -43,7 +46,8 @@ pub(crate) struct Facts {
     /// Why it could not start, or what is known of one that was lost.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) failure: Option<String>,
-    pub(crate) elapsed_ms: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) elapsed_ms: Option<u64>,
     /// Why the wait of this call ended.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) reason: Option<WaitReason>,
@@ -57,16 +61,17 @@ pub(crate) struct Facts {
     /// The ports it is lent.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub(crate) leased: BTreeMap<String, u16>,
-    /// Where the next read continues.
-    pub(crate) cursor: u64,
+    /// Where the next read continues. Absent when there is nothing left to read.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) cursor: Option<u64>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) ports: Vec<u16>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) strays: Vec<Stray>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) more_strays: Option<usize>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) survivors: Option<Vec<Left>>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) survivors: Vec<Left>,
     /// How many processes a signal reached.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) reached: Option<u32>,
@@ -104,11 +109,12 @@ pub(crate) struct Sight {
     /// Absent where lines were searched for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) output: Option<String>,
-    /// Where it begins.
-    pub(crate) output_from: u64,
-    /// Bytes inside it that were left out.
-    #[serde(skip_serializing_if = "is_zero")]
-    pub(crate) omitted_bytes: u64,
+    /// Where it begins. Absent when that is where the caller asked to begin.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) output_from: Option<u64>,
+    /// Bytes inside it that were left out. Absent when `omitted` says it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) omitted_bytes: Option<u64>,
     /// Where they are: a read from there on shows them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) omitted: Option<Range>,
@@ -156,12 +162,12 @@ impl Facts {
             id: record.id.clone(),
             name: record.name.as_deref().map(printable),
             label: record.intent.as_deref().map(printable),
-            command: clip(&printable(&record.command), COMMAND_MOST),
-            state: state(record.status),
+            command: Some(clip(&printable(&record.command), COMMAND_MOST)),
+            state: Some(state(record.status)),
             paused: record.paused,
             cause: record.cause.filter(|cause| *cause != Cause::OnItsOwn),
             stopped_by: record.stopped_by.as_deref().map(printable),
-            elapsed_ms: elapsed_ms(record),
+            elapsed_ms: Some(elapsed_ms(record)),
             waiting_for_input: record.waiting_for_input == Some(true),
             ..Facts::default()
         };
@@ -215,7 +221,7 @@ impl Facts {
     /// With a stretch of output, and the cursor behind it.
     pub(crate) fn seen(mut self, (sight, next): (Sight, u64)) -> Self {
         self.sight = Some(sight);
-        self.cursor = next;
+        self.cursor = Some(next);
         self
     }
 }
@@ -287,8 +293,8 @@ fn elapsed_ms(record: &Record) -> u64 {
     begun.map_or(0, |begun| u64::try_from(ended.as_millisecond() - begun.as_millisecond()).unwrap_or(0))
 }
 
-/// The output of a page, as a model reads it, and where the next read continues.
-pub(crate) fn sight(page: &OutputPage) -> (Sight, u64) {
+/// The output of a page, as a model reads it, and where the next read continues. `asked` is the cursor that the caller gave.
+pub(crate) fn sight(page: &OutputPage, asked: Option<u64>) -> (Sight, u64) {
     let line = |found: &pinfold_api::types::Match| Line {
         cursor: found.cursor,
         line: printable(&found.text),
@@ -297,8 +303,10 @@ pub(crate) fn sight(page: &OutputPage) -> (Sight, u64) {
     let lines: Option<Vec<Line>> = page.matches.as_ref().map(|matches| matches.iter().map(line).collect());
     let sight = Sight {
         output: lines.is_none().then(|| printable(&page.text)),
-        output_from: page.cursor,
-        omitted_bytes: page.omitted_bytes,
+        // Lines that were searched for carry their own cursors.
+        output_from: Some(page.cursor).filter(|from| lines.is_none() && asked != Some(*from)),
+        omitted_bytes: Some(page.omitted_bytes)
+            .filter(|bytes| *bytes > 0 && page.omitted.is_none_or(|range| range.to - range.from != *bytes)),
         omitted: page.omitted,
         gap: page.gap,
         error_lines: Vec::new(),
@@ -315,8 +323,4 @@ pub(crate) fn printable(text: &str) -> String {
 
 fn is_false(flag: &bool) -> bool {
     !flag
-}
-
-fn is_zero(count: &u64) -> bool {
-    *count == 0
 }

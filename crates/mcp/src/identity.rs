@@ -18,6 +18,10 @@ const NOBODY: &str = "mcp-http";
 pub(crate) struct Caller {
     pub(crate) owner: String,
     pub(crate) parent: Option<String>,
+    /// Whether every call of this owner comes from the same chat: an owner that somebody named, or a thread that each call
+    /// names. A connection and a session of Claude Code may carry several chats (sub-agents, `opencode serve`) that nothing
+    /// in a call tells apart.
+    pub(crate) is_one_chat: bool,
 }
 
 /// What is known of the client before it calls.
@@ -46,19 +50,20 @@ impl Seat {
     fn unchecked(&self, meta: &Map<String, Value>, headers: Option<&HeaderMap>) -> Result<Caller, Refusal> {
         let said = |name| headers.map_or(Ok(None), |headers| header(headers, name));
         if let Some(owner) = self.owner.clone().or(said("pinfold-owner")?) {
-            return Ok(Caller { owner, parent: self.parent.clone().or(said("pinfold-parent")?).or(self.above()) });
+            let parent = self.parent.clone().or(said("pinfold-parent")?).or(self.above());
+            return Ok(Caller { owner, parent, is_one_chat: true });
         }
         if let Some(thread) = text(meta, "threadId")? {
             let session = text(meta, "sessionId")?.filter(|session| *session != thread);
             let parent = session.map(|session| format!("codex-{session}")).or(self.above());
-            return Ok(Caller { owner: format!("codex-{thread}"), parent });
+            return Ok(Caller { owner: format!("codex-{thread}"), parent, is_one_chat: true });
         }
         if let Some(session) = &self.claude {
-            return Ok(Caller { owner: format!("claude-{session}"), parent: self.above() });
+            return Ok(Caller { owner: format!("claude-{session}"), parent: self.above(), is_one_chat: false });
         }
         let session = said("mcp-session-id")?.map(|session| format!("mcp-{session}"));
         let owner = self.connection.clone().or(session).unwrap_or_else(|| NOBODY.to_owned());
-        Ok(Caller { owner, parent: self.above() })
+        Ok(Caller { owner, parent: self.above(), is_one_chat: false })
     }
 
     fn above(&self) -> Option<String> {

@@ -13,6 +13,7 @@
 
 mod aliases;
 mod arguments;
+mod brief;
 mod claims;
 mod coder;
 mod duplicates;

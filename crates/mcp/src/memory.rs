@@ -3,7 +3,7 @@
 //! Lost with the server, at no harm: a first read begins at 0. Bounds: [`OWNERS_MOST`] owners and [`READINGS_MOST`]
 //! processes each; beyond, whatever was used longest ago is forgotten and read from 0 again.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use pinfold_api::types::Range;
@@ -29,6 +29,8 @@ struct Owners {
 #[derive(Debug, Default)]
 struct Seen {
     used: u64,
+    /// What was explained once.
+    explained: HashSet<&'static str>,
     readings: HashMap<String, Reading>,
 }
 
@@ -80,22 +82,34 @@ impl Memory {
         })
     }
 
+    /// Whether this owner is told this for the first time. Asking counts as telling.
+    pub(crate) fn is_first(&self, owner: &str, topic: &'static str) -> bool {
+        self.owner(owner, |seen| seen.explained.insert(topic))
+    }
+
     fn look<T: Default>(&self, owner: &str, process: &str, look: impl FnOnce(&Reading) -> T) -> T {
         let owners = self.lock();
         owners.seats.get(owner).and_then(|seen| seen.readings.get(process)).map(look).unwrap_or_default()
     }
 
     fn change<T>(&self, owner: &str, process: &str, change: impl FnOnce(&mut Reading) -> T) -> T {
+        self.owner(owner, |seen| {
+            make_room(&mut seen.readings, process, READINGS_MOST, |reading| reading.used);
+            let clock = seen.used;
+            let reading = seen.readings.entry(process.to_owned()).or_default();
+            reading.used = clock;
+            change(reading)
+        })
+    }
+
+    fn owner<T>(&self, owner: &str, change: impl FnOnce(&mut Seen) -> T) -> T {
         let mut owners = self.lock();
         owners.clock += 1;
         let clock = owners.clock;
         make_room(&mut owners.seats, owner, OWNERS_MOST, |seen| seen.used);
         let seen = owners.seats.entry(owner.to_owned()).or_default();
         seen.used = clock;
-        make_room(&mut seen.readings, process, READINGS_MOST, |reading| reading.used);
-        let reading = seen.readings.entry(process.to_owned()).or_default();
-        reading.used = clock;
-        change(reading)
+        change(seen)
     }
 
     fn lock(&self) -> MutexGuard<'_, Owners> {
@@ -144,6 +158,13 @@ mod tests {
             [seen(0), seen(39), seen(40), seen(59), seen(60), seen(100)],
             [true, true, false, false, true, false]
         );
+    }
+
+    #[test]
+    fn each_owner_is_told_a_thing_for_the_first_time_once() {
+        let memory = Memory::default();
+        let first = |owner, topic| memory.is_first(owner, topic);
+        assert_eq!([first("a", "x"), first("a", "x"), first("b", "x"), first("a", "y")], [true, false, true, true]);
     }
 
     #[test]

@@ -40,6 +40,8 @@ const BY_NAME: usize = 20;
 const LAST_LINES: &str = "5 lines";
 const LAST_BYTES: &str = "400";
 const LINE_MOST: usize = 300;
+/// The most of a command in news.
+const COMMAND_MOST: usize = 80;
 /// How long after a result it counts as handed over.
 const HANDED_OVER: Duration = Duration::from_secs(1);
 const TOLD_MOST: usize = 10_000;
@@ -96,9 +98,6 @@ struct Item {
     cause: Option<Cause>,
     #[serde(skip_serializing_if = "Option::is_none")]
     failure: Option<String>,
-    /// Which run it was, should the same command have been started again.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    started_at: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     cursor: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -143,8 +142,11 @@ impl News {
         drop(mailbox);
         let mut items = Vec::new();
         for (place, event) in events.iter().enumerate().take(IN_FULL + BY_NAME) {
-            let last_output = if place < IN_FULL { last_output(reach, event).await } else { None };
-            items.push(serde_json::to_value(item(event, last_output)).unwrap_or_default());
+            // Another chat may be reading: it gets no output but of a process that it named.
+            let is_its_own = caller.is_one_chat || shown.iter().any(|one| one.id == event.process);
+            let last_output = if place < IN_FULL && is_its_own { last_output(reach, event).await } else { None };
+            let item = if is_its_own { item(event, last_output) } else { item(event, None).without_output() };
+            items.push(serde_json::to_value(item).unwrap_or_default());
         }
         let more = events.len().saturating_sub(items.len());
         Delivery { events, items, more }
@@ -365,13 +367,13 @@ fn item(event: &Event, last_output: Option<String>) -> Item {
     let mut item = Item {
         id: event.process.clone(),
         event: name(event),
-        command: clip(&printable(&event.command), LINE_MOST),
+        command: clip(&printable(&event.command), COMMAND_MOST),
         exit_code: None,
         signal: None,
         cause: event.cause.filter(|cause| *cause != Cause::OnItsOwn),
         failure: None,
-        started_at: event.started_at.clone(),
-        cursor: event.cursor,
+        // Where a line stands; an end has nothing to read on from.
+        cursor: event.cursor.filter(|_| !event.completion),
         suppressed: event.suppressed.filter(|count| *count > 0),
         line: None,
         last_output,
@@ -392,6 +394,13 @@ fn item(event: &Event, last_output: Option<String>) -> Item {
         _ => item.why = text,
     }
     item
+}
+
+impl Item {
+    /// Without what the process wrote; its cursor still says where.
+    fn without_output(self) -> Self {
+        Item { line: None, last_output: None, ..self }
+    }
 }
 
 fn name(event: &Event) -> &'static str {

@@ -15,8 +15,8 @@ use tokio::task::AbortHandle;
 use crate::facts::{self, Facts};
 use crate::reach::Reach;
 use crate::refusal::Refusal;
+use crate::render;
 use crate::view::{self, Look};
-use crate::{random, render};
 
 /// What every address begins with.
 const SCHEME: &str = "pinfold://processes/";
@@ -107,7 +107,7 @@ pub(crate) async fn read(reach: &Reach, uri: &str) -> Result<ResourceContents, E
     let mut facts = Facts::of(&record).seen(seen);
     facts.notes.extend(hint);
     let text = match serde_json::to_value(&facts) {
-        Ok(Value::Object(facts)) => render::render(&facts, &random::hex(4)),
+        Ok(Value::Object(facts)) => render::render(&facts, render::Explain::Marks),
         _ => String::new(),
     };
     Ok(ResourceContents::text(text, uri))

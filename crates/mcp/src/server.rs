@@ -19,9 +19,13 @@ use crate::options::{Base, Options};
 use crate::presence::Presence;
 use crate::reach::{Ensure, Reach};
 use crate::refusal::Refusal;
+use crate::render::Explain;
 use crate::resources::Followed;
 use crate::tools::{self, Answer, Call, Desk, Shape};
 use crate::{duplicates, tasks};
+
+/// Clients that were seen to show their model the server's instructions (docs/clients.md), by the start of their names.
+const SHOW_INSTRUCTIONS: &[&str] = &["codex", "claude-code", "gemini-cli", "opencode"];
 
 /// One server. Clones are further connections, which share everything but what they follow.
 #[derive(Debug)]
@@ -111,7 +115,7 @@ impl Server {
         }
         let (caller, reach) = match self.caller(context) {
             Ok(caller) => caller,
-            Err(refusal) => return Ok(refused(self.inner.shape, &refusal).into()),
+            Err(refusal) => return Ok(self.refused(&refusal).into()),
         };
         let inner = &self.inner;
         inner.news.settle(&reach, &caller.owner).await;
@@ -139,13 +143,38 @@ impl Server {
                 false => news.hand_over(delivery, reach, caller, memory).await,
             }
         }
-        result(self.inner.shape, facts, answer.is_error)
+        self.result(facts, answer.is_error, self.explain(desk))
+    }
+
+    /// Whether this result says what the marks around output mean: once to an owner whose client may not show the
+    /// server's instructions.
+    fn explain(&self, desk: &Desk<'_>) -> Explain {
+        let client = desk.context.client_info().map(|client| client.name).unwrap_or_default();
+        let is_told = SHOW_INSTRUCTIONS.iter().any(|name| client.starts_with(name));
+        match !is_told && self.inner.memory.is_first(&desk.caller.owner, "marks") {
+            true => Explain::Marks,
+            false => Explain::Nothing,
+        }
+    }
+
+    /// A result: the facts, and the same facts as text. An error is text alone: a client that shows both would show it twice.
+    fn result(&self, facts: Map<String, Value>, is_error: bool, explain: Explain) -> CallToolResult {
+        let shape = self.inner.shape;
+        let text = tools::text(shape, &facts, is_error, explain);
+        let mut result = CallToolResult::success(vec![ContentBlock::text(text)]);
+        result.structured_content = Some(Value::Object(facts)).filter(|_| !is_error || shape == Shape::Coder);
+        result.is_error = Some(is_error);
+        result
+    }
+
+    fn refused(&self, refusal: &Refusal) -> CallToolResult {
+        self.result(Answer::refused(refusal).facts, true, Explain::Nothing)
     }
 
     /// Acknowledges what was handed over, before a clean exit.
     pub(crate) async fn settle(&self) {
         for owner in self.inner.news.owners() {
-            let reach = self.inner.reach.acting_as(&Caller { owner: owner.clone(), parent: None });
+            let reach = self.inner.reach.acting_as(&Caller { owner: owner.clone(), parent: None, is_one_chat: false });
             self.inner.news.settle(&reach, &owner).await;
         }
     }
@@ -154,14 +183,14 @@ impl Server {
     pub(crate) async fn outcome(&self, record: &Record, context: &RequestContext<RoleServer>) -> CallToolResult {
         let (caller, reach) = match self.caller(context) {
             Ok(caller) => caller,
-            Err(refusal) => return refused(self.inner.shape, &refusal),
+            Err(refusal) => return self.refused(&refusal),
         };
         match tools::outcome(&self.desk(caller.clone(), reach, context), record).await {
             Ok(answer) => {
                 self.inner.news.showed(&caller.owner, &answer.shown).await;
-                result(self.inner.shape, answer.facts, false)
+                self.result(answer.facts, false, Explain::Nothing)
             }
-            Err(refusal) => refused(self.inner.shape, &refusal),
+            Err(refusal) => self.refused(&refusal),
         }
     }
 
@@ -180,17 +209,4 @@ fn call(request: CallToolRequestParams, context: &RequestContext<RoleServer>) ->
         _ => Vec::new(),
     };
     Call { tool: request.name.into_owned(), values: request.arguments.unwrap_or_default(), doubled }
-}
-
-/// A result: the facts, and the same facts as text.
-fn result(shape: Shape, facts: Map<String, Value>, is_error: bool) -> CallToolResult {
-    let text = tools::text(shape, &facts, is_error);
-    let mut result = CallToolResult::success(vec![ContentBlock::text(text)]);
-    result.structured_content = Some(Value::Object(facts));
-    result.is_error = Some(is_error);
-    result
-}
-
-fn refused(shape: Shape, refusal: &Refusal) -> CallToolResult {
-    result(shape, Answer::refused(refusal).facts, true)
 }

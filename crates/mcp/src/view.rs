@@ -76,8 +76,8 @@ pub(crate) async fn look(
         ..OutputQuery::default()
     };
     let page = ask(reach, &record.id, &query).await?;
-    let (mut sight, next) = facts::sight(&page);
-    if failed && sight.omitted_bytes > 0 {
+    let (mut sight, next) = facts::sight(&page, look.cursor);
+    if failed && page.omitted_bytes > 0 {
         sight.error_lines = error_lines(reach, record, look, sight.output.as_deref().unwrap_or_default()).await?;
     }
     Ok(((sight, next), page.hint))

@@ -109,7 +109,7 @@ async fn in_foreground(desk: &Desk<'_>, mut request: StartRequest, limit: Durati
         },
     };
     match outcomes.clone().with_output(&desk.reach, &record).await {
-        Ok((outcomes, cursor)) => Ok(timed(outcomes, begun).showing(&record, cursor)),
+        Ok(outcomes) => Ok(timed(outcomes, begun).showing(&record)),
         Err(refusal) => {
             let error = format!("{}get process output: {}", prefix(&outcomes), refusal.message);
             let outcomes = Outcomes { background_process_id: Some(record.id.clone()), ..Outcomes::failure(error) };

@@ -87,7 +87,7 @@ fn answer(records: &[Record], total: usize) -> Answer {
     let list: Vec<Value> = records.iter().map(|record| Value::Object(object(&info(record)))).collect();
     answer.facts.insert("processes".into(), list.into());
     answer.facts.insert("total".into(), total.into());
-    let shown = |record: &Record| Shown::of(record, 0);
+    let shown = |record: &Record| Shown::of(record);
     answer.shown = records.iter().map(shown).collect();
     answer
 }

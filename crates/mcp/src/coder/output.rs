@@ -49,8 +49,8 @@ async fn read(desk: &Desk<'_>, id: &str, limit: Duration) -> Result<Answer, Refu
             Err(_) => desk.reach.ask(|client| async move { client.show(id).await }).await?,
         };
     }
-    let (outcomes, cursor) = outcomes(&record).with_output(&desk.reach, &record).await?;
-    Ok(outcomes.showing(&record, cursor))
+    let outcomes = outcomes(&record).with_output(&desk.reach, &record).await?;
+    Ok(outcomes.showing(&record))
 }
 
 fn outcomes(record: &Record) -> Outcomes {

@@ -88,18 +88,18 @@ impl Outcomes {
     }
 
     /// With the output as it stands.
-    pub(super) async fn with_output(self, reach: &Reach, record: &Record) -> Result<(Self, u64), Refusal> {
-        let ((output, truncated), cursor) = read(reach, &record.id).await?;
-        Ok((Self { output, truncated, ..self }, cursor))
+    pub(super) async fn with_output(self, reach: &Reach, record: &Record) -> Result<Self, Refusal> {
+        let (output, truncated) = read(reach, &record.id).await?;
+        Ok(Self { output, truncated, ..self })
     }
 
     pub(super) fn answer(&self) -> Answer {
         Answer { facts: object(self), ..Answer::default() }
     }
 
-    /// The answer, and how much of which process it shows.
-    pub(super) fn showing(&self, record: &Record, cursor: u64) -> Answer {
-        let shown = Shown::of(record, cursor);
+    /// The answer, and which process it shows.
+    pub(super) fn showing(&self, record: &Record) -> Answer {
+        let shown = Shown::of(record);
         Answer { shown: vec![shown], ..self.answer() }
     }
 }
@@ -140,8 +140,8 @@ fn word(value: impl Serialize) -> String {
     value.as_str().unwrap_or_default().to_owned()
 }
 
-/// Reads the output within what a model gets, and where it ends.
-async fn read(reach: &Reach, id: &str) -> Result<((String, Option<Truncated>), u64), Refusal> {
+/// Reads the output within what a model gets.
+async fn read(reach: &Reach, id: &str) -> Result<(String, Option<Truncated>), Refusal> {
     let mut budget = OUTPUT;
     loop {
         let query = OutputQuery {
@@ -152,11 +152,10 @@ async fn read(reach: &Reach, id: &str) -> Result<((String, Option<Truncated>), u
         };
         let query = &query;
         let page = reach.ask(|client| async move { client.output(id, query).await }).await?;
-        let next = page.next_cursor;
         let shown = shown(page);
         let escaped = serde_json::to_string(&shown.0).map_or(0, |text| text.len());
         if escaped <= ESCAPED || budget <= 1024 {
-            return Ok((shown, next));
+            return Ok(shown);
         }
         budget /= 2;
     }

@@ -81,14 +81,18 @@ pub(super) async fn call(desk: &Desk<'_>, arguments: &Arguments) -> Result<Answe
         (reason, record) = (Some(answer.reason), answer.record);
     }
     let mut facts = describe(desk, &record, Look { cursor: Some(0), budget, ..Look::default() }).await?;
+    if let Some(sight) = facts.sight.as_mut().filter(|_| !facts::is_over(&record)) {
+        // That a command has not written yet is no news; that one ended without a word is.
+        sight.output = sight.output.take().filter(|output| !output.is_empty());
+    }
     if !background || waits_for_ready {
-        facts.reason = reason.or(Some(if facts::is_over(&record) { WaitReason::Exited } else { WaitReason::Timeout }));
+        facts.reason = reason.or(Some(WaitReason::Timeout));
     }
     facts.notes.extend(hints);
     facts.notes.extend(budget_note);
     facts.notes.extend(cut.filter(|_| !facts::is_over(&record)));
-    facts.notes.extend(how_it_goes_on(&record));
-    Ok(Answer::of(facts, &record))
+    facts.notes.extend(how_it_goes_on(desk, &record));
+    Ok(Answer::of(desk, facts, &record))
 }
 
 /// Waits for the exit or its readiness; where it can ask, also until it waits for an answer.
@@ -116,8 +120,8 @@ fn is_undecided(record: &Record) -> bool {
 pub(super) async fn outcome(desk: &Desk<'_>, record: &Record) -> Result<Answer, Refusal> {
     let mut facts = describe(desk, record, Look { cursor: Some(0), ..Look::default() }).await?;
     facts.reason = Some(WaitReason::Exited);
-    facts.notes.extend(how_it_goes_on(record));
-    Ok(Answer::of(facts, record))
+    facts.notes.extend(how_it_goes_on(desk, record));
+    Ok(Answer::of(desk, facts, record))
 }
 
 /// Starts it; asked again of the next daemon, the key keeps it from running twice.
@@ -139,21 +143,30 @@ pub(super) async fn describe(desk: &Desk<'_>, record: &Record, look: Look) -> Re
     Ok(facts)
 }
 
-fn how_it_goes_on(record: &Record) -> Option<String> {
+/// What can be done with a process that is not over, with the first of its kind for this owner: the state says the rest.
+fn how_it_goes_on(desk: &Desk<'_>, record: &Record) -> Option<String> {
     let id = &record.id;
-    if record.waiting_for_input == Some(true) {
-        return Some(format!(
-            "it waits for input: process_input {{\"id\":\"{id}\",\"text\":\"…\",\"keys\":[\"enter\"]}} answers it"
-        ));
-    }
-    if !facts::is_over(record) {
-        return Some(format!(
-            "it runs on; nothing wakes you by itself: its end will be told in the news of a later result; process_wait {{\"id\":\"{id}\"}} waits for \
-             it, process_signal {{\"id\":\"{id}\"}} stops it"
-        ));
-    }
-    (!record.tree.is_empty())
-        .then(|| format!("the command is over and left strays running; process_signal {{\"id\":\"{id}\"}} stops them"))
+    let (topic, note) = match () {
+        () if record.waiting_for_input == Some(true) => (
+            "input",
+            format!(
+                "it waits for input: process_input {{\"id\":\"{id}\",\"text\":\"…\",\"keys\":[\"enter\"]}} answers"
+            ),
+        ),
+        () if !facts::is_over(record) => (
+            "running",
+            format!(
+                "still running; its end will be in the news of a later result. process_wait {{\"id\":\"{id}\"}} waits for it, \
+                 process_signal {{\"id\":\"{id}\"}} stops it"
+            ),
+        ),
+        () if !record.tree.is_empty() => (
+            "strays",
+            format!("the command ended and left strays running; process_signal {{\"id\":\"{id}\"}} stops them"),
+        ),
+        () => return None,
+    };
+    desk.memory.is_first(&desk.caller.owner, topic).then_some(note)
 }
 
 fn request(desk: &Desk<'_>, arguments: &Arguments, wait: Duration) -> Result<StartRequest, Refusal> {

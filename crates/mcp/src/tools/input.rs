@@ -51,9 +51,9 @@ pub(super) async fn call(desk: &Desk<'_>, arguments: &Arguments) -> Result<Answe
             facts = facts.showing(&screen);
         }
     }
-    facts.reason = Some(reason);
-    facts.accepted = Some(sent.accepted);
+    facts.reason = Some(reason).filter(|reason| *reason != WaitReason::EndedBefore);
     if !sent.complete {
+        facts.accepted = Some(sent.accepted);
         facts.notes.push(format!(
             "not all was taken: it does not read, and {} bytes wait for it; send the rest when it has read",
             sent.queued
@@ -63,7 +63,7 @@ pub(super) async fn call(desk: &Desk<'_>, arguments: &Arguments) -> Result<Answe
     if reason == WaitReason::Timeout {
         facts.notes.extend(cut);
     }
-    Ok(Answer::of(facts, &record))
+    Ok(Answer::of(desk, facts, &record))
 }
 
 async fn send(desk: &Desk<'_>, id: &str, request: &InputRequest) -> Result<InputAnswer, Refusal> {

@@ -5,7 +5,7 @@ use serde_json::{Map, Value};
 
 use super::{Answer, Desk, Shown, object};
 use crate::arguments::Arguments;
-use crate::facts::{self, Facts};
+use crate::brief;
 use crate::refusal::Refusal;
 
 /// A right call.
@@ -15,8 +15,6 @@ pub(super) const RIGHT: &str = r#"process_list {"status":"live"}"#;
 const PAGE: u32 = 100;
 /// How many that ended are listed unless all are asked for.
 const RECENT: u32 = 10;
-/// The most of a command in a list.
-const COMMAND_MOST: usize = 160;
 
 pub(super) async fn call(desk: &Desk<'_>, arguments: &Arguments) -> Result<Answer, Refusal> {
     let status = arguments.text("status")?;
@@ -37,14 +35,15 @@ pub(super) async fn call(desk: &Desk<'_>, arguments: &Arguments) -> Result<Answe
     }
     let mut answer = Answer::default();
     let mut entries = Vec::new();
+    let owner = &desk.caller.owner;
     for record in &records {
-        let cursor = desk.memory.cursor(&desk.caller.owner, &record.id);
-        let command = facts::clip(&facts::printable(&record.command), COMMAND_MOST);
-        let facts = Facts { cursor, command, ..Facts::of(record) };
-        let mut entry = object(&facts);
+        let mut entry = object(&brief::listed(record, owner));
         entry.insert("output_bytes".into(), record.output.bytes.into());
         entries.push(Value::Object(entry));
-        answer.shown.push(Shown::of(record, cursor));
+        // Where news bring the last lines of output, an entry does not take their place.
+        if !desk.caller.is_one_chat {
+            answer.shown.push(Shown::of(record));
+        }
     }
     answer.facts = summary(entries, total, list.next, some);
     Ok(answer)

@@ -32,7 +32,7 @@ use crate::options::Base;
 use crate::presence::Presence;
 use crate::reach::Reach;
 use crate::refusal::Refusal;
-use crate::{coder, random, render};
+use crate::{brief, coder, render};
 
 /// How long a call waits unless it says so.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
@@ -103,16 +103,14 @@ pub(crate) struct Shown {
     pub(crate) ended: bool,
     /// Whether it shows the verdict on its readiness.
     pub(crate) ready: bool,
-    /// How far its output was shown.
-    pub(crate) cursor: u64,
 }
 
 impl Shown {
-    /// What a result shows that has this record and the output up to here.
-    pub(crate) fn of(record: &Record, cursor: u64) -> Self {
+    /// What a result with this record shows.
+    pub(crate) fn of(record: &Record) -> Self {
         let decided = |ready: &ReadyShown| matches!(ready.state, ReadyState::Ready | ReadyState::TimedOut);
         let ready = record.ready.as_ref().is_some_and(decided);
-        Self { id: record.id.clone(), ended: facts::is_over(record), ready, cursor }
+        Self { id: record.id.clone(), ended: facts::is_over(record), ready }
     }
 }
 
@@ -160,17 +158,18 @@ fn unknown(shape: Shape, tool: &str) -> Refusal {
 }
 
 /// The text of a result, from which a client without structured content learns the same.
-pub(crate) fn text(shape: Shape, facts: &Map<String, Value>, is_error: bool) -> String {
+pub(crate) fn text(shape: Shape, facts: &Map<String, Value>, is_error: bool, explain: render::Explain) -> String {
     match shape {
-        Shape::Native => render::render(facts, &random::hex(4)),
+        Shape::Native => render::render(facts, explain),
         Shape::Coder => coder::text(facts, is_error),
     }
 }
 
 impl Answer {
-    /// The answer about one process.
-    fn of(facts: Facts, record: &Record) -> Self {
-        let shown = Shown::of(record, facts.cursor);
+    /// The answer about one process, without what the caller knows.
+    fn of(desk: &Desk<'_>, facts: Facts, record: &Record) -> Self {
+        let shown = Shown::of(record);
+        let facts = brief::brief(facts, record, &desk.caller.owner);
         Answer { facts: object(&facts), shown: vec![shown], ..Answer::default() }
     }
 }

@@ -36,22 +36,22 @@ pub(super) async fn call(desk: &Desk<'_>, arguments: &Arguments) -> Result<Answe
         let (id, facts) = (record.id.as_str(), Facts::of(&record));
         let shown = desk.reach.ask(|client| async move { client.screen(id).await }).await?;
         let cursor = desk.memory.cursor(&desk.caller.owner, id);
-        return Ok(Answer::of(Facts { cursor, ..facts.showing(&shown) }, &record));
+        return Ok(Answer::of(desk, Facts { cursor: Some(cursor), ..facts.showing(&shown) }, &record));
     }
     if grep.is_some() {
         let budget = Some(budget.unwrap_or(SEARCH).to_string());
         let query = OutputQuery { cursor, tail, grep, context, stream, budget, ..OutputQuery::default() };
         let page = view::ask(&desk.reach, &record.id, &query).await?;
-        let mut facts = Facts::of(&record).seen(facts::sight(&page));
+        let mut facts = Facts::of(&record).seen(facts::sight(&page, cursor));
         facts.notes.extend(page.hint);
         facts.notes.extend(note);
-        return Ok(Answer::of(facts, &record));
+        return Ok(Answer::of(desk, facts, &record));
     }
     let (owner, id) = (&desk.caller.owner, &record.id);
     let before = desk.memory.cursor(owner, id);
     let from = if tail.is_some() { None } else { cursor.or(Some(before)) };
     let mut facts = execute::describe(desk, &record, Look { cursor: from, tail, budget, stream }).await?;
-    if !facts::is_over(&record) && facts.cursor <= before {
+    if !facts::is_over(&record) && facts.cursor.is_none_or(|cursor| cursor <= before) {
         let empty = desk.memory.read_nothing(owner, id);
         facts.notes.extend((empty >= PATIENT_READS).then(|| format!(
             "{empty} reads in a row brought nothing: process_wait {{\"id\":\"{id}\",\"until\":\"output\"}} returns when \
@@ -59,7 +59,7 @@ pub(super) async fn call(desk: &Desk<'_>, arguments: &Arguments) -> Result<Answe
         )));
     }
     facts.notes.extend(note);
-    Ok(Answer::of(facts, &record))
+    Ok(Answer::of(desk, facts, &record))
 }
 
 /// A number is lines.

@@ -48,14 +48,14 @@ async fn stop(desk: &Desk<'_>, id: &str, grace: Option<String>) -> Result<Answer
         None => facts.notes.push(format!("the stop goes on: process_wait {{\"id\":\"{}\"}} sees its end", record.id)),
         Some(answer) if answer.already_over => facts.notes.push("it was over before: nothing was left to stop".into()),
         Some(answer) => {
-            facts.survivors = Some(facts::survivors(&answer.survivors));
+            facts.survivors = facts::survivors(&answer.survivors);
             facts.notes.push(match answer.survivors.is_empty() {
-                true => "stopped: nothing of its tree is left".into(),
+                true => "stopped: its whole tree is gone".into(),
                 false => "not everything could be ended: see survivors".into(),
             });
         }
     }
-    Ok(Answer::of(facts, &record))
+    Ok(Answer::of(desk, facts, &record))
 }
 
 /// A signal is sent once: a second time may mean something else.
@@ -70,8 +70,8 @@ async fn send(desk: &Desk<'_>, id: &str, signal: &str) -> Result<Answer, Refusal
     let mut facts = execute::describe(desk, &answer.record, look).await?;
     facts.reached = Some(answer.reached);
     if !answer.refused.is_empty() {
-        facts.survivors = Some(facts::survivors(&answer.refused));
+        facts.survivors = facts::survivors(&answer.refused);
         facts.notes.push("the signal did not reach those under survivors".into());
     }
-    Ok(Answer::of(facts, &answer.record))
+    Ok(Answer::of(desk, facts, &answer.record))
 }

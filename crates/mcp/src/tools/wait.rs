@@ -8,6 +8,7 @@ use serde_json::Value;
 
 use super::{Answer, Desk, PATIENCE, Shown, execute, object};
 use crate::arguments::Arguments;
+use crate::brief;
 use crate::facts::{self, Facts, Line};
 use crate::refusal::Refusal;
 use crate::view::{self, Look};
@@ -55,11 +56,14 @@ async fn one(
     if query.until.as_deref() == Some("output") {
         query.cursor = query.cursor.or(Some(read));
     }
+    let until = query.until.clone();
     let answer = desk.hold(&record.id, patiently(desk, &record.id, &Wait { limit, query })).await?;
     let cursor = arguments.count("cursor")?.unwrap_or(read);
     let mut facts =
         execute::describe(desk, &answer.record, Look { cursor: Some(cursor), budget, ..Look::default() }).await?;
-    facts.reason = Some(answer.reason);
+    // Whoever waits for an end, a pause or a question learns from the outcome that there is none to come.
+    let waits_for_more = matches!(until.as_deref(), Some("match" | "port" | "ready"));
+    facts.reason = Some(answer.reason).filter(|reason| waits_for_more || *reason != WaitReason::EndedBefore);
     facts.port = answer.port.or(facts.port);
     facts.matched = answer.matched.map(|line| Line {
         cursor: answer.cursor,
@@ -70,7 +74,7 @@ async fn one(
     if answer.reason == WaitReason::Timeout {
         facts.notes.extend(cut);
     }
-    Ok(Answer::of(facts, &answer.record))
+    Ok(Answer::of(desk, facts, &answer.record))
 }
 
 async fn many(
@@ -96,8 +100,8 @@ async fn many(
         let mut list = Vec::new();
         for record in records {
             let cursor = desk.memory.cursor(&desk.caller.owner, &record.id);
-            let facts = Facts { cursor, ..Facts::of(record) };
-            told.shown.push(Shown::of(record, cursor));
+            let facts = brief::brief(Facts { cursor: Some(cursor), ..Facts::of(record) }, record, &desk.caller.owner);
+            told.shown.push(Shown::of(record));
             list.push(Value::Object(object(&facts)));
         }
         told.facts.insert(key.into(), list.into());

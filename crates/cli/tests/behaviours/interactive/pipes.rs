@@ -214,7 +214,7 @@ fn a_model_talks_to_a_program() {
     let started = agent.call("execute", json!({ "command": command, "stdin": true, "background": true }));
     let id = started.id().to_owned();
     let called = agent.call("process_input", json!({ "id": id, "text": "20 22", "keys": ["enter"] }));
-    assert_eq!((called.output(), &called.facts["accepted"]), ("sum 42\n", &json!(6)), "{}", called.text);
+    assert_eq!(called.output(), "sum 42\n", "{}", called.text);
     let called = agent.call("process_input", json!({ "id": id, "text": "1 2\n", "eof": true }));
     assert!(called.output().starts_with("sum 3\n"), "{}", called.text);
     until("it ends", || agent.call("process_output", json!({ "id": id, "cursor": 0 })).facts["exit_code"] == 0);

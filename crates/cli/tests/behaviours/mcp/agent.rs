@@ -90,7 +90,12 @@ impl Agent {
 
     /// Shakes hands in this revision; gives the server's answer.
     pub(crate) fn initialize(&mut self, version: &str) -> Value {
-        let client = json!({ "name": "behaviours", "version": "1" });
+        self.initialize_as("behaviours", version)
+    }
+
+    /// The same as a client of this name.
+    pub(crate) fn initialize_as(&mut self, name: &str, version: &str) -> Value {
+        let client = json!({ "name": name, "version": "1" });
         let params = json!({ "protocolVersion": version, "capabilities": {}, "clientInfo": client });
         let answer = self.request("initialize", params);
         self.notify("notifications/initialized", json!({}));
@@ -192,13 +197,21 @@ impl Drop for Agent {
     }
 }
 
+/// What an error says, which is text alone: a fact on each line.
+fn facts_of_error(text: &str) -> Value {
+    text.lines().filter_map(|line| line.split_once(": ")).map(|(key, value)| (key.to_owned(), json!(value))).collect()
+}
+
 /// The result in an answer to `tools/call`.
 pub(crate) fn result_of(answer: &Value) -> Called {
     let result = &answer["result"];
     let text = result["content"][0]["text"].as_str().unwrap_or_else(|| panic!("no result: {answer}"));
     Called {
         text: text.to_owned(),
-        facts: result["structuredContent"].clone(),
+        facts: match &result["structuredContent"] {
+            Value::Null => facts_of_error(text),
+            facts => facts.clone(),
+        },
         is_error: result["isError"] == true,
         whole: result.clone(),
     }

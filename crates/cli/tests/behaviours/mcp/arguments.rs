@@ -111,7 +111,7 @@ fn names_from_other_tools_are_understood() {
         let called = agent.call("execute", json!({ "command": "exec sleep 300", name: true }));
         assert_eq!(called.facts["state"], "running", "{name}: {}", called.text);
         let stopped = agent.call("process_signal", json!({ "process_id": called.id() }));
-        assert_eq!(stopped.facts["state"], "finished", "{}", stopped.text);
+        assert_eq!(stopped.facts["cause"], "stop_requested", "{}", stopped.text);
     }
 }
 

@@ -27,7 +27,7 @@ fn progress_is_told_while_a_call_waits() {
     assert_eq!(progress["params"]["progressToken"], "p");
     assert!(progress["params"]["message"].as_str().is_some_and(|text| text.contains(&id)), "{progress}");
     agent.call("process_signal", json!({ "id": id }));
-    assert_eq!(agent.called(waiting).facts["reason"], "exited");
+    assert_eq!(agent.called(waiting).facts["cause"], "stop_requested");
 }
 
 #[test]

@@ -34,7 +34,7 @@ fn until_told(agent: &mut Agent) -> Vec<Value> {
 #[test]
 fn ends_are_told_once_with_the_next_result() {
     let pinfold = Pinfold::start(PINFOLD);
-    let mut agent = Agent::connect(&pinfold);
+    let mut agent = Agent::connect_with(shim(&pinfold, &["--owner", "chat"]));
     let id = ends_later(&pinfold, &mut agent, "echo last words; exit 5");
     pinfold.wait_finished(&id);
     let news = until_told(&mut agent);
@@ -114,7 +114,7 @@ fn what_a_killed_server_had_fetched_is_told_by_the_next() {
 #[test]
 fn many_ends_are_told_in_few_words() {
     let pinfold = Pinfold::start(PINFOLD);
-    let mut agent = Agent::connect(&pinfold);
+    let mut agent = Agent::connect_with(shim(&pinfold, &["--owner", "chat"]));
     let gate = Gate::new(&pinfold, "gate");
     let ids: Vec<String> = (0..30).map(|n| agent.background(&format!("{}; echo end {n}", gate.wait()))).collect();
     gate.open();
@@ -148,4 +148,65 @@ fn what_a_parallel_call_reports_is_not_told_a_second_time() {
             assert_eq!((called.facts["exit_code"].as_u64(), told(&called)), (Some(code), vec![]), "{}", called.text);
         }
     }
+}
+
+/// A connection without an owner of its own may carry several chats: what one of their processes wrote is not for the others.
+#[test]
+fn news_shows_no_output_where_several_chats_may_share_a_connection() {
+    let pinfold = Pinfold::start(PINFOLD);
+    let mut agent = Agent::connect(&pinfold);
+    let id = ends_later(&pinfold, &mut agent, "echo secret words; exit 5");
+    pinfold.wait_finished(&id);
+    let mut called = agent.execute("true");
+    until("the end is told", || {
+        if told(&called).is_empty() {
+            called = agent.execute("true");
+        }
+        !told(&called).is_empty()
+    });
+    let news = called.news();
+    assert_eq!((&news[0]["id"], &news[0]["event"], &news[0]["exit_code"]), (&json!(id), &json!("ended"), &json!(5)));
+    // The command says the words too; what it wrote is a field of its own.
+    assert!(news[0].get("last_output").is_none() && news[0].get("line").is_none(), "{}", called.text);
+    assert_eq!(agent.call("process_output", json!({ "id": id })).output(), "secret words\n");
+}
+
+/// A watched line is output: only a call that names its process shows it.
+#[test]
+fn a_matched_line_is_shown_to_a_call_that_names_its_process() {
+    let pinfold = Pinfold::start(PINFOLD);
+    let mut agent = Agent::connect(&pinfold);
+    let gate = Gate::new(&pinfold, "go");
+    let command = format!("{}; echo it is ready; exec sleep 300", gate.wait());
+    let notify = json!({ "patterns": ["ready$"] });
+    let watch = json!({ "command": command, "background": true, "notify": notify });
+    let (first, second) =
+        (agent.call("execute", watch.clone()).id().to_owned(), agent.call("execute", watch).id().to_owned());
+    gate.open();
+    until("both matched", || {
+        let matched =
+            |id: &str| pinfold.events(0).events.iter().any(|event| event.process == id && event.text.is_some());
+        matched(&first) && matched(&second)
+    });
+    // A search that does not show the line: what is shown anyway is no news.
+    let called = agent.call("process_output", json!({ "id": first, "grep": "nothing of this kind" }));
+    for item in called.news() {
+        assert_eq!(item.get("line").is_some(), item["id"] == first.as_str(), "{}", called.text);
+        assert!(item["cursor"].is_u64(), "{}", called.text);
+    }
+    assert_eq!(told(&called).len(), 2, "{}", called.text);
+}
+
+#[test]
+fn a_list_does_not_swallow_the_last_lines_of_what_ended() {
+    let pinfold = Pinfold::start(PINFOLD);
+    let mut agent = Agent::connect_with(shim(&pinfold, &["--owner", "chat"]));
+    let id = ends_later(&pinfold, &mut agent, "echo last words; exit 5");
+    pinfold.wait_finished(&id);
+    let mut news = Vec::new();
+    until("the end is told", || {
+        news = agent.call("process_list", json!({})).news();
+        !news.is_empty()
+    });
+    assert_eq!((&news[0]["id"], &news[0]["last_output"]), (&json!(id), &json!("last words\n")));
 }

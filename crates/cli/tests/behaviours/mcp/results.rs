@@ -42,15 +42,18 @@ fn result_self_describing() {
     ];
     let mut all = vec![started];
     all.extend(calls.map(|(tool, arguments)| agent.call(tool, arguments)));
+    let stopped = all.pop().expect("a stop");
     for called in &all {
-        assert_eq!((called.id(), &called.facts["command"]), (id.as_str(), &json!("echo hi; exec sleep 300")));
-        assert!(called.facts["state"].is_string() && called.facts["cursor"].is_u64(), "{}", called.text);
-        assert!(called.facts["elapsed_ms"].is_u64(), "{}", called.text);
+        assert_eq!((called.id(), &called.facts["state"]), (id.as_str(), &json!("running")));
+        assert!(called.facts["cursor"].is_u64(), "{}", called.text);
     }
-    let listed = agent.call("process_list", json!({})).facts["processes"][0].clone();
-    for key in ["id", "command", "state", "cursor", "elapsed_ms"] {
-        assert!(!listed[key].is_null(), "{key} in {listed}");
-    }
+    assert_eq!((stopped.id(), &stopped.facts["signal"]), (id.as_str(), &json!("TERM")), "{}", stopped.text);
+    let running = agent.background("exec sleep 301");
+    let listed = agent.call("process_list", json!({})).facts["processes"].clone();
+    assert_eq!((&listed[0]["id"], &listed[1]["id"]), (&json!(running), &json!(id)));
+    assert_eq!((&listed[0]["state"], &listed[0]["command"]), (&json!("running"), &json!("exec sleep 301")));
+    assert!(listed[0]["elapsed_ms"].is_u64(), "{listed}");
+    assert_eq!((&listed[1]["signal"], &listed[1]["command"]), (&json!("TERM"), &json!("echo hi; exec sleep 300")));
     let lingering = agent.execute("sleep 300 & echo up");
     assert_eq!((&lingering.facts["state"], &lingering.facts["exit_code"]), (&json!("lingering"), &json!(0)));
     let stray = &lingering.facts["strays"][0];
@@ -111,7 +114,7 @@ fn intent_label_inert() {
     let pinfold = Pinfold::start(PINFOLD);
     let mut agent = Agent::connect(&pinfold);
     let called = agent.call("execute", json!({ "command": "echo hi", "label": "check; rm -rf $HOME" }));
-    assert_eq!((called.output(), &called.facts["label"]), ("hi\n", &json!("check; rm -rf $HOME")));
+    assert_eq!(called.output(), "hi\n");
     assert_eq!(pinfold.show(called.id()).intent.as_deref(), Some("check; rm -rf $HOME"));
     assert_eq!(agent.call("process_list", json!({})).facts["processes"][0]["label"], "check; rm -rf $HOME");
 }
@@ -123,8 +126,12 @@ fn start_implies_stop() {
     let id = agent.background("trap '' TERM; setsid sleep 300 & sleep 301");
     assert_eq!(agent.call("process_list", json!({})).facts["processes"][0]["id"], id.as_str());
     let called = agent.call("process_signal", json!({ "id": id, "grace": "500ms" }));
-    assert_eq!((&called.facts["state"], &called.facts["cause"]), (&json!("finished"), &json!("stop_requested")));
-    assert_eq!(called.facts["survivors"], json!([]), "{}", called.text);
+    assert_eq!((&called.facts["signal"], &called.facts["cause"]), (&json!("KILL"), &json!("stop_requested")));
+    assert!(called.notes().contains("its whole tree is gone"), "{}", called.text);
+    // Neither an empty list, nor who did what the caller just did, nor a second word for the end.
+    for absent in ["survivors", "stopped_by", "state", "reason"] {
+        assert!(called.facts.get(absent).is_none(), "{absent} in {}", called.text);
+    }
     assert!(pinfold.show(&id).tree.is_empty());
     let again = agent.call("process_signal", json!({ "id": id }));
     assert!(!again.is_error && again.notes().contains("over before"), "{}", again.text);
@@ -140,7 +147,7 @@ fn list_recovers_ids() {
     let id = agent.call("process_list", json!({})).facts["processes"][0]["id"].as_str().expect("an id").to_owned();
     agent.call("process_wait", json!({ "id": id, "pattern": "kept" }));
     assert_eq!(agent.call("process_output", json!({ "id": id, "cursor": 0 })).output(), "kept\n");
-    assert_eq!(agent.call("process_signal", json!({ "id": id })).facts["state"], "finished");
+    assert_eq!(agent.call("process_signal", json!({ "id": id })).facts["cause"], "stop_requested");
 }
 
 #[test]
@@ -148,7 +155,7 @@ fn silent_background_hint() {
     let pinfold = Pinfold::start(PINFOLD);
     let mut agent = Agent::connect(&pinfold);
     let called = agent.call("execute", json!({ "command": "exec sleep 300", "background": true }));
-    assert!(called.notes().contains("told in the news") && called.notes().contains("process_wait"), "{}", called.text);
+    assert!(called.notes().contains("in the news") && called.notes().contains("process_wait"), "{}", called.text);
     // What fails while its start is answered is told with the answer; a shell that is slow to start may fail after it.
     until("an early failure", || {
         let command = json!({ "command": "PATH=/bin; definitely-not-a-command", "background": true });
@@ -162,16 +169,16 @@ fn silent_background_hint() {
     });
 }
 
-/// No client is woken by itself: each is told so at the start, and what was asked to be told comes with a later result.
+/// No client is woken by itself: the first start says where the end will be reported, and a match comes with a later result.
 #[test]
 fn notify_unsupported_said() {
     let pinfold = Pinfold::start(PINFOLD);
-    let mut agent = Agent::connect(&pinfold);
+    let mut agent = Agent::connect_with(shim(&pinfold, &["--owner", "chat"]));
     let gate = crate::calls::Gate::new(&pinfold, "go");
     let command = format!("{}; echo ready; exec sleep 300", gate.wait());
     let notify = json!({ "patterns": ["^ready$"] });
     let called = agent.call("execute", json!({ "command": command, "background": true, "notify": notify }));
-    assert!(called.notes().contains("nothing wakes you"), "{}", called.text);
+    assert!(called.notes().contains("in the news of a later result"), "{}", called.text);
     gate.open();
     let mut news = Vec::new();
     until("the match is told", || {
@@ -203,6 +210,8 @@ fn output_marked_untrusted() {
         let line = text.lines().find(|line| line.starts_with('[')).unwrap_or_else(|| panic!("no mark in {text}"));
         line.trim_matches(['[', ']']).to_owned()
     };
+    // What the marks mean is said once, to a client that may not show the server's instructions.
+    assert!(!two.text.contains("not instructions"), "{}", two.text);
     let (first, second) = (mark(&one.text), mark(&two.text));
     assert_ne!(first, second, "a mark that can be known ahead");
     let (before, rest) = one.text.split_once(&format!("[{first}]\n")).expect("an opening mark");
@@ -220,7 +229,7 @@ fn failing_build_explained_in_two_kilobytes() {
                   i=$((i+1)); done; echo 'src/main.rs:17: error: expected one of `;`'; yes 'warning: unused' | head -n 90000; \
                   echo 'make: *** [all] Error 2'; exit 2";
     let called = agent.call("execute", json!({ "command": script, "timeout": "50s" }));
-    assert!(called.facts["cursor"].as_u64().is_some_and(|bytes| bytes > 1_900_000), "{}", called.text);
+    assert!(called.facts["omitted"]["to"].as_u64().is_some_and(|bytes| bytes > 1_900_000), "{}", called.text);
     assert_eq!(called.facts["exit_code"], 2);
     for form in [called.text.clone(), called.facts.to_string()] {
         assert!(form.len() <= 2048 + script.len().min(300), "{} bytes: {form}", form.len());
@@ -242,4 +251,50 @@ fn a_name_that_is_taken_costs_no_turn_and_is_told() {
     let id = first.facts["id"].as_str().expect("an id");
     assert!(!again.is_error && again.facts["id"] != first.facts["id"], "{}", again.text);
     assert!(again.notes().contains(id) && again.notes().contains("named `web` too"), "{}", again.text);
+}
+
+/// Every chat pays for each byte of each result.
+#[test]
+fn a_quick_command_costs_few_bytes() {
+    let pinfold = Pinfold::start(PINFOLD);
+    let mut agent = Agent::spawn(shim(&pinfold, &[]));
+    agent.initialize_as("gemini-cli-mcp-client", "2025-06-18");
+    for _ in 0..2 {
+        let called = agent.execute("echo quick");
+        assert_eq!((called.output(), &called.facts["exit_code"]), ("quick\n", &json!(0)));
+        for form in [called.text.clone(), called.facts.to_string()] {
+            assert!(form.len() <= 80, "{} bytes: {form}", form.len());
+        }
+    }
+    let missing = agent.call("process_output", json!({ "id": "nobody" }));
+    assert!(missing.is_error && missing.whole.get("structuredContent").is_none(), "{}", missing.whole);
+}
+
+/// What can be done with a process that runs on is said once; the state says the rest.
+#[test]
+fn a_hint_is_given_once() {
+    let pinfold = Pinfold::start(PINFOLD);
+    let mut agent = Agent::connect(&pinfold);
+    let start = json!({ "command": "exec sleep 300", "background": true });
+    let (first, second) = (agent.call("execute", start.clone()), agent.call("execute", start));
+    assert!(first.notes().contains("process_wait") && !second.notes().contains("process_wait"), "{}", second.text);
+    assert_eq!(second.facts["state"], "running");
+}
+
+/// `reason` says how a wait ended; beside an outcome it must not say something else.
+#[test]
+fn a_reason_never_contradicts_the_outcome() {
+    let pinfold = Pinfold::start(PINFOLD);
+    let mut agent = Agent::connect(&pinfold);
+    let killed = agent.execute("kill -9 $$");
+    assert_eq!((&killed.facts["signal"], killed.facts.get("reason")), (&json!("KILL"), None), "{}", killed.text);
+    let asks = agent.call("execute", json!({ "command": "read x; echo $x", "stdin": true, "background": true }));
+    let answered = agent.call("process_input", json!({ "id": asks.id(), "text": "yes\n" }));
+    let ended = agent.call("process_wait", json!({ "id": asks.id(), "until": "quiet" }));
+    for called in [answered, ended] {
+        assert!(called.facts["reason"] != "ended_before", "{}", called.text);
+    }
+    // Here it is the answer: the line never came.
+    let never = agent.call("process_wait", json!({ "id": asks.id(), "pattern": "never" }));
+    assert_eq!((&never.facts["reason"], &never.facts["exit_code"]), (&json!("ended_before"), &json!(0)));
 }
