@@ -17,24 +17,36 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
+use crate::access::origin::Peers;
+use crate::access::scope;
+use crate::access::tokens::Tokens;
+use crate::agents;
 use crate::agents::Agents;
 use crate::clock::now;
 use crate::coder::Coder;
 use crate::config::{Config, Containment, Paths};
-use crate::home::Guard;
-use crate::keepers::{self, Keepers};
-use crate::ledger::Ledger;
-use crate::metrics::Metrics;
-use crate::origin::Peers;
-use crate::owners::OwnerBook;
+use crate::core::Core;
+use crate::diagnostics::metrics::Metrics;
+use crate::events::delivery;
+use crate::events::index_writer::Ledger;
+use crate::events::webhook::Webhooks;
+use crate::home::claim;
+use crate::home::guard;
+use crate::home::guard::Guard;
+use crate::keepers::limit_cgroups;
+use crate::keepers::pool::{self, Keepers};
+use crate::log;
+use crate::owners::book::OwnerBook;
+use crate::owners::silence;
+use crate::processes::registry::Registry;
+use crate::processes::retention;
 use crate::recovery::Progress;
-use crate::registry::Registry;
-use crate::service::Core;
-use crate::services::chain::{self, Chains};
-use crate::services::lease::Leases;
-use crate::tokens::Tokens;
-use crate::webhook::Webhooks;
-use crate::{agents, claim, deliver, gc, home, http, limits, log, recovery, scope, silence, tcp, threads};
+use crate::recovery::recover;
+use crate::server::http;
+use crate::server::tcp;
+use crate::services::ports::Leases;
+use crate::services::restarts::{self, Chains};
+use crate::threads;
 
 /// Routes that the daemon serves without knowing them, for a client of its own socket.
 pub type Mount = Box<dyn FnOnce(PathBuf) -> axum::Router + Send>;
@@ -114,17 +126,17 @@ async fn serve(mut options: Options, home: Home, mut guard: Guard) -> Result<Gua
         listen_tcp(&core).await?.map(|listener| tokio::spawn(tcp::serve(Arc::clone(&core), router.clone(), listener)));
     let recovering = tokio::spawn({
         let core = Arc::clone(&core);
-        async move { recovery::recover(&core).await }
+        async move { recover::recover(&core).await }
     });
     let tending = [
-        once_read(&core, gc::tend),
+        once_read(&core, retention::tend),
         once_read(&core, silence::tend),
-        once_read(&core, deliver::tend),
+        once_read(&core, delivery::tend),
         once_read(&core, agents::tend),
-        once_read(&core, chain::tend),
-        once_read(&core, async |core| keepers::refill(&core).await),
+        once_read(&core, restarts::tend),
+        once_read(&core, async |core| pool::refill(&core).await),
     ];
-    let guarding = tokio::spawn(home::tend(Arc::clone(&core), router.clone(), guard));
+    let guarding = tokio::spawn(guard::tend(Arc::clone(&core), router.clone(), guard));
     let stopping = tokio::spawn(stop_on_signal(Arc::clone(&core)));
     (options.on_ready)(&socket_path);
     tracing::info!(socket = %socket_path.display(), "ready");
@@ -145,7 +157,7 @@ async fn serve(mut options: Options, home: Home, mut guard: Guard) -> Result<Gua
     }
     core.ledger.drain().await;
     crash_point!("daemon.flushed");
-    keepers::remove_last_cgroups(&core).await;
+    pool::remove_last_cgroups(&core).await;
     tracing::info!("stopped");
     Ok(guard)
 }
@@ -183,7 +195,7 @@ fn compose(options: &Options, home: Home) -> Result<Core, RunError> {
     let registry = Registry::default();
     let ledger = Ledger::start(index, config.events, registry.clone())?;
     let name = cgroup_name(home.root());
-    let limit_name = limits::place_name(&name);
+    let limit_name = limit_cgroups::place_name(&name);
     let cgroups = match config.containment {
         Containment::Subreaper => Err("switched off by `containment = \"subreaper\"`".to_owned()),
         Containment::Auto => cgroup::open_base(&name).map_err(|unavailable| unavailable.to_string()),
@@ -220,7 +232,7 @@ fn compose(options: &Options, home: Home) -> Result<Core, RunError> {
         limit_name,
         limit_places: OnceLock::new(),
         recovery: Progress::default(),
-        clock_watch: Mutex::new(gc::ClockWatch::new()),
+        clock_watch: Mutex::new(retention::ClockWatch::new()),
         home_trouble: Mutex::default(),
         unreadable: Mutex::default(),
         shutdown: watch::Sender::new(false),

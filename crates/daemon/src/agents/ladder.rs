@@ -15,10 +15,10 @@ use tokio::time::Instant;
 
 use super::seat::{Command, Seat};
 use super::service::read_turn;
-use crate::link::ANSWER;
+use crate::core::Core;
+use crate::keepers::link::ANSWER;
+use crate::processes::registry::{Entry, lock};
 use crate::refusal::Refusal;
-use crate::registry::{Entry, lock};
-use crate::service::Core;
 
 /// How long a turn may take to be seen over once its process is gone.
 const SEEN: Duration = Duration::from_secs(10);

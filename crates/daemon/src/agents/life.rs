@@ -17,12 +17,12 @@ use super::spec::{Env, LIFE};
 use super::state::Message;
 use super::stream;
 use super::wire::{TOKEN_VARIABLE, Wire};
-use crate::find::Found;
+use crate::access::scope::{Proof, Scope};
+use crate::core::{Core, blocking};
+use crate::processes::find::Found;
+use crate::processes::registry::{Entry, lock};
 use crate::refusal::Refusal;
-use crate::registry::{Entry, lock};
-use crate::scope::{Proof, Scope};
-use crate::service::{Core, blocking};
-use crate::wait::{has_exited, until_output};
+use crate::waits::wait::{has_exited, until_output};
 use tokio::sync::watch;
 
 /// Bytes that are listened to at a time.

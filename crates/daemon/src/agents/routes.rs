@@ -19,13 +19,13 @@ use tokio::sync::mpsc;
 
 use super::seat::Seat;
 use super::service::{parse_after, wait_turn};
-use crate::events::Queue;
-use crate::extract::{Id, Input, MaybeInput, Params};
-use crate::http::{Answer, Shared};
+use crate::access::scope::Caller;
+use crate::core::Core;
+use crate::events::log::Queue;
 use crate::json::Json;
 use crate::refusal::Refusal;
-use crate::scope::Caller;
-use crate::service::Core;
+use crate::server::extract::{Id, Input, MaybeInput, Params};
+use crate::server::http::{Answer, Shared};
 
 /// Events that may wait for a slow reader.
 const STREAM_QUEUE: usize = 64;

@@ -14,8 +14,8 @@ use pinfold_model::spec::DEFAULT_OWNER;
 use super::ids::{parse_uuid, render_uuid};
 use super::quote::quote;
 use super::wire::Fault;
-use crate::scope::{Caller, Proof, Scope};
-use crate::service::Core;
+use crate::access::scope::{Caller, Proof, Scope};
+use crate::core::Core;
 
 const CHAT: &str = "coder-chat-id";
 const ANCESTORS: &str = "coder-ancestor-chat-ids";

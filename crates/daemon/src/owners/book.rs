@@ -1,0 +1,416 @@
+//! Owners: who is whose parent, who was heard of, whose waits are to be released; and what their end means.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use pinfold_api::error::ErrorCode;
+use pinfold_api::types::{EndAnswer, EndRequest, HandoverRequest, Owner, OwnerList, Record, ReleaseAnswer, Survivor};
+use pinfold_model::facts::History;
+use pinfold_model::link::{FromKeeper, ToKeeper};
+use pinfold_model::outcome::Cause;
+use pinfold_model::owner::{BadParent, Owners};
+use pinfold_model::spec::{GRACE_MOST, Lifetime, check_name};
+use pinfold_model::units::{Moment, parse_duration};
+use pinfold_os::crash_point;
+use tokio::sync::{Notify, watch};
+
+use crate::access::scope::{Caller, Scope};
+use crate::clock::{now, rfc3339};
+use crate::core::Core;
+use crate::keepers::link::ANSWER;
+use crate::processes::find::Found;
+use crate::processes::registry::{Entry, lock};
+use crate::refusal::Refusal;
+
+/// How often one process may be handed over: each time is kept in its record and in memory.
+const HANDOVERS_MOST: usize = 1000;
+/// Owners that are heard of at once, beside the operator. A request of one more is refused until others fall silent and
+/// own nothing.
+const HEARD_MOST: usize = 100_000;
+/// Characters of a purpose.
+const PURPOSE_MOST: usize = 500;
+
+/// What the daemon knows of owners.
+#[derive(Debug)]
+pub(crate) struct OwnerBook {
+    inner: Arc<Mutex<Inner>>,
+    /// Nobody was heard of before; silence counts from here.
+    begun: Instant,
+    /// A process or an agent has begun whose owner may not be silent for long.
+    graced: Notify,
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    tree: Owners,
+    heard: HashMap<String, Heard>,
+    gates: HashMap<String, Gate>,
+}
+
+#[derive(Debug)]
+struct Heard {
+    /// Requests under way.
+    open: u32,
+    last: Instant,
+    at: Moment,
+}
+
+#[derive(Debug)]
+struct Gate {
+    /// Waits under way.
+    open: u64,
+    /// Goes up with each release.
+    released: watch::Sender<u64>,
+}
+
+/// A request under way: its owner is in contact until it is dropped.
+#[derive(Debug)]
+pub(crate) struct Contact {
+    inner: Arc<Mutex<Inner>>,
+    owner: String,
+}
+
+impl Drop for Contact {
+    fn drop(&mut self) {
+        if let Some(heard) = lock(&self.inner).heard.get_mut(&self.owner) {
+            heard.open = heard.open.saturating_sub(1);
+            (heard.last, heard.at) = (Instant::now(), now());
+        }
+    }
+}
+
+/// A wait under way, which a release ends.
+#[derive(Debug)]
+pub(crate) struct Releasable {
+    inner: Arc<Mutex<Inner>>,
+    owner: String,
+    released: watch::Receiver<u64>,
+}
+
+impl Releasable {
+    /// Returns when somebody releases the owner's waits.
+    pub(crate) async fn released(&mut self) {
+        if self.released.changed().await.is_err() {
+            std::future::pending::<()>().await;
+        }
+    }
+}
+
+impl Drop for Releasable {
+    fn drop(&mut self) {
+        let mut inner = lock(&self.inner);
+        if let Some(gate) = inner.gates.get_mut(&self.owner) {
+            gate.open = gate.open.saturating_sub(1);
+            if gate.open == 0 {
+                inner.gates.remove(&self.owner);
+            }
+        }
+    }
+}
+
+impl OwnerBook {
+    pub(crate) fn new(parents: Vec<(String, String)>) -> Self {
+        let mut inner = Inner::default();
+        for (owner, parent) in parents {
+            inner.tree.learn(&owner, &[parent]);
+        }
+        Self { inner: Arc::new(Mutex::new(inner)), begun: Instant::now(), graced: Notify::new() }
+    }
+
+    pub(crate) fn sees(&self, viewer: &str, owner: &str) -> bool {
+        viewer == owner || lock(&self.inner).tree.sees(viewer, owner)
+    }
+
+    pub(crate) fn view_of(&self, viewer: &str) -> Vec<String> {
+        lock(&self.inner).tree.view_of(viewer)
+    }
+
+    pub(crate) fn parent(&self, owner: &str) -> Option<String> {
+        lock(&self.inner).tree.parent(owner).map(str::to_owned)
+    }
+
+    pub(crate) fn ancestors(&self, owner: &str) -> Vec<String> {
+        lock(&self.inner).tree.ancestors(owner)
+    }
+
+    /// Takes up what is known of a live process.
+    pub(crate) fn learn(&self, history: &History) {
+        let ancestors = history.ancestors();
+        if !ancestors.is_empty() {
+            lock(&self.inner).tree.learn(history.owner(), ancestors);
+        }
+        if history.intent.spec.lifetime.grace().is_some() {
+            self.note_grace();
+        }
+    }
+
+    /// Something has begun whose owner may not be silent for long.
+    pub(crate) fn note_grace(&self) {
+        self.graced.notify_one();
+    }
+
+    /// Returns when something has begun whose owner may not be silent for long.
+    pub(crate) async fn grace_noted(&self) {
+        self.graced.notified().await;
+    }
+
+    /// Says who the parent of an owner is.
+    pub(crate) fn add_parent(&self, owner: &str, parent: &str) -> Result<(), BadParent> {
+        lock(&self.inner).tree.try_add(owner, parent)
+    }
+
+    /// Makes a new owner a child of `parent`. False if somebody acted as that owner before, or if it has a place in
+    /// the tree already. One step under the lock, so that of two requests at once the second sees the first.
+    pub(crate) fn add_new_child(&self, owner: &str, parent: &str) -> Result<bool, BadParent> {
+        let mut inner = lock(&self.inner);
+        if inner.tree.parent(owner) == Some(parent) {
+            return Ok(true);
+        }
+        if inner.heard.contains_key(owner) || inner.tree.names().any(|known| known == owner) {
+            return Ok(false);
+        }
+        inner.tree.try_add(owner, parent).map(|()| true)
+    }
+
+    /// Notes that an owner is heard of, until the answer is dropped.
+    pub(crate) fn contact(&self, owner: &str) -> Result<Contact, Refusal> {
+        let mut inner = lock(&self.inner);
+        if inner.heard.len() >= HEARD_MOST && !inner.heard.contains_key(owner) {
+            let message =
+                format!("{HEARD_MOST} owners are in contact, which is the most: use fewer names, or try later");
+            return Err(Refusal::new(ErrorCode::LimitReached, message));
+        }
+        let new = || Heard { open: 0, last: Instant::now(), at: now() };
+        let heard = inner.heard.entry(owner.to_owned()).or_insert_with(new);
+        heard.open += 1;
+        (heard.last, heard.at) = (Instant::now(), now());
+        Ok(Contact { inner: Arc::clone(&self.inner), owner: owner.to_owned() })
+    }
+
+    /// How long nothing was heard of an owner; nothing while a request is under way.
+    pub(crate) fn silence(&self, owner: &str) -> Duration {
+        match lock(&self.inner).heard.get(owner) {
+            Some(heard) if heard.open > 0 => Duration::ZERO,
+            Some(heard) => heard.last.elapsed(),
+            None => self.begun.elapsed(),
+        }
+    }
+
+    /// Forgets when owners were heard of that own nothing and ask for nothing.
+    pub(crate) fn forget_silent(&self, is_needed: impl Fn(&str) -> bool) {
+        lock(&self.inner).heard.retain(|owner, heard| heard.open > 0 || is_needed(owner));
+    }
+
+    /// A wait that a release of this owner's waits ends.
+    pub(crate) fn releasable(&self, owner: &str) -> Releasable {
+        let mut inner = lock(&self.inner);
+        let new = || Gate { open: 0, released: watch::Sender::new(0) };
+        let gate = inner.gates.entry(owner.to_owned()).or_insert_with(new);
+        gate.open += 1;
+        let released = gate.released.subscribe();
+        Releasable { inner: Arc::clone(&self.inner), owner: owner.to_owned(), released }
+    }
+
+    fn release(&self, owner: &str) -> u64 {
+        let inner = lock(&self.inner);
+        let Some(gate) = inner.gates.get(owner) else { return 0 };
+        gate.released.send_modify(|count| *count += 1);
+        gate.open
+    }
+}
+
+impl Core {
+    /// The owners in view.
+    pub(crate) fn list_owners(&self, scope: &Scope) -> OwnerList {
+        let mut live: BTreeMap<String, u64> = BTreeMap::new();
+        for entry in self.registry.live() {
+            *live.entry(entry.state.borrow().history.owner().to_owned()).or_default() += 1;
+        }
+        let inner = lock(&self.owners.inner);
+        let known = inner.tree.names().chain(inner.heard.keys().map(String::as_str));
+        let mut names: Vec<String> = known.map(str::to_owned).chain(live.keys().cloned()).collect();
+        names.sort();
+        names.dedup();
+        if let Scope::Owner(viewer) = scope {
+            names.retain(|owner| inner.tree.sees(viewer, owner));
+        }
+        let show = |owner: String| Owner {
+            parent: inner.tree.parent(&owner).map(str::to_owned),
+            live: live.get(&owner).copied().unwrap_or(0),
+            last_contact: inner.heard.get(&owner).map(|heard| rfc3339(heard.at)),
+            owner,
+        };
+        OwnerList { owners: names.into_iter().map(show).collect() }
+    }
+
+    /// Releases an owner's open waits.
+    pub(crate) fn release_owner(&self, scope: &Scope, owner: &str) -> Result<ReleaseAnswer, Refusal> {
+        self.check_in_view(scope, owner)?;
+        Ok(ReleaseAnswer { released: self.owners.release(owner) })
+    }
+
+    fn check_in_view(&self, scope: &Scope, owner: &str) -> Result<(), Refusal> {
+        check_name("owner", owner)?;
+        match scope {
+            Scope::Owner(viewer) if !self.owners.sees(viewer, owner) => Err(no_owner(owner)),
+            _ => Ok(()),
+        }
+    }
+
+    /// Ends an owner and its descendants: each of their processes goes the way of its lifetime.
+    pub(crate) async fn end_owner(
+        self: &Arc<Self>,
+        scope: &Scope,
+        owner: &str,
+        request: EndRequest,
+    ) -> Result<EndAnswer, Refusal> {
+        self.check_in_view(scope, owner)?;
+        let grace = request.grace.map(|grace| parse_duration(&grace.text())).transpose()?;
+        let view = self.owners.view_of(owner);
+        let mut entries = self.registry.live();
+        entries.retain(|entry| view.iter().any(|owner| owner == entry.state.borrow().history.owner()));
+        let heir = self.owners.parent(owner);
+        // Before their processes: an agent that begins another meanwhile ends that, too.
+        let agents = self.end_agents(&view, heir.as_deref(), grace);
+        let ends = |history: &History| {
+            view.iter().any(|owner| owner == history.owner()) && history.intent.spec.lifetime != Lifetime::Keep
+        };
+        let cancelled = self.cancel_restarts("the end of its owner", ends).await;
+        let core = Arc::clone(self);
+        // Goes on even if its caller goes away: what was begun is not left half done.
+        let ending = tokio::spawn(async move {
+            let ended = core.end_all(entries, heir, grace).await;
+            for agent in agents.under_way {
+                let _ = agent.await;
+            }
+            let (agents_stopped, agents_handed_over) = (agents.stopped, agents.handed_over);
+            EndAnswer { agents_stopped, agents_handed_over, ..ended }
+        });
+        let mut ended = ending.await.map_err(Refusal::internal)?;
+        ended.stopped.extend(cancelled);
+        Ok(EndAnswer { owner: owner.to_owned(), ..ended })
+    }
+
+    /// Lets each process go the way of its lifetime, all at once. `heir` is who gets what is to be handed over.
+    pub(crate) async fn end_all(
+        self: &Arc<Self>,
+        entries: Vec<Arc<Entry>>,
+        heir: Option<String>,
+        grace: Option<Duration>,
+    ) -> EndAnswer {
+        let mut answer = EndAnswer::default();
+        let mut stops = tokio::task::JoinSet::new();
+        for entry in entries {
+            let (lifetime, mut manner) = {
+                let state = entry.state.borrow();
+                let spec = &state.history.intent.spec;
+                (spec.lifetime, spec.stop)
+            };
+            let id = entry.id.to_string();
+            let heir = heir.as_deref().filter(|_| matches!(lifetime, Lifetime::Parent { .. }));
+            if lifetime == Lifetime::Keep {
+                answer.kept.push(id);
+            } else if let Some(heir) = heir
+                && self.give(&entry, heir, "its owner was ended").await.is_ok()
+            {
+                answer.handed_over.push(id);
+            } else {
+                manner.grace = grace.unwrap_or(manner.grace).min(GRACE_MOST);
+                answer.stopped.push(id);
+                let core = Arc::clone(self);
+                stops.spawn(async move { core.stop_entry(&entry, Cause::OwnerEnded, manner).await });
+            }
+        }
+        while let Some(stopped) = stops.join_next().await {
+            answer.survivors.extend(stopped.ok().and_then(Result::ok).unwrap_or_else(Vec::<Survivor>::new));
+        }
+        answer
+    }
+
+    /// Hands a live process over to another owner.
+    pub(crate) async fn hand_over(
+        self: &Arc<Self>,
+        caller: &Caller,
+        found: Found,
+        request: HandoverRequest,
+    ) -> Result<Record, Refusal> {
+        let purpose = request.purpose.trim();
+        if purpose.is_empty() || purpose.chars().count() > PURPOSE_MOST {
+            let message =
+                format!("`purpose` says in 1 to {PURPOSE_MOST} characters what the new owner is to do with it");
+            return Err(Refusal::invalid(message));
+        }
+        let owner = found.snapshot().history.owner().to_owned();
+        let to = match request.to {
+            Some(to) => to,
+            None => self.owners.parent(&owner).ok_or_else(|| {
+                Refusal::invalid(format!("owner `{owner}` has no parent: say in `to` who is to have it"))
+            })?,
+        };
+        check_name("to", &to)?;
+        if let Scope::Owner(own) = &caller.scope
+            && !self.owners.sees(own, &to)
+            && !self.owners.sees(&to, own)
+        {
+            return Err(no_owner(&to));
+        }
+        let over = || Refusal::new(ErrorCode::AlreadyOver, "it is over: only a live process can be handed over");
+        let Found::Here(entry) = &found else { return Err(over().about(found.id())) };
+        if entry.status().is_over() {
+            return Err(over().about(found.id()));
+        }
+        if to != owner {
+            self.give(entry, &to, purpose).await?;
+            self.peers.cut_inside(&entry.id, caller.proof.line());
+        }
+        self.record(&found).await
+    }
+
+    /// Has the keeper write down the new owner.
+    async fn give(&self, entry: &Arc<Entry>, to: &str, purpose: &str) -> Result<(), Refusal> {
+        let silent = || Refusal::new(ErrorCode::KeeperSilent, "its keeper does not answer: try again").about(&entry.id);
+        if entry.state.borrow().history.handovers.len() >= HANDOVERS_MOST {
+            let message = format!("it was handed over {HANDOVERS_MOST} times, which is the most: start another");
+            return Err(Refusal::new(ErrorCode::LimitReached, message).about(&entry.id));
+        }
+        let link = entry.link().ok_or_else(silent)?;
+        let (id, ancestors) = (entry.id.clone(), self.owners.ancestors(to));
+        let (to, purpose) = (to.to_owned(), purpose.to_owned());
+        let ask = |request| ToKeeper::HandOver { request, id, to, ancestors, purpose };
+        match link.ask(ANSWER, ask).await {
+            Ok(FromKeeper::HandedOver { done: true, .. }) => {
+                crash_point!("daemon.handover_known");
+                Ok(())
+            }
+            Ok(FromKeeper::HandedOver { .. }) => {
+                let message = "it could not be handed over: it ended meanwhile, or its record cannot be written";
+                Err(Refusal::new(ErrorCode::AlreadyOver, message).about(&entry.id))
+            }
+            Ok(_) => Err(Refusal::internal("a keeper gave the wrong answer")),
+            Err(_) => Err(silent()),
+        }
+    }
+}
+
+pub(crate) fn no_owner(owner: &str) -> Refusal {
+    Refusal::new(ErrorCode::NotFound, format!("no owner `{owner}`: `pinfold owner ls` lists those in view"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn as_many_owners_are_heard_of_as_there_may_be_and_no_more() {
+        let book = OwnerBook::new(vec![]);
+        for number in 0..HEARD_MOST {
+            drop(book.contact(&number.to_string()).expect("there is room"));
+        }
+        let refusal = book.contact("another").expect_err("there is none");
+        assert_eq!(refusal.0.code, ErrorCode::LimitReached);
+        assert!(book.contact("7").is_ok(), "it is known");
+        book.forget_silent(|owner| owner != "7");
+        assert!(book.contact("another").is_ok());
+    }
+}
