@@ -14,11 +14,11 @@ use pinfold_model::units::parse_duration;
 use crate::coder;
 use crate::events::log;
 use crate::events::webhook;
+use crate::extract;
 use crate::output::read;
 use crate::processes::list;
 use crate::processes::start;
 use crate::refusal::Refusal;
-use crate::server::extract;
 use crate::waits::wait;
 
 /// What a refusal would be to a client: its status and its body.

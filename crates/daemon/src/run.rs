@@ -1,24 +1,22 @@
 //! The daemon as a program: lock, index, socket; then it serves until told to stop, and recovers meanwhile.
 
 use std::ffi::OsString;
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock};
 
 use axum::middleware::from_fn_with_state;
 use pinfold_model::link::{DaemonLaunch, NurserySetup, VERSION};
-use pinfold_os::{cgroup, crash_point, daemonize, proc, socket};
+use pinfold_os::{cgroup, crash_point, daemonize, proc};
 use pinfold_store::ids::IdSource;
 use pinfold_store::index::{Index, IndexError, Opened};
 use pinfold_store::layout::{FileId, Home, HomeError, LockError};
 use pinfold_store::tokens::TokenFile;
-use tokio::net::UnixListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
+use crate::access::caller;
 use crate::access::origin::Peers;
-use crate::access::scope;
 use crate::access::tokens::Tokens;
 use crate::agents;
 use crate::agents::Agents;
@@ -36,13 +34,14 @@ use crate::home::guard::Guard;
 use crate::keepers::limit_cgroups;
 use crate::keepers::pool::{self, Keepers};
 use crate::log;
-use crate::owners::book::OwnerBook;
 use crate::owners::silence;
-use crate::processes::registry::Registry;
 use crate::processes::retention;
 use crate::recovery::Progress;
 use crate::recovery::recover;
-use crate::server::http;
+use crate::registry::entries::Registry;
+use crate::registry::owner_book::OwnerBook;
+use crate::server::routes;
+use crate::server::socket;
 use crate::server::tcp;
 use crate::services::ports::Leases;
 use crate::services::restarts::{self, Chains};
@@ -114,12 +113,12 @@ async fn serve(mut options: Options, home: Home, mut guard: Guard) -> Result<Gua
     let socket_path = home.socket();
     let core = Arc::new(compose(&options, home)?);
     tracing::info!(home = %options.paths.home.display(), version = env!("CARGO_PKG_VERSION"), "starting");
-    let listener = listen(&socket_path)?;
+    let listener = socket::listen(&socket_path).map_err(io(format!("cannot listen on {}", socket_path.display())))?;
     guard.socket = FileId::at(&socket_path);
     crash_point!("daemon.listening");
-    let mut router = http::routes(Arc::clone(&core));
+    let mut router = routes::routes(Arc::clone(&core));
     if let Some(mount) = options.mount.take() {
-        let mounted = mount(socket_path.clone()).layer(from_fn_with_state(Arc::clone(&core), scope::hand_on));
+        let mounted = mount(socket_path.clone()).layer(from_fn_with_state(Arc::clone(&core), caller::hand_on));
         router = router.nest("/mcp", mounted);
     }
     let tcp =
@@ -140,7 +139,7 @@ async fn serve(mut options: Options, home: Home, mut guard: Guard) -> Result<Gua
     let stopping = tokio::spawn(stop_on_signal(Arc::clone(&core)));
     (options.on_ready)(&socket_path);
     tracing::info!(socket = %socket_path.display(), "ready");
-    http::serve(Arc::clone(&core), router, listener).await;
+    socket::serve(Arc::clone(&core), router, listener).await;
     crash_point!("daemon.last_served");
     let guard = guarding.await.map_err(|error| io("cannot look after the home")(std::io::Error::other(error)))?;
     if FileId::at(&socket_path) == guard.socket {
@@ -258,16 +257,6 @@ fn cgroup_name(home: &Path) -> String {
         .iter()
         .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3));
     format!("pinfold-{hash:016x}")
-}
-
-/// Takes the socket's place: we hold the home's lock, so whatever is there belongs to a dead daemon.
-pub(crate) fn listen(path: &Path) -> Result<UnixListener, RunError> {
-    let _ = std::fs::remove_file(path);
-    let what = format!("cannot listen on {}", path.display());
-    let listener = socket::listen(path).map_err(io(what.clone()))?;
-    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600)).map_err(io(what.clone()))?;
-    listener.set_nonblocking(true).map_err(io(what.clone()))?;
-    UnixListener::from_std(listener).map_err(io(what))
 }
 
 /// Listens for TCP, if the configuration says so.

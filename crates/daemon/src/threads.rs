@@ -12,7 +12,7 @@ use std::sync::{Arc, Condvar, Mutex, OnceLock};
 use pinfold_api::error::ErrorCode;
 use tokio::sync::oneshot;
 
-use crate::processes::registry::lock;
+use crate::lock::lock;
 use crate::refusal::Refusal;
 
 /// How many there are. Most of the work is short, and the index answers one at a time.

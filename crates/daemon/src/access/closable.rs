@@ -14,7 +14,7 @@ use pinfold_model::units::Moment;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::OwnedSemaphorePermit;
 
-use crate::processes::registry::lock;
+use crate::lock::lock;
 
 /// What is known of one connection, shared by its stream and by those who may cut it.
 #[derive(Debug, Default)]

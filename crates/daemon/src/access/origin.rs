@@ -18,10 +18,12 @@ use pinfold_os::held::{Held, Peer};
 use pinfold_os::{proc, socket};
 use tokio::net::UnixStream;
 
+use crate::access::caller::{By, Proof};
 use crate::access::closable::Line;
-use crate::access::scope::{By, Proof, Scope};
 use crate::core::Core;
-use crate::processes::registry::{Entry, lock};
+use crate::lock::lock;
+use crate::registry::entries::Entry;
+use crate::registry::view::Scope;
 
 /// No way up is longer.
 const DEPTH_MOST: usize = 4096;

@@ -12,12 +12,12 @@ use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 
 use crate::access::closable::Line;
-use crate::access::scope::Scope;
 use crate::clock::{now, rfc3339};
 use crate::core::Core;
-use crate::processes::registry::lock;
-use crate::processes::start::way_out;
+use crate::lock::lock;
 use crate::refusal::Refusal;
+use crate::refusal::way_out;
+use crate::registry::view::Scope;
 
 /// Tokens at most.
 const MOST: usize = 1000;

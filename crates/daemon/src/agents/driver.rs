@@ -20,9 +20,9 @@ use super::seat::{Command, Seat};
 use super::state::AgentState;
 use crate::clock::{now, rfc3339};
 use crate::core::{Core, blocking};
-use crate::processes::records::api_outcome;
-use crate::processes::registry::lock;
+use crate::lock::lock;
 use crate::refusal::Refusal;
+use crate::registry::records::api_outcome;
 
 /// Leads one agent.
 #[derive(Debug)]

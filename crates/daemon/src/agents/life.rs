@@ -17,11 +17,13 @@ use super::spec::{Env, LIFE};
 use super::state::Message;
 use super::stream;
 use super::wire::{TOKEN_VARIABLE, Wire};
-use crate::access::scope::{Proof, Scope};
+use crate::access::caller::Proof;
 use crate::core::{Core, blocking};
-use crate::processes::find::Found;
-use crate::processes::registry::{Entry, lock};
+use crate::lock::lock;
 use crate::refusal::Refusal;
+use crate::registry::entries::Entry;
+use crate::registry::find::Found;
+use crate::registry::view::Scope;
 use crate::waits::wait::{has_exited, until_output};
 use tokio::sync::watch;
 

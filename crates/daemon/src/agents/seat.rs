@@ -12,7 +12,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 
 use super::events::Ring;
 use super::spec::{AgentSpec, Env};
-use crate::processes::registry::lock;
+use crate::lock::lock;
 use crate::refusal::Refusal;
 
 /// Requests to a driver that may wait.

@@ -16,7 +16,7 @@ use serde::de::{Deserializer, Error, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
 use super::wire::Fault;
-use crate::server::extract::{BODY_TIME, Unread, read_body};
+use crate::extract::{BODY_TIME, Unread, read_body};
 
 /// The fields of a request, in their order.
 #[derive(Clone, Debug, Default)]

@@ -21,9 +21,10 @@ use tokio::time::Instant;
 use super::start::Asked;
 use super::wire::Fault;
 use crate::core::Core;
-use crate::processes::find::Found;
-use crate::processes::registry::{Entry, lock};
+use crate::lock::lock;
 use crate::refusal::Refusal;
+use crate::registry::entries::Entry;
+use crate::registry::find::Found;
 
 /// The label with the fingerprint of the request.
 pub(super) const FINGERPRINT: &str = "coder.request";

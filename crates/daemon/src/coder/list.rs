@@ -15,8 +15,8 @@ use super::chat::Chat;
 use super::wire::{self, End, Fault, Info, List};
 use crate::clock::now;
 use crate::core::Core;
-use crate::processes::registry::Entry;
 use crate::refusal::Refusal;
+use crate::registry::entries::Entry;
 use crate::waits::wait::has_exited;
 
 /// Entries that are over; what lives is always listed.

@@ -13,8 +13,8 @@ use super::path::Id;
 use super::wire::{self, End, Fault, Output};
 use super::{Lead, follow};
 use crate::core::{Core, blocking};
-use crate::processes::find::Found;
-use crate::processes::records::reader;
+use crate::registry::find::Found;
+use crate::registry::records::reader;
 use crate::waits::wait::{has_exited, until_exit};
 
 pub(super) async fn output(State(core): State<Arc<Core>>, chat: Chat, id: Id, uri: Uri) -> Result<Response, Fault> {

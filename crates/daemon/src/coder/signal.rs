@@ -17,8 +17,8 @@ use super::quote::quote;
 use super::wire::{self, Fault, Sent};
 use super::{Lead, follow};
 use crate::core::Core;
-use crate::processes::find::Found;
 use crate::refusal::Refusal;
+use crate::registry::find::Found;
 
 pub(super) async fn signal(
     State(core): State<Arc<Core>>,

@@ -18,8 +18,8 @@ use super::idempotency::{self, Fingerprint, Holder, Patience, Place};
 use super::list::started_at;
 use super::wire::{self, Fault, Started};
 use crate::core::Core;
-use crate::processes::find::Found;
 use crate::refusal::Refusal;
+use crate::registry::find::Found;
 
 /// As Go says it; coder's tools look for these words.
 const NO_SHELL: &str = "exec: \"sh\": executable file not found in $PATH";

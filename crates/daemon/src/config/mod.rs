@@ -11,15 +11,16 @@ use pinfold_model::spec::OUTPUT_LIMIT_LEAST;
 use pinfold_model::units::{parse_duration, parse_size};
 use serde::{Deserialize, Serialize};
 
-use crate::events::webhook::Secret;
-
 mod coder;
 mod limits;
+mod webhook_secret;
 
 pub use coder::Coder;
 use coder::FileCoder;
 use limits::FileLimits;
 pub use limits::ProcessLimits;
+pub(crate) use webhook_secret::SECRET_MARK;
+pub use webhook_secret::Secret;
 
 /// Where everything is. `PINFOLD_HOME` alone moves it all.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use crate::config::{Config, Containment, Paths};
 use crate::keepers::limit_cgroups;
-use crate::processes::start::way_out;
+use crate::refusal::way_out;
 
 /// Less room than this on the state directory's disk is worth a word.
 const ROOM_LEAST: u64 = 1 << 30;

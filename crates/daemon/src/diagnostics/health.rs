@@ -4,10 +4,11 @@ use std::sync::Arc;
 
 use pinfold_api::types::Health;
 
-use crate::access::scope::Scope;
 use crate::clock::rfc3339;
 use crate::core::Core;
-use crate::processes::registry::{Entry, lock};
+use crate::lock::lock;
+use crate::registry::entries::Entry;
+use crate::registry::view::Scope;
 
 impl Core {
     /// Of an owner's business only its own is told.

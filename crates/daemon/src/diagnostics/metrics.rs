@@ -10,6 +10,7 @@ use pinfold_store::outbox::Target;
 
 use crate::clock::now;
 use crate::core::Core;
+use crate::events::delivery::Delivered;
 
 /// What is counted since the daemon started.
 #[derive(Debug, Default)]
@@ -24,14 +25,6 @@ pub(crate) struct Metrics {
     /// By target and result.
     deliveries: [[AtomicU64; 3]; 2],
     pub(crate) requests: AtomicU64,
-}
-
-/// What came of one try to deliver an event.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Delivered {
-    Done,
-    Failed,
-    GivenUp,
 }
 
 impl Metrics {

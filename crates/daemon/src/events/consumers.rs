@@ -9,11 +9,11 @@ use pinfold_model::spec::check_name;
 use pinfold_os::crash_point;
 use pinfold_store::consumers::{self, ConsumerKey, Fetch};
 
-use crate::access::scope::Scope;
 use crate::clock::{now, rfc3339};
 use crate::core::Core;
 use crate::events::log::{EventView, read_event};
 use crate::refusal::Refusal;
+use crate::registry::view::Scope;
 
 /// How long events are leased, and at most.
 const LEASE: Duration = Duration::from_secs(30);

@@ -21,7 +21,6 @@ use tokio::task::JoinSet;
 
 use crate::clock::now;
 use crate::core::Core;
-use crate::diagnostics::metrics::Delivered;
 use crate::events::webhook::Letter;
 use crate::refusal::Refusal;
 
@@ -52,6 +51,14 @@ enum Tried {
     Failed(String),
     /// Another try is of no use.
     Hopeless(String),
+}
+
+/// What came of one try to deliver an event.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Delivered {
+    Done,
+    Failed,
+    GivenUp,
 }
 
 /// Delivers until shutdown. What is under way then is tried again by the next daemon.

@@ -14,10 +14,10 @@ use pinfold_store::reader::OutputReader;
 
 use crate::clock::now;
 use crate::core::{Core, blocking};
-use crate::keepers::facts::told;
-use crate::processes::records;
-use crate::processes::registry::Entry;
+use crate::events::compose::told;
 use crate::refusal::Refusal;
+use crate::registry::entries::Entry;
+use crate::registry::records;
 use crate::waits::wait::{has_exited, until_exit};
 
 /// The most bytes of new output in one; the latest.

@@ -12,8 +12,9 @@ use pinfold_os::crash_point;
 use pinfold_store::index::{Change, Index, IndexError};
 use tokio::sync::{Notify, mpsc, oneshot, watch};
 
-use crate::processes::registry::{Registry, lock};
+use crate::lock::lock;
 use crate::refusal::Refusal;
+use crate::registry::entries::Registry;
 
 /// Changes that may wait. A full queue slows the links' tasks, and nobody else.
 const QUEUE: usize = 4096;

@@ -13,10 +13,11 @@ use pinfold_model::units::parse_duration;
 use pinfold_store::queries::EventFilter;
 use tokio::sync::{mpsc, watch};
 
-use crate::access::scope::{Caller, Scope};
+use crate::access::caller::Caller;
 use crate::core::Core;
 use crate::events::consumers::{Reading, consumer_key};
 use crate::refusal::Refusal;
+use crate::registry::view::Scope;
 
 const LIMIT: u32 = 100;
 const LIMIT_MOST: u32 = 1000;

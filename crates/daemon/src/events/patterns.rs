@@ -21,10 +21,10 @@ use regex::bytes::Regex;
 
 use crate::clock::now;
 use crate::core::{Core, blocking};
-use crate::keepers::facts::told;
-use crate::processes::records;
-use crate::processes::registry::Entry;
+use crate::events::compose::told;
 use crate::refusal::Refusal;
+use crate::registry::entries::Entry;
+use crate::registry::records;
 use crate::waits::wait::{has_closed, until_output};
 
 /// Bytes read at a time, and looked at in one turn.

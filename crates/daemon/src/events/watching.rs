@@ -9,12 +9,12 @@ use pinfold_api::types::{OutputPage, OutputQuery};
 use pinfold_model::outcome::Cause;
 use pinfold_model::spec::DEFAULT_OWNER;
 
-use crate::access::scope::Scope;
 use crate::core::Core;
 use crate::events::heartbeat;
 use crate::events::patterns;
-use crate::processes::find::Found;
-use crate::processes::registry::Entry;
+use crate::registry::entries::Entry;
+use crate::registry::find::Found;
+use crate::registry::view::Scope;
 
 /// A start that has not been answered. Dropping it, with the answer or because the client went away, lets the watch
 /// begin behind what the answer showed.

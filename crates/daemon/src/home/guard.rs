@@ -16,7 +16,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
-use pinfold_model::outcome::Cause;
 use pinfold_os::vanish;
 use pinfold_store::index::{Index, Opened};
 use pinfold_store::layout::{FileId, Home, HomeLock, LockError};
@@ -29,10 +28,10 @@ use crate::clock::now;
 use crate::core::Core;
 use crate::home::claim::IN_PLACE;
 use crate::keepers::pool;
+use crate::lock::lock;
 use crate::log;
-use crate::processes::registry::{Entry, lock};
-use crate::run::listen;
-use crate::server::http;
+use crate::registry::entries::Entry;
+use crate::server::socket;
 
 /// How often the home is looked at when nothing was reported: the directory above it may have been moved.
 const EVERY: Duration = Duration::from_secs(30);
@@ -210,9 +209,11 @@ impl Core {
             }
         };
         if FileId::at(&self.home.socket()) != guard.socket || guard.socket.is_none() {
-            let listener = listen(&self.home.socket()).map_err(io::Error::other)?;
+            let path = self.home.socket();
+            let what = |error| io::Error::other(format!("cannot listen on {}: {error}", path.display()));
+            let listener = socket::listen(&path).map_err(what)?;
             guard.socket = FileId::at(&self.home.socket());
-            tokio::spawn(http::serve(Arc::clone(self), router.clone(), listener));
+            tokio::spawn(socket::serve(Arc::clone(self), router.clone(), listener));
         }
         if let Some(told) = told {
             log::reopen();
@@ -262,19 +263,6 @@ impl Core {
         let _ = log.and_then(|mut log| writeln!(log, "pinfold: {told}"));
         self.stop_all("the loss of the home").await;
         self.shutdown.send_replace(true);
-    }
-
-    /// Stops what no later daemon could find.
-    pub(crate) async fn stop_homeless(self: &Arc<Self>) {
-        let homeless: Vec<Arc<Entry>> = self.registry.live().into_iter().filter(|entry| entry.is_homeless()).collect();
-        let mut stops = tokio::task::JoinSet::new();
-        for entry in homeless {
-            let core = Arc::clone(self);
-            let by = "the daemon's end, since its directory is gone".to_owned();
-            let manner = entry.state.borrow().history.intent.spec.stop;
-            stops.spawn(async move { core.stop_entry(&entry, Cause::StopRequested { by }, manner).await.map(drop) });
-        }
-        while stops.join_next().await.is_some() {}
     }
 }
 

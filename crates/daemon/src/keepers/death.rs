@@ -19,8 +19,8 @@ use crate::clock::now;
 use crate::core::{Core, blocking};
 use crate::keepers::pool::lives;
 use crate::keepers::reconnect::reach_again;
-use crate::processes::registry::Entry;
 use crate::refusal::Refusal;
+use crate::registry::entries::Entry;
 
 /// How long the remains of a process whose keeper died are hunted.
 const SWEEP: Duration = Duration::from_secs(5);

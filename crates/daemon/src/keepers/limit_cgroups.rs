@@ -5,16 +5,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use pinfold_api::error::ErrorCode;
-use pinfold_model::admission::{Held, try_admit};
 use pinfold_model::link::LimitPlace;
 use pinfold_model::spec::Spec;
 use pinfold_os::controllers::{self, Controller, Place, Version};
 use pinfold_os::proc;
-use pinfold_store::retention::process_bytes;
 
 use crate::config::Containment;
 use crate::core::{Core, blocking};
-use crate::processes::registry::Entry;
 use crate::refusal::Refusal;
 
 /// The name of the places for limited cgroups, beside that for keepers' own.
@@ -55,39 +52,6 @@ impl Core {
              see `pinfold doctor` for what would give the controller"
         );
         Refusal::new(ErrorCode::InvalidRequest, message)
-    }
-
-    /// Whether one more process may start, by all bounds on live ones.
-    pub(crate) fn try_admit(&self, spec: &Spec) -> Result<(), Refusal> {
-        try_admit(&self.config.limits, self.registry.live_count())?;
-        let limits = &self.config.limits.owner;
-        if limits.counts_live() {
-            let mut held = Held::default();
-            for entry in self.live_of(&spec.owner) {
-                held.live += 1;
-                held.memory_bytes += entry.state.borrow().history.intent.spec.limits.memory.unwrap_or(0);
-            }
-            limits.try_admit(&spec.owner, held, spec.limits.memory)?;
-        }
-        Ok(())
-    }
-
-    /// Whether the owner's live processes leave room in its part of the store.
-    pub(crate) async fn try_admit_store(self: &Arc<Self>, spec: &Spec) -> Result<(), Refusal> {
-        if self.config.limits.owner.store_bytes.is_none() {
-            return Ok(());
-        }
-        let live = self.live_of(&spec.owner);
-        let core = Arc::clone(self);
-        let held =
-            blocking(move || live.iter().map(|entry| process_bytes(&core.home.process(&entry.id))).sum()).await?;
-        Ok(self.config.limits.owner.try_admit_store(&spec.owner, held)?)
-    }
-
-    fn live_of(&self, owner: &str) -> Vec<Arc<Entry>> {
-        let mut live = self.registry.live();
-        live.retain(|entry| entry.state.borrow().history.owner() == owner);
-        live
     }
 
     /// Removes the limiting cgroups whose keepers are dead, wherever this home may have made them; and the places, once

@@ -24,10 +24,10 @@ use pinfold_os::{crash_point, proc, socket};
 use super::taken::TakenKeeper;
 use crate::core::Core;
 use crate::keepers::limit_cgroups::maker;
-use crate::keepers::link::{ANSWER, Incoming, Link, NoAnswer};
+use crate::lock::lock;
 use crate::output::screen;
-use crate::processes::registry::lock;
 use crate::refusal::Refusal;
+use crate::registry::keeper_link::{ANSWER, Incoming, Link, NoAnswer};
 
 /// Idle keepers beyond this are sent home.
 const IDLE_MOST: usize = 16;

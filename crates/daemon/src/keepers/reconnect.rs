@@ -12,9 +12,9 @@ use pinfold_os::socket;
 use pinfold_store::record::read_record;
 
 use crate::core::{Core, blocking};
-use crate::keepers::link::{Link, NoAnswer};
 use crate::keepers::pool::{self, lives};
-use crate::processes::registry::Entry;
+use crate::registry::entries::Entry;
+use crate::registry::keeper_link::{Link, NoAnswer};
 
 /// The pauses between two tries grow from the first to the last.
 const FIRST_PAUSE: Duration = Duration::from_millis(10);

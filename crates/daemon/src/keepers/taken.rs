@@ -8,7 +8,7 @@ use pinfold_model::link::ToKeeper;
 
 use super::pool::give_back;
 use crate::core::Core;
-use crate::keepers::link::Link;
+use crate::registry::keeper_link::Link;
 
 /// A keeper with nothing to keep, owned by one start.
 #[derive(Debug)]

@@ -17,10 +17,10 @@ use pinfold_store::reader::{OutputReader, Piece};
 use crate::clock::{now, rfc3339};
 use crate::core::{Core, blocking};
 use crate::output::filter::{Scope, filter};
-use crate::processes::find::Found;
-use crate::processes::records::{api_outcome, api_status, reader};
-use crate::processes::registry::State;
 use crate::refusal::Refusal;
+use crate::registry::entries::State;
+use crate::registry::find::Found;
+use crate::registry::records::{api_outcome, api_status, reader};
 use crate::waits::wait::{limit, until_closed, until_exit, until_output};
 
 /// Text when neither `budget` nor `max_bytes` is given.

@@ -15,13 +15,13 @@ use pinfold_model::link::{FromKeeper, ToKeeper};
 use pinfold_model::spec::PtySize;
 
 use crate::core::{Core, blocking};
-use crate::keepers::link::ANSWER;
-use crate::output::emulator::{Terminal, Turn};
-use crate::processes::actions::{over, unanswered};
-use crate::processes::find::Found;
-use crate::processes::records;
-use crate::processes::registry::{Entry, State};
+use crate::emulator::{Terminal, Turn};
 use crate::refusal::Refusal;
+use crate::registry::entries::{Entry, State};
+use crate::registry::find::Found;
+use crate::registry::keeper_answers::{over, unanswered};
+use crate::registry::keeper_link::ANSWER;
+use crate::registry::records;
 use crate::waits::wait::{has_closed, until_change, until_output};
 
 /// Bytes in one turn.

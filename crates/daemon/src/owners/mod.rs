@@ -1,6 +1,6 @@
-//! Owners: whom processes belong to. `book` knows who exists and what their end means, `parents` decides who may say whose child an
-//! owner is, and `silence` ends what an owner left that no longer connects.
+//! What is done with owners: `ends` ends one with all it owns, `handover` gives a process to another, and `silence` ends what an
+//! owner left that no longer connects. What is known of owners is in `registry`.
 
-pub(crate) mod book;
-pub(crate) mod parents;
+mod ends;
+mod handover;
 pub(crate) mod silence;

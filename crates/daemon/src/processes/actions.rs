@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use pinfold_api::error::ErrorCode;
 use pinfold_api::types::{Record, SignalAnswer, SignalRequest, StopAnswer, StopRequest, Survivor};
 use pinfold_model::facts::Status;
 use pinfold_model::id::ProcessId;
@@ -14,10 +13,11 @@ use pinfold_model::spec::{GRACE_MOST, StopManner};
 use pinfold_model::units::parse_duration;
 
 use crate::core::Core;
-use crate::keepers::link::{ANSWER, Link, NoAnswer};
-use crate::processes::find::Found;
-use crate::processes::registry::Entry;
 use crate::refusal::Refusal;
+use crate::registry::entries::Entry;
+use crate::registry::find::Found;
+use crate::registry::keeper_answers::{keeper_silent, over, unanswered};
+use crate::registry::keeper_link::{ANSWER, Link, NoAnswer};
 
 /// A stop may take this much longer than its grace: KILLs, their repetitions, the drain.
 const STOP_SLACK: Duration = Duration::from_secs(10);
@@ -96,13 +96,6 @@ impl Core {
             }
         }
         self.without_keeper(entry)
-    }
-
-    /// Waits until the start of a process is decided: a stop before that would be lost.
-    pub(crate) async fn settled_start(&self, entry: &Entry) {
-        let mut state = entry.state.subscribe();
-        let decided = state.wait_for(|state| state.history.status() != Status::Starting || state.refused.is_some());
-        let _ = tokio::time::timeout(ANSWER, decided).await;
     }
 
     /// The link to the keeper of a process. If that is closed, waits a while for the next one, or for the end of the
@@ -201,6 +194,19 @@ impl Core {
         }
         (count, survivors)
     }
+
+    /// Stops what no later daemon could find.
+    pub(crate) async fn stop_homeless(self: &Arc<Self>) {
+        let homeless: Vec<Arc<Entry>> = self.registry.live().into_iter().filter(|entry| entry.is_homeless()).collect();
+        let mut stops = tokio::task::JoinSet::new();
+        for entry in homeless {
+            let core = Arc::clone(self);
+            let by = "the daemon's end, since its directory is gone".to_owned();
+            let manner = entry.state.borrow().history.intent.spec.stop;
+            stops.spawn(async move { core.stop_entry(&entry, Cause::StopRequested { by }, manner).await.map(drop) });
+        }
+        while stops.join_next().await.is_some() {}
+    }
 }
 
 /// How a process is stopped: as its spec says, where the request does not say otherwise.
@@ -217,22 +223,4 @@ fn manner(found: &Found, request: &StopRequest) -> Result<StopManner, Refusal> {
 
 fn api_survivor(survivor: link::Survivor) -> Survivor {
     Survivor { pid: survivor.pid, command: survivor.command, reason: survivor.reason }
-}
-
-pub(crate) fn over(id: &ProcessId) -> Refusal {
-    Refusal::new(ErrorCode::AlreadyOver, format!("process {id} is over: there is nothing left to act on")).about(id)
-}
-
-/// What a request came to that its keeper did not answer: a closed link alone does not say that the process is over.
-pub(crate) fn unanswered(entry: &Entry, error: NoAnswer) -> Refusal {
-    if error == NoAnswer::Gone && entry.status().is_over() { over(&entry.id) } else { keeper_silent(entry) }
-}
-
-pub(crate) fn keeper_silent(entry: &Entry) -> Refusal {
-    let id = &entry.id;
-    let message = match entry.is_settling() {
-        true => format!("the keeper of {id} is gone, and what it left is being stopped: try again in a few seconds"),
-        false => format!("the keeper of {id} does not answer: if it is stopped, send it CONT, and try again"),
-    };
-    Refusal::new(ErrorCode::KeeperSilent, message).about(id)
 }

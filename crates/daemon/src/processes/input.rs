@@ -18,11 +18,11 @@ use pinfold_model::units::parse_duration;
 use pinfold_store::ids::random_mark;
 
 use crate::core::Core;
-use crate::keepers::link::ANSWER;
-use crate::processes::actions::{keeper_silent, over, unanswered};
-use crate::processes::find::Found;
-use crate::processes::registry::Entry;
 use crate::refusal::Refusal;
+use crate::registry::entries::Entry;
+use crate::registry::find::Found;
+use crate::registry::keeper_answers::{keeper_silent, over, unanswered};
+use crate::registry::keeper_link::ANSWER;
 
 /// The longest that an input is tried.
 const WAIT_MOST: Duration = Duration::from_secs(60);

@@ -10,11 +10,12 @@ use pinfold_model::id::ProcessId;
 use pinfold_model::units::Moment;
 use pinfold_store::queries::{Filter, Queries};
 
-use crate::access::scope::Scope;
 use crate::core::{Core, blocking};
-use crate::processes::records::{self, Look};
-use crate::processes::registry::{Entry, State, lock};
+use crate::lock::lock;
 use crate::refusal::Refusal;
+use crate::registry::entries::{Entry, State};
+use crate::registry::records::{self, Look};
+use crate::registry::view::Scope;
 
 const LIMIT: u32 = 50;
 const LIMIT_MOST: u32 = 500;

@@ -1,16 +1,13 @@
-//! Processes as clients know them: which exist, starting them, acting on them, and showing them.
+//! What clients do with processes: start, act, attach, write input, list, and remove old ones.
 //!
-//! `registry` holds the live and the recently ended ones; `start` starts one and `start_timeout` gives up on a keeper that does
-//! not answer; `actions` stops, signals, pauses and resumes; `input` writes to stdin; `find` resolves an id or a name, with
-//! `similar_names` for suggestions; `list` makes pages, `records` the JSON that clients get; `retention` removes old ones.
+//! `start` starts one, after `admission`; `start_timeout` gives up on a keeper that does not decide a start; `actions` stops,
+//! signals, pauses and resumes; `input` writes to stdin; `attach` is the WebSocket of one observer; `list` makes pages; `retention` removes what ended long ago.
 
 pub(crate) mod actions;
-pub(crate) mod find;
+mod admission;
+pub(crate) mod attach;
 pub(crate) mod input;
 pub(crate) mod list;
-pub(crate) mod records;
-pub(crate) mod registry;
 pub(crate) mod retention;
-mod similar_names;
 pub(crate) mod start;
 mod start_timeout;

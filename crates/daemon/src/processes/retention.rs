@@ -16,7 +16,7 @@ use pinfold_store::retention::remove_process;
 use crate::clock::now;
 use crate::core::{Core, blocking};
 use crate::keepers::pool;
-use crate::processes::registry::lock;
+use crate::lock::lock;
 use crate::refusal::Refusal;
 
 /// How often the store is looked over, and idle keepers are sent home.

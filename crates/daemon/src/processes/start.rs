@@ -23,15 +23,16 @@ use pinfold_os::crash_point;
 use pinfold_store::ids::random_mark;
 use pinfold_store::record::RECORD_FORMAT;
 
-use crate::access::scope::Caller;
+use crate::access::caller::Caller;
 use crate::clock::now;
 use crate::core::Core;
 use crate::events::watching::{self, Unanswered};
 use crate::keepers::pool;
-use crate::processes::find::Found;
-use crate::processes::records::{self, Look};
-use crate::processes::registry::{Entry, Registered, lock};
-use crate::refusal::Refusal;
+use crate::lock::lock;
+use crate::refusal::{Refusal, unwritable};
+use crate::registry::entries::{Entry, Registered};
+use crate::registry::find::Found;
+use crate::registry::records::{self, Look};
 use crate::services::{self, ReadySocket, ports};
 use crate::waits::wait::{until_exit, until_ready};
 
@@ -193,17 +194,6 @@ impl Core {
         self.metrics.note_start();
         crash_point!("daemon.start_known");
         Ok((Found::Here(entry), true, Some(unanswered)))
-    }
-
-    /// A registered start left nothing: it is forgotten, with the ports and the restart data that were kept for it. Those
-    /// of a later life belong to its chain, which tries again.
-    pub(crate) fn undo_start(&self, entry: &Entry) {
-        self.registry.remove(entry);
-        let history = entry.snapshot().history;
-        if history.intent.spec.service.life.is_none() {
-            self.leases.free(&history);
-            self.forget_chain(&history);
-        }
     }
 
     /// The socket that it may connect to when it is ready, if that is how it is to be seen.
@@ -415,20 +405,4 @@ fn same_request(holder: Found, spec: &Spec) -> Result<Found, Refusal> {
     }
     let message = "this idempotency key was used for another command: use a fresh key for each command";
     Err(Refusal::new(ErrorCode::KeyReused, message).about(holder.id()))
-}
-
-pub(crate) fn unwritable(error: &str) -> Refusal {
-    let message = format!("the state directory cannot be written: {error}: {}", way_out(error));
-    Refusal::new(ErrorCode::StoreUnwritable, message)
-}
-
-/// What helps against an error of the disk.
-pub(crate) fn way_out(error: &str) -> &'static str {
-    let says = |words: &[&str]| words.iter().any(|word| error.contains(word));
-    match () {
-        () if says(&["No space left", "quota"]) => "free some space",
-        () if says(&["Permission denied", "not permitted"]) => "check its permissions",
-        () if says(&["Read-only"]) => "mount it writable, or set PINFOLD_HOME to another directory",
-        () => "free some space or check its permissions",
-    }
 }

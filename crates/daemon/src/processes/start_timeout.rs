@@ -13,8 +13,8 @@ use pinfold_model::spec::Program;
 use pinfold_os::tree;
 
 use crate::core::Core;
-use crate::processes::registry::Entry;
 use crate::refusal::Refusal;
+use crate::registry::entries::Entry;
 
 /// How long a keeper may take from the request to a running leader, or to the reason why there is none. It gives a leader
 /// 10 s to execute its program.

@@ -21,13 +21,14 @@ use pinfold_store::retention;
 
 use crate::agents;
 use crate::core::{Core, blocking};
+use crate::events::compose::events_of;
 use crate::keepers::death::BATCH;
-use crate::keepers::facts::events_of;
-use crate::keepers::link::Link;
 use crate::keepers::pool::{self, lives};
 use crate::keepers::reconnect::reach_again;
-use crate::processes::records;
-use crate::processes::registry::{Entry, lock};
+use crate::lock::lock;
+use crate::registry::entries::Entry;
+use crate::registry::keeper_link::Link;
+use crate::registry::records;
 use crate::services;
 
 /// How long all keepers together may take to say hello. Those that are silent stay connected, and say it later.

@@ -1,9 +1,9 @@
-//! The HTTP server: listeners, routes, and how a request is read. Handlers parse, call another room, and answer.
+//! The HTTP server: listeners, connections and routes. Handlers read the request, call another room, and answer.
 //!
-//! `http` has the routes and the Unix socket, `tcp` the optional loopback port, `extract` reads bodies, queries and ids, and
-//! `spare_descriptor` keeps one descriptor so that a client is told when no more can be opened.
+//! `routes` has every route of `/v1`, `socket` serves the Unix socket, `tcp` the optional loopback port, and `spare_descriptor`
+//! is for telling a client that no descriptors are left.
 
-pub(crate) mod extract;
-pub(crate) mod http;
+pub(crate) mod routes;
+pub(crate) mod socket;
 mod spare_descriptor;
 pub(crate) mod tcp;

@@ -20,11 +20,11 @@ use pinfold_api::error::ErrorCode;
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 
+use crate::access::caller::{By, Proof};
 use crate::access::closable::{Cuttable, Line};
-use crate::access::scope::{By, Proof};
 use crate::core::Core;
 use crate::refusal::Refusal;
-use crate::server::http::{Entrance, serve_stream};
+use crate::server::socket::{Entrance, serve_stream};
 
 /// Connections at once that were let in by a token; the next one waits for [`PATIENCE`], and is then refused.
 const CONNECTIONS: usize = 256;

@@ -20,7 +20,7 @@ use pinfold_model::{facts::History, service::Service};
 use pinfold_os::fsio::random;
 
 use super::readiness::held_by_another;
-use crate::processes::registry::lock;
+use crate::lock::lock;
 use crate::refusal::Refusal;
 
 /// Where ports are chosen from.

@@ -21,12 +21,12 @@ use tokio::net::TcpStream;
 use tokio::time::Instant;
 
 use super::ready_socket::{Peer, ReadySocket};
-use super::view::render_by;
 use crate::clock::now;
 use crate::core::{Core, blocking};
 use crate::events::webhook::exchange;
-use crate::processes::registry::{Entry, State};
 use crate::refusal::Refusal;
+use crate::registry::entries::{Entry, State};
+use crate::registry::service_records::render_by;
 
 /// How soon a port is looked at again: often at first, then less.
 const SOON: Duration = Duration::from_millis(25);

@@ -23,11 +23,12 @@ use tokio::sync::Notify;
 
 use crate::clock::now;
 use crate::core::Core;
-use crate::keepers::facts::told;
-use crate::processes::find::Found;
-use crate::processes::records;
-use crate::processes::registry::{Entry, lock};
+use crate::events::compose::told;
+use crate::lock::lock;
 use crate::refusal::Refusal;
+use crate::registry::entries::Entry;
+use crate::registry::find::Found;
+use crate::registry::records;
 
 /// How long a restart that was asked for may take before its caller is told to look later.
 const ASKED: Duration = Duration::from_secs(60);
@@ -174,6 +175,17 @@ impl Core {
         lock(&self.chains.open).remove(first_of(history));
         if let Err(error) = remove_chain(&self.home, first_of(history)) {
             tracing::warn!(process = %history.intent.id, %error, "cannot remove a chain that is over");
+        }
+    }
+
+    /// A registered start left nothing: it is forgotten, with the ports and the restart data that were kept for it. Those
+    /// of a later life belong to its chain, which tries again.
+    pub(crate) fn undo_start(&self, entry: &Entry) {
+        self.registry.remove(entry);
+        let history = entry.snapshot().history;
+        if history.intent.spec.service.life.is_none() {
+            self.leases.free(&history);
+            self.forget_chain(&history);
         }
     }
 
@@ -359,7 +371,7 @@ impl Core {
         loop {
             if let Some(entry) = self.registry.by_key(owner, key) {
                 let mut state = entry.state.subscribe();
-                let begun = |state: &crate::processes::registry::State| {
+                let begun = |state: &crate::registry::entries::State| {
                     state.history.start.is_some() || state.history.status().is_over()
                 };
                 let _ = state.wait_for(begun).await;
@@ -377,17 +389,6 @@ impl Core {
         }
         self.query(move |queries| queries.by_key(&owner, &key)).await.ok().flatten()
     }
-}
-
-/// What an owner is told of a life that follows another.
-pub(crate) fn told_of(history: &History) -> Option<String> {
-    let life = history.intent.spec.service.life.as_ref()?;
-    Some(format!("restarted: life {} after {}", life.number, life.previous))
-}
-
-/// Whether the end of a process is followed by another life by itself, so that its owner hears of that one instead.
-pub(crate) fn is_followed(history: &History) -> bool {
-    matches!(after_end(history, &history.intent.boot_id), Verdict::Restart { .. })
 }
 
 /// Starts lives when their time has come, until shutdown.

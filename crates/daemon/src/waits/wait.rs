@@ -17,13 +17,13 @@ use pinfold_os::{ports, tree};
 use regex::bytes::Regex;
 use tokio::time::timeout_at;
 
-use crate::access::scope::Scope;
 use crate::core::{Core, blocking};
-use crate::owners::book::Releasable;
-use crate::processes::find::Found;
-use crate::processes::records;
-use crate::processes::registry::{Entry, State};
 use crate::refusal::Refusal;
+use crate::registry::entries::{Entry, State};
+use crate::registry::find::Found;
+use crate::registry::owner_book::Releasable;
+use crate::registry::records;
+use crate::registry::view::Scope;
 
 /// The longest wait, and the one applied when none is given.
 const MOST: Duration = Duration::from_secs(3600);

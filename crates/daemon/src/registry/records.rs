@@ -20,8 +20,8 @@ use pinfold_store::reader::OutputReader;
 use pinfold_store::retention::process_bytes;
 
 use crate::clock::rfc3339;
-use crate::processes::registry::State;
-use crate::services::{restarts, view};
+use crate::registry::entries::State;
+use crate::registry::service_records;
 
 /// A directory, its record and the remains of a block, whatever the output was.
 const DIRECTORY_BYTES: u64 = 8192;
@@ -79,9 +79,9 @@ pub(crate) fn record(state: &State, directory: &Path, look: Look) -> Record {
         tree: members,
         notify: notify_shown(&spec.notify),
         limits: limits_shown(spec),
-        ready: view::ready_shown(state),
-        ports: view::ports_shown(spec),
-        life: view::life_shown(history),
+        ready: service_records::ready_shown(state),
+        ports: service_records::ports_shown(spec),
+        life: service_records::life_shown(history),
         note: note(state),
     }
 }
@@ -238,7 +238,8 @@ pub(crate) fn event(history: &History, kind: EventKind, at: Moment) -> Event {
         cause: history.cause().filter(|_| ended).as_ref().map(api_cause),
         completion,
         announce: asked_for
-            || (completion && !restarts::is_followed(history) || again) && history.intent.spec.notify.on_complete,
+            || (completion && !service_records::is_followed(history) || again)
+                && history.intent.spec.notify.on_complete,
         cursor: None,
         text: None,
         suppressed: None,

@@ -12,23 +12,14 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use pinfold_api::client::{OWNER_HEADER, PARENT_HEADER};
 use pinfold_api::error::ErrorCode;
-use pinfold_model::facts::History;
 use pinfold_model::spec::check_name;
 
 use crate::access::closable::Line;
 use crate::core::Core;
-use crate::owners::book::Contact;
-use crate::processes::registry::Entry;
 use crate::refusal::Refusal;
-
-/// What a caller sees.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Scope {
-    /// All.
-    Operator,
-    /// What this owner and its descendants own.
-    Owner(String),
-}
+use crate::registry::entries::Entry;
+use crate::registry::owner_book::Contact;
+use crate::registry::view::Scope;
 
 /// What a connection or a token proves.
 #[derive(Clone, Debug)]
@@ -102,16 +93,6 @@ pub(crate) struct Caller {
     _contact: Option<Contact>,
 }
 
-impl Scope {
-    /// The owner whose consumers it reads as; empty for the operator.
-    pub(crate) fn name(&self) -> &str {
-        match self {
-            Scope::Operator => "",
-            Scope::Owner(owner) => owner,
-        }
-    }
-}
-
 impl Caller {
     /// What only the operator may do.
     pub(crate) fn must_be_operator(&self) -> Result<(), Refusal> {
@@ -135,29 +116,6 @@ impl Caller {
 }
 
 impl Core {
-    /// Whether a process is in a caller's view.
-    pub(crate) fn sees(&self, scope: &Scope, history: &History) -> bool {
-        match scope {
-            Scope::Operator => true,
-            Scope::Owner(viewer) => self.owners.sees(viewer, history.owner()),
-        }
-    }
-
-    /// The owners in view, narrowed to one that was asked for; `None` means all there are.
-    pub(crate) fn owners_in_view(&self, scope: &Scope, asked: Option<&str>) -> Result<Option<Vec<String>>, Refusal> {
-        if let Some(asked) = asked {
-            check_name("owner", asked)?;
-        }
-        Ok(match (scope, asked) {
-            (Scope::Operator, None) => None,
-            (Scope::Operator, Some(asked)) => Some(vec![asked.to_owned()]),
-            (Scope::Owner(viewer), None) => Some(self.owners.view_of(viewer)),
-            (Scope::Owner(viewer), Some(asked)) => {
-                Some(if self.owners.sees(viewer, asked) { vec![asked.to_owned()] } else { vec![] })
-            }
-        })
-    }
-
     /// The caller behind a request that says to act as this owner.
     pub(crate) async fn caller(
         self: &Arc<Self>,

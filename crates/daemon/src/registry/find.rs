@@ -7,11 +7,12 @@ use pinfold_model::facts::{History, Intent};
 use pinfold_model::id::{ProcessId, is_prefix};
 use pinfold_model::spelled::Spelled;
 
-use crate::access::scope::Scope;
 use crate::core::Core;
-use crate::processes::registry::{Entry, State, lock};
-use crate::processes::similar_names::nearest;
+use crate::lock::lock;
 use crate::refusal::Refusal;
+use crate::registry::entries::{Entry, State};
+use crate::registry::similar_names::nearest;
+use crate::registry::view::Scope;
 
 /// Ids named as possible meanings of a prefix.
 const AMBIGUOUS: usize = 5;

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use axum::body::{Body, Bytes, to_bytes};
-use axum::extract::{FromRequest, FromRequestParts, Path, Request};
+use axum::extract::{FromRequest, FromRequestParts, Path, Request, State};
 use axum::http::Uri;
 use axum::http::request::Parts;
 use pinfold_api::error::ErrorCode;
@@ -15,6 +15,11 @@ use serde::de::DeserializeOwned;
 
 use crate::core::Core;
 use crate::refusal::Refusal;
+
+/// The state that every handler gets.
+pub(crate) type Shared = State<Arc<Core>>;
+/// What a handler returns.
+pub(crate) type Answer<T> = Result<T, Refusal>;
 
 /// A command of megabytes and a large environment fit.
 pub(crate) const BODY_MOST: usize = 8 << 20;

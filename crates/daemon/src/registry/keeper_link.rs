@@ -18,7 +18,8 @@ use pinfold_os::tree;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, ReadHalf, WriteHalf};
 use tokio::sync::{oneshot, watch};
 
-use crate::processes::registry::{Entry, lock};
+use crate::lock::lock;
+use crate::registry::entries::Entry;
 
 /// How long a keeper may take to answer what it answers at once.
 pub(crate) const ANSWER: Duration = Duration::from_secs(10);

@@ -11,11 +11,12 @@ use pinfold_model::owner::BadParent;
 use pinfold_model::spec::{DEFAULT_OWNER, check_name};
 use pinfold_store::queries::Filter;
 
-use crate::access::scope::{Caller, Scope};
+use crate::access::caller::Caller;
 use crate::core::Core;
-use crate::owners::book::no_owner;
-use crate::processes::registry::Entry;
 use crate::refusal::Refusal;
+use crate::registry::entries::Entry;
+use crate::registry::owner_book::no_owner;
+use crate::registry::view::Scope;
 
 impl Core {
     /// Whether anything outside the tree of owners belongs to this one: processes, agents, tokens or consumers.

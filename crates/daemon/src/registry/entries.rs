@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, Weak};
+use std::sync::{Arc, Mutex, Weak};
 
 use pinfold_model::facts::{Fact, History, Status};
 use pinfold_model::id::ProcessId;
@@ -16,10 +16,11 @@ use pinfold_model::spec::PtySize;
 use pinfold_model::units::Moment;
 use tokio::sync::watch;
 
-use crate::keepers::link::Link;
-use crate::output::emulator::Terminal;
-use crate::output::shared_reads::Shelf;
+use crate::emulator::Terminal;
+use crate::lock::lock;
 use crate::refusal::Refusal;
+use crate::registry::keeper_link::Link;
+use crate::registry::shared_reads::Shelf;
 
 /// Ended entries kept in memory; beyond, the oldest go.
 const RECENT_MOST: usize = 256;
@@ -414,11 +415,6 @@ impl KnownKeys {
         let hash = self.hasher.hash_one(key);
         self.old.as_ref().is_none_or(|old| old.contains(&hash)) || self.young.contains(&hash)
     }
-}
-
-/// The guard, whoever panicked while holding it: every change under these locks is complete in itself.
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }
 
 /// An entry for tests: of `true`, with whatever else is asked for.

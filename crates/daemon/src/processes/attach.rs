@@ -2,7 +2,7 @@
 //!
 //! Every observer reads the output by a cursor of its own, so that each misses nothing and slows nobody: one that
 //! does not read keeps only its own task waiting, and what is dropped meanwhile is told as a gap. What several read at about the same time comes
-//! from the disk once, by the [`shared_reads`](super::shared_reads) of the process. Its input frames
+//! from the disk once, by the [`shared_reads`](crate::registry::shared_reads) of the process. Its input frames
 //! are numbered and go to the keeper under those numbers, so that a frame sent again after a crash is applied once.
 //! Bounds: frames of [`FRAME_MOST`], one stretch of output and one frame of it under way, one input waiting for room.
 
@@ -20,13 +20,13 @@ use pinfold_model::spec::PtySize;
 use pinfold_store::ids::random_mark;
 use pinfold_store::reader::OutputReader;
 
-use crate::access::scope::Caller;
+use crate::access::caller::Caller;
 use crate::core::{Core, blocking};
-use crate::output::shared_reads::{STRETCH, Shelf};
-use crate::processes::find::Found;
-use crate::processes::records::{self, api_cause, api_outcome, api_status};
-use crate::processes::registry::{Entry, State};
 use crate::refusal::Refusal;
+use crate::registry::entries::{Entry, State};
+use crate::registry::find::Found;
+use crate::registry::records::{self, api_cause, api_outcome, api_status};
+use crate::registry::shared_reads::{STRETCH, Shelf};
 use crate::waits::wait::{has_closed, has_exited, until_change, until_output};
 
 /// The longest frame of a client, and the most bytes of one of ours: what a socket takes at once, since what it does not take is

@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex};
 use axum::body::Bytes;
 use tokio::sync::OnceCell;
 
-use crate::processes::registry::lock;
+use crate::lock::lock;
 
 /// Bytes that are read at a time.
 pub(crate) const STRETCH: usize = 256 * 1024;

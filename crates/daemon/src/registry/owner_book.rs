@@ -1,36 +1,25 @@
-//! Owners: who is whose parent, who was heard of, whose waits are to be released; and what their end means.
+//! What the daemon knows of owners: who is whose parent, when each was last heard of, and which of their waits are open.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use pinfold_api::error::ErrorCode;
-use pinfold_api::types::{EndAnswer, EndRequest, HandoverRequest, Owner, OwnerList, Record, ReleaseAnswer, Survivor};
+use pinfold_api::types::{Owner, OwnerList};
 use pinfold_model::facts::History;
-use pinfold_model::link::{FromKeeper, ToKeeper};
-use pinfold_model::outcome::Cause;
 use pinfold_model::owner::{BadParent, Owners};
-use pinfold_model::spec::{GRACE_MOST, Lifetime, check_name};
-use pinfold_model::units::{Moment, parse_duration};
-use pinfold_os::crash_point;
+use pinfold_model::units::Moment;
 use tokio::sync::{Notify, watch};
 
-use crate::access::scope::{Caller, Scope};
 use crate::clock::{now, rfc3339};
 use crate::core::Core;
-use crate::keepers::link::ANSWER;
-use crate::processes::find::Found;
-use crate::processes::registry::{Entry, lock};
+use crate::lock::lock;
 use crate::refusal::Refusal;
+use crate::registry::view::Scope;
 
-/// How often one process may be handed over: each time is kept in its record and in memory.
-const HANDOVERS_MOST: usize = 1000;
 /// Owners that are heard of at once, beside the operator. A request of one more is refused until others fall silent and
 /// own nothing.
 const HEARD_MOST: usize = 100_000;
-/// Characters of a purpose.
-const PURPOSE_MOST: usize = 500;
-
 /// What the daemon knows of owners.
 #[derive(Debug)]
 pub(crate) struct OwnerBook {
@@ -212,7 +201,7 @@ impl OwnerBook {
         Releasable { inner: Arc::clone(&self.inner), owner: owner.to_owned(), released }
     }
 
-    fn release(&self, owner: &str) -> u64 {
+    pub(crate) fn release(&self, owner: &str) -> u64 {
         let inner = lock(&self.inner);
         let Some(gate) = inner.gates.get(owner) else { return 0 };
         gate.released.send_modify(|count| *count += 1);
@@ -242,154 +231,6 @@ impl Core {
             owner,
         };
         OwnerList { owners: names.into_iter().map(show).collect() }
-    }
-
-    /// Releases an owner's open waits.
-    pub(crate) fn release_owner(&self, scope: &Scope, owner: &str) -> Result<ReleaseAnswer, Refusal> {
-        self.check_in_view(scope, owner)?;
-        Ok(ReleaseAnswer { released: self.owners.release(owner) })
-    }
-
-    fn check_in_view(&self, scope: &Scope, owner: &str) -> Result<(), Refusal> {
-        check_name("owner", owner)?;
-        match scope {
-            Scope::Owner(viewer) if !self.owners.sees(viewer, owner) => Err(no_owner(owner)),
-            _ => Ok(()),
-        }
-    }
-
-    /// Ends an owner and its descendants: each of their processes goes the way of its lifetime.
-    pub(crate) async fn end_owner(
-        self: &Arc<Self>,
-        scope: &Scope,
-        owner: &str,
-        request: EndRequest,
-    ) -> Result<EndAnswer, Refusal> {
-        self.check_in_view(scope, owner)?;
-        let grace = request.grace.map(|grace| parse_duration(&grace.text())).transpose()?;
-        let view = self.owners.view_of(owner);
-        let mut entries = self.registry.live();
-        entries.retain(|entry| view.iter().any(|owner| owner == entry.state.borrow().history.owner()));
-        let heir = self.owners.parent(owner);
-        // Before their processes: an agent that begins another meanwhile ends that, too.
-        let agents = self.end_agents(&view, heir.as_deref(), grace);
-        let ends = |history: &History| {
-            view.iter().any(|owner| owner == history.owner()) && history.intent.spec.lifetime != Lifetime::Keep
-        };
-        let cancelled = self.cancel_restarts("the end of its owner", ends).await;
-        let core = Arc::clone(self);
-        // Goes on even if its caller goes away: what was begun is not left half done.
-        let ending = tokio::spawn(async move {
-            let ended = core.end_all(entries, heir, grace).await;
-            for agent in agents.under_way {
-                let _ = agent.await;
-            }
-            let (agents_stopped, agents_handed_over) = (agents.stopped, agents.handed_over);
-            EndAnswer { agents_stopped, agents_handed_over, ..ended }
-        });
-        let mut ended = ending.await.map_err(Refusal::internal)?;
-        ended.stopped.extend(cancelled);
-        Ok(EndAnswer { owner: owner.to_owned(), ..ended })
-    }
-
-    /// Lets each process go the way of its lifetime, all at once. `heir` is who gets what is to be handed over.
-    pub(crate) async fn end_all(
-        self: &Arc<Self>,
-        entries: Vec<Arc<Entry>>,
-        heir: Option<String>,
-        grace: Option<Duration>,
-    ) -> EndAnswer {
-        let mut answer = EndAnswer::default();
-        let mut stops = tokio::task::JoinSet::new();
-        for entry in entries {
-            let (lifetime, mut manner) = {
-                let state = entry.state.borrow();
-                let spec = &state.history.intent.spec;
-                (spec.lifetime, spec.stop)
-            };
-            let id = entry.id.to_string();
-            let heir = heir.as_deref().filter(|_| matches!(lifetime, Lifetime::Parent { .. }));
-            if lifetime == Lifetime::Keep {
-                answer.kept.push(id);
-            } else if let Some(heir) = heir
-                && self.give(&entry, heir, "its owner was ended").await.is_ok()
-            {
-                answer.handed_over.push(id);
-            } else {
-                manner.grace = grace.unwrap_or(manner.grace).min(GRACE_MOST);
-                answer.stopped.push(id);
-                let core = Arc::clone(self);
-                stops.spawn(async move { core.stop_entry(&entry, Cause::OwnerEnded, manner).await });
-            }
-        }
-        while let Some(stopped) = stops.join_next().await {
-            answer.survivors.extend(stopped.ok().and_then(Result::ok).unwrap_or_else(Vec::<Survivor>::new));
-        }
-        answer
-    }
-
-    /// Hands a live process over to another owner.
-    pub(crate) async fn hand_over(
-        self: &Arc<Self>,
-        caller: &Caller,
-        found: Found,
-        request: HandoverRequest,
-    ) -> Result<Record, Refusal> {
-        let purpose = request.purpose.trim();
-        if purpose.is_empty() || purpose.chars().count() > PURPOSE_MOST {
-            let message =
-                format!("`purpose` says in 1 to {PURPOSE_MOST} characters what the new owner is to do with it");
-            return Err(Refusal::invalid(message));
-        }
-        let owner = found.snapshot().history.owner().to_owned();
-        let to = match request.to {
-            Some(to) => to,
-            None => self.owners.parent(&owner).ok_or_else(|| {
-                Refusal::invalid(format!("owner `{owner}` has no parent: say in `to` who is to have it"))
-            })?,
-        };
-        check_name("to", &to)?;
-        if let Scope::Owner(own) = &caller.scope
-            && !self.owners.sees(own, &to)
-            && !self.owners.sees(&to, own)
-        {
-            return Err(no_owner(&to));
-        }
-        let over = || Refusal::new(ErrorCode::AlreadyOver, "it is over: only a live process can be handed over");
-        let Found::Here(entry) = &found else { return Err(over().about(found.id())) };
-        if entry.status().is_over() {
-            return Err(over().about(found.id()));
-        }
-        if to != owner {
-            self.give(entry, &to, purpose).await?;
-            self.peers.cut_inside(&entry.id, caller.proof.line());
-        }
-        self.record(&found).await
-    }
-
-    /// Has the keeper write down the new owner.
-    async fn give(&self, entry: &Arc<Entry>, to: &str, purpose: &str) -> Result<(), Refusal> {
-        let silent = || Refusal::new(ErrorCode::KeeperSilent, "its keeper does not answer: try again").about(&entry.id);
-        if entry.state.borrow().history.handovers.len() >= HANDOVERS_MOST {
-            let message = format!("it was handed over {HANDOVERS_MOST} times, which is the most: start another");
-            return Err(Refusal::new(ErrorCode::LimitReached, message).about(&entry.id));
-        }
-        let link = entry.link().ok_or_else(silent)?;
-        let (id, ancestors) = (entry.id.clone(), self.owners.ancestors(to));
-        let (to, purpose) = (to.to_owned(), purpose.to_owned());
-        let ask = |request| ToKeeper::HandOver { request, id, to, ancestors, purpose };
-        match link.ask(ANSWER, ask).await {
-            Ok(FromKeeper::HandedOver { done: true, .. }) => {
-                crash_point!("daemon.handover_known");
-                Ok(())
-            }
-            Ok(FromKeeper::HandedOver { .. }) => {
-                let message = "it could not be handed over: it ended meanwhile, or its record cannot be written";
-                Err(Refusal::new(ErrorCode::AlreadyOver, message).about(&entry.id))
-            }
-            Ok(_) => Err(Refusal::internal("a keeper gave the wrong answer")),
-            Err(_) => Err(silent()),
-        }
     }
 }
 
