@@ -7,14 +7,19 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use axum::body::{Body, Bytes, to_bytes};
-use axum::extract::{FromRequest, FromRequestParts, Path, Request};
+use axum::extract::{FromRequest, FromRequestParts, Path, Request, State};
 use axum::http::Uri;
 use axum::http::request::Parts;
 use pinfold_api::error::ErrorCode;
 use serde::de::DeserializeOwned;
 
+use crate::core::Core;
 use crate::refusal::Refusal;
-use crate::service::Core;
+
+/// The state that every handler gets.
+pub(crate) type Shared = State<Arc<Core>>;
+/// What a handler returns.
+pub(crate) type Answer<T> = Result<T, Refusal>;
 
 /// A command of megabytes and a large environment fit.
 pub(crate) const BODY_MOST: usize = 8 << 20;

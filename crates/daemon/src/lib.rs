@@ -6,76 +6,42 @@
 //! - D3 nothing is announced before it is durable: waits end on facts that the keeper has written, events are
 //!   shown when the index has committed them.
 //! - D4 every wait, list, body and queue has a bound.
-//! - D5 a view never widens ([`scope`]; where a connection comes from: [`origin`]).
-//! - D6 a port is lent to one process at a time ([`services::lease`]).
-//! - D7 no end has two successors, and none that is owed is lost ([`services::chain`]).
-//! - D8 no path that a request names is touched by the daemon ([`stuck`]).
+//! - D5 a view never widens (`registry::view`, `access::caller`; where a connection comes from: `access::origin`).
+//! - D6 a port is lent to one process at a time (`services::ports`).
+//! - D7 no end has two successors, and none that is owed is lost (`services::restarts`).
+//! - D8 no path that a request names is touched by the daemon (`processes::start_timeout`).
 //!
-//! `run` composes it; `service` is the core that all share; `start`, `act`, `input`, `screen` (with its `terminal`), `attach` (with its `shelf`), `wait`, `output`, `filter`, `list`, `events` and `gc` are what
-//! the routes call; `attend`, `watch`, `heartbeat`, `deliver` and `webhook` tell owners more than that; `services` has readiness, leased ports and restarts; `owners`, `parents` and `silence` are who they are, whose child each is and how they end; `notes` and `loss` are what keepers tell and how they end; `registry` holds what lives, `ledger` writes the
-//! index, `keepers` has the nursery and the links, `recovery` takes up what an earlier daemon left.
-//! `agents` hosts agent programs, as a client of the rest.
+//! `run` composes it and `core` is the state that all tasks share. Each folder is a room; its `mod.rs` says what it owns, and
+//! ARCHITECTURE.md which rooms it may use. Files beside the folders are used by all.
 
-mod act;
+mod access;
 mod agents;
-mod attach;
-mod attend;
-mod claim;
 mod clock;
 mod coder;
 pub mod config;
-mod consumers;
-mod cut;
-mod deliver;
-pub mod doctor;
+mod core;
+mod diagnostics;
+mod emulator;
 mod events;
 mod extract;
-mod filter;
-mod find;
-mod gc;
-mod health;
-mod heartbeat;
+#[doc(hidden)]
+pub mod fuzz_entry;
 mod home;
-mod http;
-mod input;
 mod json;
 mod keepers;
-mod ledger;
-mod limits;
-mod link;
-mod list;
+mod lock;
 mod log;
-mod loss;
-mod metrics;
-mod near;
-mod notes;
-mod origin;
 mod output;
-#[doc(hidden)]
-pub mod outside;
 mod owners;
-mod parents;
+mod processes;
 mod recovery;
 mod refusal;
 mod registry;
-mod relink;
-mod render;
 mod run;
-mod scope;
-mod screen;
-mod service;
+mod server;
 mod services;
-mod shelf;
-mod silence;
-mod spare;
-mod start;
-mod stuck;
-mod tcp;
-mod terminal;
 mod threads;
-mod tokens;
-mod wait;
-mod watch;
-mod webhook;
+mod waits;
 
+pub use diagnostics::doctor;
 pub use run::{Mount, Options, RunError, run};

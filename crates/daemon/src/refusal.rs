@@ -136,3 +136,20 @@ impl From<IndexError> for Refusal {
         Self::internal(error)
     }
 }
+
+/// The store refused a write: says which, and what helps.
+pub(crate) fn unwritable(error: &str) -> Refusal {
+    let message = format!("the state directory cannot be written: {error}: {}", way_out(error));
+    Refusal::new(ErrorCode::StoreUnwritable, message)
+}
+
+/// What helps against an error of the disk.
+pub(crate) fn way_out(error: &str) -> &'static str {
+    let says = |words: &[&str]| words.iter().any(|word| error.contains(word));
+    match () {
+        () if says(&["No space left", "quota"]) => "free some space",
+        () if says(&["Permission denied", "not permitted"]) => "check its permissions",
+        () if says(&["Read-only"]) => "mount it writable, or set PINFOLD_HOME to another directory",
+        () => "free some space or check its permissions",
+    }
+}

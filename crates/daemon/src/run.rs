@@ -1,40 +1,51 @@
 //! The daemon as a program: lock, index, socket; then it serves until told to stop, and recovers meanwhile.
 
 use std::ffi::OsString;
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock};
 
 use axum::middleware::from_fn_with_state;
 use pinfold_model::link::{DaemonLaunch, NurserySetup, VERSION};
-use pinfold_os::{cgroup, crash_point, daemonize, proc, socket};
+use pinfold_os::{cgroup, crash_point, daemonize, proc};
 use pinfold_store::ids::IdSource;
 use pinfold_store::index::{Index, IndexError, Opened};
 use pinfold_store::layout::{FileId, Home, HomeError, LockError};
 use pinfold_store::tokens::TokenFile;
-use tokio::net::UnixListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
+use crate::access::caller;
+use crate::access::origin::Peers;
+use crate::access::tokens::Tokens;
+use crate::agents;
 use crate::agents::Agents;
 use crate::clock::now;
 use crate::coder::Coder;
 use crate::config::{Config, Containment, Paths};
-use crate::home::Guard;
-use crate::keepers::{self, Keepers};
-use crate::ledger::Ledger;
-use crate::metrics::Metrics;
-use crate::origin::Peers;
-use crate::owners::OwnerBook;
+use crate::core::Core;
+use crate::diagnostics::metrics::Metrics;
+use crate::events::delivery;
+use crate::events::index_writer::Ledger;
+use crate::events::webhook::Webhooks;
+use crate::home::claim;
+use crate::home::guard;
+use crate::home::guard::Guard;
+use crate::keepers::limit_cgroups;
+use crate::keepers::pool::{self, Keepers};
+use crate::log;
+use crate::owners::silence;
+use crate::processes::retention;
 use crate::recovery::Progress;
-use crate::registry::Registry;
-use crate::service::Core;
-use crate::services::chain::{self, Chains};
-use crate::services::lease::Leases;
-use crate::tokens::Tokens;
-use crate::webhook::Webhooks;
-use crate::{agents, claim, deliver, gc, home, http, limits, log, recovery, scope, silence, tcp, threads};
+use crate::recovery::recover;
+use crate::registry::entries::Registry;
+use crate::registry::owner_book::OwnerBook;
+use crate::server::routes;
+use crate::server::socket;
+use crate::server::tcp;
+use crate::services::ports::Leases;
+use crate::services::restarts::{self, Chains};
+use crate::threads;
 
 /// Routes that the daemon serves without knowing them, for a client of its own socket.
 pub type Mount = Box<dyn FnOnce(PathBuf) -> axum::Router + Send>;
@@ -102,33 +113,33 @@ async fn serve(mut options: Options, home: Home, mut guard: Guard) -> Result<Gua
     let socket_path = home.socket();
     let core = Arc::new(compose(&options, home)?);
     tracing::info!(home = %options.paths.home.display(), version = env!("CARGO_PKG_VERSION"), "starting");
-    let listener = listen(&socket_path)?;
+    let listener = socket::listen(&socket_path).map_err(io(format!("cannot listen on {}", socket_path.display())))?;
     guard.socket = FileId::at(&socket_path);
     crash_point!("daemon.listening");
-    let mut router = http::routes(Arc::clone(&core));
+    let mut router = routes::routes(Arc::clone(&core));
     if let Some(mount) = options.mount.take() {
-        let mounted = mount(socket_path.clone()).layer(from_fn_with_state(Arc::clone(&core), scope::hand_on));
+        let mounted = mount(socket_path.clone()).layer(from_fn_with_state(Arc::clone(&core), caller::hand_on));
         router = router.nest("/mcp", mounted);
     }
     let tcp =
         listen_tcp(&core).await?.map(|listener| tokio::spawn(tcp::serve(Arc::clone(&core), router.clone(), listener)));
     let recovering = tokio::spawn({
         let core = Arc::clone(&core);
-        async move { recovery::recover(&core).await }
+        async move { recover::recover(&core).await }
     });
     let tending = [
-        once_read(&core, gc::tend),
+        once_read(&core, retention::tend),
         once_read(&core, silence::tend),
-        once_read(&core, deliver::tend),
+        once_read(&core, delivery::tend),
         once_read(&core, agents::tend),
-        once_read(&core, chain::tend),
-        once_read(&core, async |core| keepers::refill(&core).await),
+        once_read(&core, restarts::tend),
+        once_read(&core, async |core| pool::refill(&core).await),
     ];
-    let guarding = tokio::spawn(home::tend(Arc::clone(&core), router.clone(), guard));
+    let guarding = tokio::spawn(guard::tend(Arc::clone(&core), router.clone(), guard));
     let stopping = tokio::spawn(stop_on_signal(Arc::clone(&core)));
     (options.on_ready)(&socket_path);
     tracing::info!(socket = %socket_path.display(), "ready");
-    http::serve(Arc::clone(&core), router, listener).await;
+    socket::serve(Arc::clone(&core), router, listener).await;
     crash_point!("daemon.last_served");
     let guard = guarding.await.map_err(|error| io("cannot look after the home")(std::io::Error::other(error)))?;
     if FileId::at(&socket_path) == guard.socket {
@@ -145,7 +156,7 @@ async fn serve(mut options: Options, home: Home, mut guard: Guard) -> Result<Gua
     }
     core.ledger.drain().await;
     crash_point!("daemon.flushed");
-    keepers::remove_last_cgroups(&core).await;
+    pool::remove_last_cgroups(&core).await;
     tracing::info!("stopped");
     Ok(guard)
 }
@@ -183,7 +194,7 @@ fn compose(options: &Options, home: Home) -> Result<Core, RunError> {
     let registry = Registry::default();
     let ledger = Ledger::start(index, config.events, registry.clone())?;
     let name = cgroup_name(home.root());
-    let limit_name = limits::place_name(&name);
+    let limit_name = limit_cgroups::place_name(&name);
     let cgroups = match config.containment {
         Containment::Subreaper => Err("switched off by `containment = \"subreaper\"`".to_owned()),
         Containment::Auto => cgroup::open_base(&name).map_err(|unavailable| unavailable.to_string()),
@@ -220,7 +231,7 @@ fn compose(options: &Options, home: Home) -> Result<Core, RunError> {
         limit_name,
         limit_places: OnceLock::new(),
         recovery: Progress::default(),
-        clock_watch: Mutex::new(gc::ClockWatch::new()),
+        clock_watch: Mutex::new(retention::ClockWatch::new()),
         home_trouble: Mutex::default(),
         unreadable: Mutex::default(),
         shutdown: watch::Sender::new(false),
@@ -246,16 +257,6 @@ fn cgroup_name(home: &Path) -> String {
         .iter()
         .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3));
     format!("pinfold-{hash:016x}")
-}
-
-/// Takes the socket's place: we hold the home's lock, so whatever is there belongs to a dead daemon.
-pub(crate) fn listen(path: &Path) -> Result<UnixListener, RunError> {
-    let _ = std::fs::remove_file(path);
-    let what = format!("cannot listen on {}", path.display());
-    let listener = socket::listen(path).map_err(io(what.clone()))?;
-    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600)).map_err(io(what.clone()))?;
-    listener.set_nonblocking(true).map_err(io(what.clone()))?;
-    UnixListener::from_std(listener).map_err(io(what))
 }
 
 /// Listens for TCP, if the configuration says so.

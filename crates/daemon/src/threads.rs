@@ -12,8 +12,8 @@ use std::sync::{Arc, Condvar, Mutex, OnceLock};
 use pinfold_api::error::ErrorCode;
 use tokio::sync::oneshot;
 
+use crate::lock::lock;
 use crate::refusal::Refusal;
-use crate::registry::lock;
 
 /// How many there are. Most of the work is short, and the index answers one at a time.
 const THREADS: usize = 8;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use axum::http::Uri;
-use pinfold_daemon::outside::{self, Refused};
+use pinfold_daemon::fuzz_entry::{self, Refused};
 use pinfold_model::spec::{Defaults, GRACE_MOST, OUTPUT_LIMIT_LEAST, Program, RESERVED_ENV, Spec};
 
 use crate::feed::text;
@@ -16,28 +16,28 @@ pub(crate) fn start(data: &[u8]) {
         output_limit: 64 << 20,
         ..Defaults::default()
     };
-    match outside::start(data, &defaults) {
+    match fuzz_entry::start(data, &defaults) {
         Err(refused) => check_refused(&refused),
         Ok(spec) => check_spec(spec),
     }
 }
 
 pub(crate) fn bodies(data: &[u8]) {
-    outside::bodies(data).iter().filter_map(|tried| tried.as_ref().err()).for_each(check_refused);
+    fuzz_entry::bodies(data).iter().filter_map(|tried| tried.as_ref().err()).for_each(check_refused);
 }
 
 pub(crate) fn queries(data: &[u8]) {
     let query = text(data);
     // What no request line can hold never comes so far.
     let Ok(uri) = format!("/v1/processes?{query}").parse::<Uri>() else { return };
-    outside::queries(&uri).iter().filter_map(|tried| tried.as_ref().err()).for_each(check_refused);
+    fuzz_entry::queries(&uri).iter().filter_map(|tried| tried.as_ref().err()).for_each(check_refused);
 }
 
 pub(crate) fn coder(data: &[u8]) {
-    if let Err(said) = outside::coder_start(data) {
+    if let Err(said) = fuzz_entry::coder_start(data) {
         assert!(!said.is_empty());
     }
-    assert!(outside::coder_env(data) <= data.len());
+    assert!(fuzz_entry::coder_env(data) <= data.len());
 }
 
 fn check_refused((status, error): &Refused) {

@@ -1,6 +1,6 @@
 //! Addresses of webhooks: what passes the check can be posted to, and goes where its record shows.
 
-use pinfold_daemon::outside;
+use pinfold_daemon::fuzz_entry;
 use pinfold_model::notify::{Notify, host_of};
 
 use crate::feed::text;
@@ -10,6 +10,6 @@ pub(crate) fn target(data: &[u8]) {
     let notify = Notify { webhook: Some(address.clone()), ..Notify::default() };
     if notify.check().is_ok() {
         let shown = host_of(&address).expect("what passes has a host");
-        assert_eq!(outside::webhook(&address), Some(shown), "it goes elsewhere: {address}");
+        assert_eq!(fuzz_entry::webhook(&address), Some(shown), "it goes elsewhere: {address}");
     }
 }

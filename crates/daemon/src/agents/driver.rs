@@ -19,10 +19,10 @@ use super::life::{self, Life};
 use super::seat::{Command, Seat};
 use super::state::AgentState;
 use crate::clock::{now, rfc3339};
+use crate::core::{Core, blocking};
+use crate::lock::lock;
 use crate::refusal::Refusal;
-use crate::registry::lock;
-use crate::render::api_outcome;
-use crate::service::{Core, blocking};
+use crate::registry::records::api_outcome;
 
 /// Leads one agent.
 #[derive(Debug)]

@@ -16,8 +16,8 @@ use tokio::task::JoinHandle;
 
 use super::seat::{Command, Seat};
 use super::service::ask;
+use crate::core::Core;
 use crate::refusal::Refusal;
-use crate::service::Core;
 
 /// A stop may take this much longer than its grace.
 const STOP_SLACK: Duration = Duration::from_secs(15);

@@ -9,7 +9,7 @@ use std::sync::Mutex;
 use pinfold_api::types::{AgentEvent, AgentEventPage};
 use tokio::sync::watch;
 
-use crate::registry::lock;
+use crate::lock::lock;
 
 /// Events that are kept, and their texts in bytes; beyond, the oldest go and a late reader is told of the gap.
 pub(crate) const KEPT: usize = 10_000;

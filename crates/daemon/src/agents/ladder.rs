@@ -15,10 +15,11 @@ use tokio::time::Instant;
 
 use super::seat::{Command, Seat};
 use super::service::read_turn;
-use crate::link::ANSWER;
+use crate::core::Core;
+use crate::lock::lock;
 use crate::refusal::Refusal;
-use crate::registry::{Entry, lock};
-use crate::service::Core;
+use crate::registry::entries::Entry;
+use crate::registry::keeper_link::ANSWER;
 
 /// How long a turn may take to be seen over once its process is gone.
 const SEEN: Duration = Duration::from_secs(10);

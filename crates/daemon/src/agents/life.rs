@@ -17,12 +17,14 @@ use super::spec::{Env, LIFE};
 use super::state::Message;
 use super::stream;
 use super::wire::{TOKEN_VARIABLE, Wire};
-use crate::find::Found;
+use crate::access::caller::Proof;
+use crate::core::{Core, blocking};
+use crate::lock::lock;
 use crate::refusal::Refusal;
-use crate::registry::{Entry, lock};
-use crate::scope::{Proof, Scope};
-use crate::service::{Core, blocking};
-use crate::wait::{has_exited, until_output};
+use crate::registry::entries::Entry;
+use crate::registry::find::Found;
+use crate::registry::view::Scope;
+use crate::waits::wait::{has_exited, until_output};
 use tokio::sync::watch;
 
 /// Bytes that are listened to at a time.

@@ -18,11 +18,10 @@ use serde_json::json;
 
 use super::life::{self, Life};
 use super::seat::Seat;
-use crate::extract::{Id, Params};
-use crate::http::{Answer, Shared};
+use crate::access::caller::Caller;
+use crate::core::Core;
+use crate::extract::{Answer, Id, Params, Shared};
 use crate::refusal::Refusal;
-use crate::scope::Caller;
-use crate::service::Core;
 
 /// How often an agent without a process is looked at for its next.
 const LOOK: Duration = Duration::from_millis(200);

@@ -19,13 +19,12 @@ use tokio::sync::mpsc;
 
 use super::seat::Seat;
 use super::service::{parse_after, wait_turn};
-use crate::events::Queue;
-use crate::extract::{Id, Input, MaybeInput, Params};
-use crate::http::{Answer, Shared};
+use crate::access::caller::Caller;
+use crate::core::Core;
+use crate::events::log::Queue;
+use crate::extract::{Answer, Id, Input, MaybeInput, Params, Shared};
 use crate::json::Json;
 use crate::refusal::Refusal;
-use crate::scope::Caller;
-use crate::service::Core;
 
 /// Events that may wait for a slow reader.
 const STREAM_QUEUE: usize = 64;

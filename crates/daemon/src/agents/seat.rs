@@ -12,8 +12,8 @@ use tokio::sync::{mpsc, oneshot, watch};
 
 use super::events::Ring;
 use super::spec::{AgentSpec, Env};
+use crate::lock::lock;
 use crate::refusal::Refusal;
-use crate::registry::lock;
 
 /// Requests to a driver that may wait.
 pub(crate) const COMMANDS: usize = 64;

@@ -21,11 +21,12 @@ use super::seat::{COMMANDS, Command, Seat, View};
 use super::spec::{AgentSpec, Env, PROMPT_MOST};
 use super::state::AgentState;
 use super::turns::over;
+use crate::access::caller::Caller;
 use crate::clock::{now, rfc3339};
+use crate::core::{Core, blocking};
+use crate::lock::lock;
 use crate::refusal::Refusal;
-use crate::registry::lock;
-use crate::scope::{Caller, Scope};
-use crate::service::{Core, blocking};
+use crate::registry::view::Scope;
 
 /// Agents that are not over, and agents in one list.
 pub(crate) const AGENTS_MOST: usize = 256;

@@ -8,7 +8,7 @@ use pinfold_model::outcome::Cause;
 use super::driver::Driver;
 use super::seat::View;
 use crate::clock::rfc3339;
-use crate::render::api_cause;
+use crate::registry::records::api_cause;
 
 impl Driver {
     /// Shows how the agent stands.

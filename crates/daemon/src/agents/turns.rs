@@ -17,9 +17,10 @@ use super::life::{self, Door, Life};
 use super::state::{read_turn, reason_of};
 use super::wire::{self, Wire};
 use crate::clock::{now, rfc3339};
+use crate::core::blocking;
+use crate::lock::lock;
 use crate::refusal::Refusal;
-use crate::registry::{Entry, lock};
-use crate::service::blocking;
+use crate::registry::entries::Entry;
 
 /// How long an agent whose stdin was ended has to leave by itself.
 const LEAVE: Duration = Duration::from_secs(2);

@@ -25,7 +25,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 
 use super::stream;
-use crate::registry::lock;
+use crate::lock::lock;
 
 /// Messages that wait for the agent to connect or to read.
 const WAITING: usize = 256;

@@ -14,8 +14,9 @@ use pinfold_model::spec::DEFAULT_OWNER;
 use super::ids::{parse_uuid, render_uuid};
 use super::quote::quote;
 use super::wire::Fault;
-use crate::scope::{Caller, Proof, Scope};
-use crate::service::Core;
+use crate::access::caller::{Caller, Proof};
+use crate::core::Core;
+use crate::registry::view::Scope;
 
 const CHAT: &str = "coder-chat-id";
 const ANCESTORS: &str = "coder-ancestor-chat-ids";

@@ -21,7 +21,7 @@ use pinfold_os::tree;
 use tokio::sync::Mutex;
 
 use super::chat::Chat;
-use crate::service::{Core, blocking};
+use crate::core::{Core, blocking};
 
 /// How long the hook may take.
 const TIME: Duration = Duration::from_secs(10);

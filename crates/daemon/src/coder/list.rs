@@ -14,10 +14,10 @@ use super::BACKGROUND;
 use super::chat::Chat;
 use super::wire::{self, End, Fault, Info, List};
 use crate::clock::now;
+use crate::core::Core;
 use crate::refusal::Refusal;
-use crate::registry::Entry;
-use crate::service::Core;
-use crate::wait::has_exited;
+use crate::registry::entries::Entry;
+use crate::waits::wait::has_exited;
 
 /// Entries that are over; what lives is always listed.
 const ENDED_MOST: usize = 10;

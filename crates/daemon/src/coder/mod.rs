@@ -3,16 +3,16 @@
 //! Paths, fields, messages, status codes and the order in which a request is judged are coder's; what differs is in
 //! docs/from-coder.md, with its reason. A chat is an owner: [`chat`] says which, and the view of an owner holds here
 //! as everywhere (D5). `wire` has the shapes, `body` reads requests as leniently as Go does, `ids` makes the UUIDs,
-//! `keys` finds what an idempotency key started, `buffer` makes the text of the output, `env` the environment;
+//! `idempotency` finds what an idempotency key started, `buffer` makes the text of the output, `env` the environment;
 //! `start`, `list`, `output` and `signal` are the routes.
 
-mod access;
+mod access_log;
 mod body;
 mod buffer;
 mod chat;
 mod env;
+mod idempotency;
 mod ids;
-mod keys;
 mod list;
 mod output;
 mod path;
@@ -36,8 +36,8 @@ use pinfold_model::id::ProcessId;
 use self::chat::Chat;
 use self::path::Id;
 use self::wire::Fault;
-use crate::find::Found;
-use crate::service::Core;
+use crate::core::Core;
+use crate::registry::find::Found;
 
 /// Where the routes are.
 pub(crate) const MOUNT: &str = "/api/v0/processes";
@@ -50,13 +50,13 @@ const BACKGROUND: &str = "coder.background";
 pub(crate) struct Coder {
     ids: ids::Ids,
     hook: env::Hook,
-    keys: keys::Keys,
+    keys: idempotency::Keys,
 }
 
 impl Coder {
     pub(crate) fn open(home: &Home) -> std::io::Result<Self> {
         let ids = ids::Ids::new(open_secret(&home.coder_key())?);
-        Ok(Self { ids, hook: env::Hook::default(), keys: keys::Keys::default() })
+        Ok(Self { ids, hook: env::Hook::default(), keys: idempotency::Keys::default() })
     }
 }
 
@@ -82,7 +82,7 @@ pub(crate) fn routes(core: &Arc<Core>) -> Router<Arc<Core>> {
         .route("/signal-by-idempotency-key", post(signal::signal_by_key))
         .method_not_allowed_fallback(no_method)
         .fallback(no_route)
-        .layer(from_fn_with_state(Arc::clone(core), access::log))
+        .layer(from_fn_with_state(Arc::clone(core), access_log::log))
 }
 
 /// As the router of coder's agent says it.

@@ -11,14 +11,14 @@ use pinfold_api::types::{SignalRequest, StopRequest, Survivor};
 
 use super::body::Fields;
 use super::chat::Chat;
-use super::keys::{Place, started_under};
+use super::idempotency::{Place, started_under};
 use super::path::Id;
 use super::quote::quote;
 use super::wire::{self, Fault, Sent};
 use super::{Lead, follow};
-use crate::find::Found;
+use crate::core::Core;
 use crate::refusal::Refusal;
-use crate::service::Core;
+use crate::registry::find::Found;
 
 pub(super) async fn signal(
     State(core): State<Arc<Core>>,

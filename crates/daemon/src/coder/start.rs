@@ -14,12 +14,12 @@ use super::BACKGROUND;
 use super::body::Fields;
 use super::chat::Chat;
 use super::env::{find_shell, layers};
-use super::keys::{self, Fingerprint, Holder, Patience, Place};
+use super::idempotency::{self, Fingerprint, Holder, Patience, Place};
 use super::list::started_at;
 use super::wire::{self, Fault, Started};
-use crate::find::Found;
+use crate::core::Core;
 use crate::refusal::Refusal;
-use crate::service::Core;
+use crate::registry::find::Found;
 
 /// As Go says it; coder's tools look for these words.
 const NO_SHELL: &str = "exec: \"sh\": executable file not found in $PATH";
@@ -69,8 +69,8 @@ async fn start_once(core: Arc<Core>, chat: Chat, asked: Asked) -> Result<(Found,
     let place = Place::new(chat.owner(), &asked.idempotency_key);
     let fingerprint = Fingerprint::new(core.coder.ids.secret(), &asked);
     let patience = Patience::new(&core);
-    let ticket = keys::reserve(&core, &place, &fingerprint, patience).await?;
-    let key = match keys::holder(&core, &place, &fingerprint, patience).await? {
+    let ticket = idempotency::reserve(&core, &place, &fingerprint, patience).await?;
+    let key = match idempotency::holder(&core, &place, &fingerprint, patience).await? {
         Holder::Process(found) => return Ok((found, true)),
         Holder::Nobody { key } => key,
     };
@@ -106,7 +106,7 @@ async fn begin(
     };
     let (idempotency_key, fingerprint) = key.unzip();
     let mut labels: BTreeMap<_, _> = [(BACKGROUND.to_owned(), background.to_string())].into();
-    labels.extend(fingerprint.map(|fingerprint| (keys::FINGERPRINT.to_owned(), fingerprint.text().to_owned())));
+    labels.extend(fingerprint.map(|fingerprint| (idempotency::FINGERPRINT.to_owned(), fingerprint.text().to_owned())));
     let request = StartRequest { command, argv, shell, env, labels, idempotency_key, ..StartRequest::default() };
     chat.adopt(core);
     let started = start_in(core, chat, workdir, request).await.map_err(|refusal| refused(&refusal))?;

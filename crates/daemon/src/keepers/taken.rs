@@ -6,9 +6,9 @@ use std::sync::Arc;
 use pinfold_model::id::ProcessId;
 use pinfold_model::link::ToKeeper;
 
-use super::give_back;
-use crate::link::Link;
-use crate::service::Core;
+use super::pool::give_back;
+use crate::core::Core;
+use crate::registry::keeper_link::Link;
 
 /// A keeper with nothing to keep, owned by one start.
 #[derive(Debug)]

@@ -1,12 +1,13 @@
-//! Processes as services: `asked` reads what a request wants, `look` finds out when one is ready, `peer` is the socket
-//! that one may connect to for that, `lease` lends loopback ports, `chain` has their lives, `shown` is what clients see of it all.
+//! Processes as services: `request` reads what a client asks for, `readiness` finds out when one is ready, `ready_socket` is what
+//! one may connect to for that, `ports` leases loopback ports, `restarts` starts the next run after an end, and `view` is
+//! what clients see of it all.
 
-mod asked;
-pub(crate) mod chain;
-pub(crate) mod lease;
-pub(crate) mod look;
-mod peer;
-pub(crate) mod shown;
+pub(crate) mod ports;
+pub(crate) mod readiness;
+mod ready_socket;
+mod request;
+pub(crate) mod restarts;
+pub(crate) mod view;
 
-pub(crate) use asked::parse;
-pub(crate) use peer::{ReadySocket, remove_sockets};
+pub(crate) use ready_socket::{ReadySocket, remove_sockets};
+pub(crate) use request::parse;

@@ -1,0 +1,96 @@
+//! Counters for Prometheus. Ten lines of text need no library.
+
+use std::fmt::Write as _;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use pinfold_model::facts::{History, Status};
+use pinfold_model::outcome::Outcome;
+use pinfold_store::outbox::Target;
+
+use crate::clock::now;
+use crate::core::Core;
+use crate::events::delivery::Delivered;
+
+/// What is counted since the daemon started.
+#[derive(Debug, Default)]
+pub(crate) struct Metrics {
+    started: AtomicU64,
+    exited_zero: AtomicU64,
+    exited_other: AtomicU64,
+    signaled: AtomicU64,
+    failed_to_start: AtomicU64,
+    lost: AtomicU64,
+    output_bytes: AtomicU64,
+    /// By target and result.
+    deliveries: [[AtomicU64; 3]; 2],
+    pub(crate) requests: AtomicU64,
+}
+
+impl Metrics {
+    pub(crate) fn note_delivery(&self, target: Target, result: Delivered) {
+        self.deliveries[target as usize][result as usize].fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn note_start(&self) {
+        self.started.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn note_end(&self, history: &History) {
+        let counter = match (history.status(), history.outcome()) {
+            (Status::Lost, _) => &self.lost,
+            (_, Some(Outcome::Exited { code: 0 })) => &self.exited_zero,
+            (_, Some(Outcome::Exited { .. })) => &self.exited_other,
+            (_, Some(Outcome::Signaled { .. })) => &self.signaled,
+            (_, Some(Outcome::FailedToStart { .. })) => &self.failed_to_start,
+            (_, Some(Outcome::Lost { .. }) | None) => &self.lost,
+        };
+        counter.fetch_add(1, Ordering::Relaxed);
+        let bytes = history.finish.as_ref().map_or(0, |finish| finish.output_bytes);
+        self.output_bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+}
+
+/// The exposition text.
+pub(crate) fn render(core: &Arc<Core>) -> String {
+    let metrics = &core.metrics;
+    let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+    let mut text = String::new();
+    let mut put = |name: &str, kind: &str, help: &str, samples: &[(&str, u64)]| {
+        let _ = writeln!(text, "# HELP pinfold_{name} {help}\n# TYPE pinfold_{name} {kind}");
+        for (labels, value) in samples {
+            let _ = writeln!(text, "pinfold_{name}{labels} {value}");
+        }
+    };
+    let live = core.registry.live_count() as u64;
+    put("processes_live", "gauge", "Processes that are starting, running or lingering.", &[("", live)]);
+    put("processes_started_total", "counter", "Processes started.", &[("", read(&metrics.started))]);
+    let ended = [
+        ("{outcome=\"zero\"}", read(&metrics.exited_zero)),
+        ("{outcome=\"nonzero\"}", read(&metrics.exited_other)),
+        ("{outcome=\"signaled\"}", read(&metrics.signaled)),
+        ("{outcome=\"failed_to_start\"}", read(&metrics.failed_to_start)),
+        ("{outcome=\"lost\"}", read(&metrics.lost)),
+    ];
+    put("processes_ended_total", "counter", "Processes that are over, by outcome.", &ended);
+    let output = read(&metrics.output_bytes);
+    put("output_bytes_total", "counter", "Bytes of output of processes that are over.", &[("", output)]);
+    put("keepers_idle", "gauge", "Keepers that wait for a process.", &[("", core.keepers.idle_count() as u64)]);
+    let last = *core.ledger.last_event.borrow();
+    put("events_last_seq", "gauge", "The number of the latest event.", &[("", last)]);
+    let mut deliveries = Vec::with_capacity(6);
+    for target in [Target::Webhook, Target::Command] {
+        for (result, name) in
+            [(Delivered::Done, "delivered"), (Delivered::Failed, "failed"), (Delivered::GivenUp, "given_up")]
+        {
+            let labels = format!("{{target=\"{}\",result=\"{name}\"}}", target.name());
+            deliveries.push((labels, read(&metrics.deliveries[target as usize][result as usize])));
+        }
+    }
+    let deliveries: Vec<_> = deliveries.iter().map(|(labels, count)| (labels.as_str(), *count)).collect();
+    put("deliveries_total", "counter", "Tries to deliver events, by target and result.", &deliveries);
+    put("http_requests_total", "counter", "Requests answered.", &[("", read(&metrics.requests))]);
+    let uptime = now().since(core.started_at).as_secs();
+    put("uptime_seconds", "gauge", "Seconds since the daemon started.", &[("", uptime)]);
+    text
+}

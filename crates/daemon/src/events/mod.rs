@@ -1,0 +1,15 @@
+//! The event log, and everything that sends events to owners.
+//!
+//! `compose` makes the event of a fact; `index_writer` is the one writer of the index and the log; `log` reads events, `consumers` are named readers with a cursor.
+//! `watching` begins `patterns` (output lines that become events) and `heartbeat` for a process. `delivery` takes
+//! announced events to webhooks (`webhook`) and command hooks.
+
+pub(crate) mod compose;
+pub(crate) mod consumers;
+pub(crate) mod delivery;
+mod heartbeat;
+pub(crate) mod index_writer;
+pub(crate) mod log;
+mod patterns;
+pub(crate) mod watching;
+pub(crate) mod webhook;

@@ -1,0 +1,6 @@
+//! What is done with owners: `ends` ends one with all it owns, `handover` gives a process to another, and `silence` ends what an
+//! owner left that no longer connects. What is known of owners is in `registry`.
+
+mod ends;
+mod handover;
+pub(crate) mod silence;

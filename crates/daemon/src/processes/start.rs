@@ -1,0 +1,408 @@
+//! Starting a process: from a request to the first lines of its record.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use pinfold_api::error::ErrorCode;
+use pinfold_api::input::Span;
+use pinfold_api::types::{self, OnWaitTimeout, OutputQuery, StartRequest, Started, WaitReason, Waited};
+use pinfold_model::facts::{History, Intent};
+use pinfold_model::id::ProcessId;
+use pinfold_model::limits::{TreeLimits, parse_cpus};
+use pinfold_model::link::{Order, ToKeeper};
+use pinfold_model::notify::{self, Notify};
+use pinfold_model::outcome::{Cause, Outcome};
+use pinfold_model::ready::ReadyBy;
+use pinfold_model::service::READY_SOCKET;
+use pinfold_model::signal::Signal;
+use pinfold_model::spec::{self, Defaults, Draft, Lifetime, PtySize, Spec, Stdin, Strays, Streams};
+use pinfold_model::spelled::Spelled;
+use pinfold_model::units::{BadDuration, parse_duration, parse_size};
+use pinfold_os::crash_point;
+use pinfold_store::ids::random_mark;
+use pinfold_store::record::RECORD_FORMAT;
+
+use crate::access::caller::Caller;
+use crate::clock::now;
+use crate::core::Core;
+use crate::events::watching::{self, Unanswered};
+use crate::keepers::pool;
+use crate::lock::lock;
+use crate::refusal::{Refusal, unwritable};
+use crate::registry::entries::{Entry, Registered};
+use crate::registry::find::Found;
+use crate::registry::records::{self, Look};
+use crate::services::{self, ReadySocket, ports};
+use crate::waits::wait::{until_exit, until_ready};
+
+/// The bounds of a `wait` inside a start; 0 does not wait.
+const WAIT_LEAST: Duration = Duration::from_millis(10);
+const WAIT_MOST: Duration = Duration::from_secs(3600);
+/// Text in the answer to a start that waited, unless asked otherwise.
+const BUDGET: &str = "32k";
+
+impl Core {
+    /// Starts what is asked for, and waits for it if that is asked for too.
+    pub(crate) async fn start(self: &Arc<Self>, caller: &Caller, request: StartRequest) -> Result<Started, Refusal> {
+        let wait = request.wait.as_ref().map(|wait| parse_duration(&wait.text())).transpose()?;
+        let budget = request.budget.as_ref().map(|budget| budget.text());
+        let on_timeout = request.on_wait_timeout.unwrap_or(OnWaitTimeout::Keep);
+        let spec = self.parse(caller, request)?;
+        crash_point!("daemon.request_parsed");
+        if self.is_shutting_down() {
+            return Err(Refusal::new(ErrorCode::ShuttingDown, "the daemon is shutting down: try again in a moment"));
+        }
+        if let Some(existing) = self.holder_of_key(&spec).await? {
+            if let Found::Here(entry) = &existing {
+                self.decided(entry).await?;
+            }
+            return self.answer(existing, false, (wait, budget, on_timeout), vec![]).await;
+        }
+        self.ledger.try_admit()?;
+        self.try_admit(&spec)?;
+        self.try_admit_store(&spec).await?;
+        let hints = self.hints(&spec);
+        let core = Arc::clone(self);
+        // Goes on even if the client goes away: the process is then found by its key or in the list.
+        let started = tokio::spawn(async move { core.start_spec(spec).await });
+        let (found, created, _unanswered) = started.await.map_err(Refusal::internal)??;
+        self.answer(found, created, (wait, budget, on_timeout), hints).await
+    }
+
+    fn parse(&self, caller: &Caller, request: StartRequest) -> Result<Spec, Refusal> {
+        let (owner, ancestors) = self.owner_of_start(caller, request.owner.clone(), request.parent.clone())?;
+        let draft = Draft { owner: Some(owner), ancestors, ..draft(request)? };
+        Ok(draft.try_into_spec(&self.defaults())?)
+    }
+
+    fn defaults(&self) -> Defaults {
+        Defaults {
+            cwd: self.user_home.clone(),
+            home: self.user_home.clone(),
+            grace: self.config.grace,
+            output_limit: self.config.output_limit,
+            time_limit: self.config.process_limits.time,
+            idle_limit: self.config.process_limits.idle,
+            limits: self.config.process_limits.tree,
+        }
+    }
+
+    /// Starts what the daemon itself wants run; what was started under its key before is given as it is.
+    pub(crate) async fn start_own(self: &Arc<Self>, draft: Draft) -> Result<Found, Refusal> {
+        let spec = draft.try_into_spec(&self.defaults())?;
+        if let Some(existing) = self.holder_of_key(&spec).await? {
+            return Ok(existing);
+        }
+        let core = Arc::clone(self);
+        // Goes on even if the daemon is told to stop: the next one finds it by its key.
+        let started = tokio::spawn(async move { core.start_spec(spec).await });
+        let (found, _, _) = started.await.map_err(Refusal::internal)??;
+        Ok(found)
+    }
+
+    /// The process that already has this request's key, if it is the same request.
+    async fn holder_of_key(self: &Arc<Self>, spec: &Spec) -> Result<Option<Found>, Refusal> {
+        let Some(key) = &spec.idempotency_key else { return Ok(None) };
+        self.by_key(&spec.owner, key).await?.map(|holder| same_request(holder, spec)).transpose()
+    }
+
+    /// The process that was started under this key, whatever was asked for.
+    pub(crate) async fn by_key(self: &Arc<Self>, owner: &str, key: &str) -> Result<Option<Found>, Refusal> {
+        if let Some(entry) = self.registry.by_key(owner, key) {
+            return Ok(Some(Found::Here(entry)));
+        }
+        if !self.registry.may_know_key(owner, key) {
+            return Ok(None);
+        }
+        let (owner, key) = (owner.to_owned(), key.to_owned());
+        let found = self.query(move |queries| match queries.by_key(&owner, &key)? {
+            Some(id) => queries.get(&id),
+            None => Ok(None),
+        });
+        Ok(found.await?.map(|(history, _)| Found::Ended(Box::new(history))))
+    }
+
+    pub(crate) async fn start_spec(
+        self: Arc<Self>,
+        mut spec: Spec,
+    ) -> Result<(Found, bool, Option<Unanswered>), Refusal> {
+        let limit_places = self.limit_places(&spec).await?;
+        if spec.lifetime.grace().is_some() {
+            // The silence of its owner counts from here, also if nobody has acted as that owner yet.
+            drop(self.owners.contact(&spec.owner)?);
+        }
+        // Idle again if the start is refused on any of the lines below.
+        let keeper = pool::take(&self).await?;
+        // Others may have been admitted meanwhile; from here to the registration nobody is.
+        self.try_admit(&spec)?;
+        let id = match keeper.prepared() {
+            Some(id) => id,
+            None => lock(&self.ids).next().map_err(|error| unwritable(&error.to_string()))?,
+        };
+        // Both are given up again if the start comes to nothing.
+        let chain = spec.service.life.as_ref().map(|life| life.first.clone());
+        let taken = self.leases.take(&mut spec.service, chain.as_ref())?;
+        let socket = self.ready_socket(&spec, &id)?;
+        let identity = keeper.link().identity.get().cloned();
+        let identity = identity.ok_or_else(|| Refusal::internal("a keeper without a name"))?;
+        let lives_on = spec.service.lives_on().then(|| spec.clone());
+        let env = environment(&mut spec, socket.as_ref());
+        let intent = Arc::new(Spelled::from(Intent {
+            format: RECORD_FORMAT,
+            id: id.clone(),
+            spec: spec.without_values(),
+            mark: random_mark().map_err(Refusal::internal)?,
+            at: now(),
+            boot_id: self.boot_id.clone(),
+            keeper: identity,
+        }));
+        let entry = Entry::new(History::of(Arc::clone(&intent)));
+        self.owners.learn(&entry.state.borrow().history);
+        if let Registered::KeyTaken(holder) = self.registry.insert(&entry) {
+            let found = same_request(Found::Here(Arc::clone(&holder)), &intent.spec)?;
+            // The keeper need not wait for the other start.
+            drop(keeper);
+            self.decided(&holder).await?;
+            return Ok((found, false, None));
+        }
+        if let Some(spec) = &lives_on
+            && let Err(refusal) = self.begin_life(spec, &id)
+        {
+            self.undo_start(&entry);
+            return Err(refusal);
+        }
+        self.leases.keep(&entry.state.borrow().history);
+        drop(taken);
+        let unanswered = Unanswered::new(&self, &entry);
+        let link = keeper.into_link();
+        link.keep(&entry);
+        crash_point!("daemon.entry_registered");
+        let next = pool::next_for(&self, &link);
+        let start = ToKeeper::Start(Box::new(Order { intent, env, limit_places, next }));
+        if link.tell(&start).await.is_err() {
+            tracing::warn!(process = %id, "a keeper ended before it was told to start");
+        }
+        crash_point!("daemon.intent_sent");
+        // Its task settles the entry, unless it had ended before the two were bound.
+        if link.is_gone() {
+            link.release();
+            self.link_closed(Arc::clone(&entry)).await;
+        }
+        self.look_for_readiness(&entry, socket);
+        self.started(&entry).await?;
+        self.metrics.note_start();
+        crash_point!("daemon.start_known");
+        Ok((Found::Here(entry), true, Some(unanswered)))
+    }
+
+    /// The socket that it may connect to when it is ready, if that is how it is to be seen.
+    fn ready_socket(&self, spec: &Spec, id: &ProcessId) -> Result<Option<ReadySocket>, Refusal> {
+        let wanted = spec.service.ready.as_ref().is_some_and(|ready| ready.by == ReadyBy::Peer);
+        let open = || {
+            ReadySocket::open(&self.home, id).map_err(|error| match error.kind() {
+                // The path is too long, which is no matter of space or permissions.
+                std::io::ErrorKind::InvalidInput => Refusal::invalid(error.to_string()),
+                _ => unwritable(&error.to_string()),
+            })
+        };
+        wanted.then(open).transpose()
+    }
+
+    /// As [`Core::decided`]; a start that failed is an error too.
+    async fn started(&self, entry: &Entry) -> Result<(), Refusal> {
+        self.decided(entry).await?;
+        let outcome = entry.state.borrow().history.outcome();
+        match outcome {
+            Some(Outcome::FailedToStart { step, error }) => Err(Refusal::failed_start(step, &error).about(&entry.id)),
+            Some(Outcome::Lost { evidence }) => Err(Refusal::new(ErrorCode::FailedToStart, evidence).about(&entry.id)),
+            _ => Ok(()),
+        }
+    }
+
+    async fn answer(
+        self: &Arc<Self>,
+        found: Found,
+        created: bool,
+        (wait, budget, on_timeout): (Option<Duration>, Option<String>, OnWaitTimeout),
+        hints: Vec<String>,
+    ) -> Result<Started, Refusal> {
+        let Some(asked) = wait.filter(|wait| !wait.is_zero()) else {
+            let record = records::record(&found.snapshot(), &self.home.process(found.id()), Look::Away);
+            return Ok(Started { record, created, waited: None, output_page: None, hints });
+        };
+        let limit = asked.clamp(WAIT_LEAST, WAIT_MOST);
+        let mut gate = self.owners.releasable(found.snapshot().history.owner());
+        let reason = match (&found, on_timeout) {
+            (Found::Here(entry), OnWaitTimeout::Keep) => tokio::select! {
+                reason = until_settled(entry, limit) => reason,
+                () = gate.released() => WaitReason::Cancelled,
+            },
+            (Found::Here(entry), OnWaitTimeout::Stop) => {
+                let (core, entry) = (Arc::clone(self), Arc::clone(entry));
+                // Goes on even if the client goes away: it asked for an end, not for its own attention.
+                let wait = tokio::spawn(async move { core.exit_or_stop(&entry, limit).await });
+                wait.await.map_err(Refusal::internal)??
+            }
+            (Found::Ended(_), _) => WaitReason::Exited,
+        };
+        let query = OutputQuery { budget: Some(budget.unwrap_or_else(|| BUDGET.to_owned())), ..OutputQuery::default() };
+        let page = self.read_page(&found, &query).await?;
+        if let Found::Here(entry) = &found {
+            watching::note_page(entry, &page);
+        }
+        let record = self.record(&found).await?;
+        let waited = Waited { reason, limit_ms: limit.as_millis() as u64, clamped: limit != asked };
+        Ok(Started { record, created, waited: Some(waited), output_page: Some(page), hints })
+    }
+
+    /// Waits for the leader's end, and stops the tree if it does not come in time.
+    async fn exit_or_stop(&self, entry: &Arc<Entry>, limit: Duration) -> Result<WaitReason, Refusal> {
+        let reason = until_settled(entry, limit).await;
+        if reason == WaitReason::Timeout {
+            let manner = entry.state.borrow().history.intent.spec.stop;
+            self.stop_entry(entry, Cause::TimeLimit, manner).await?;
+        }
+        Ok(reason)
+    }
+
+    /// What the caller may want to know before it wonders.
+    fn hints(&self, spec: &Spec) -> Vec<String> {
+        let mut hints = Vec::new();
+        if let Some(name) = &spec.name {
+            let mut others = self.registry.named(name);
+            others.retain(|entry| entry.state.borrow().history.owner() == spec.owner);
+            let ids: Vec<_> = others.iter().map(|entry| entry.id.as_str()).collect();
+            if !ids.is_empty() {
+                let (is, live) = if ids.len() == 1 { ("is", "lives") } else { ("are", "live") };
+                let ids = ids.join(", ");
+                hints.push(format!("{ids} {is} named `{name}` too and {live}: use ids, the name is no longer enough"));
+            }
+        }
+        self.registry.live_before(None, |entry| {
+            let state = entry.state.borrow();
+            let other = &state.history.intent.spec;
+            let same = other.program == spec.program && other.cwd == spec.cwd && other.owner == spec.owner;
+            if same {
+                hints.push(format!("the same command already runs in the same directory as {}", entry.id));
+            }
+            !same
+        });
+        if let Some(port) = spec.service.awaited_port() {
+            hints.extend(services::readiness::held_by_another(port));
+        }
+        hints
+    }
+}
+
+/// What a request asks for, all but whose it is.
+pub(crate) fn draft(mut request: StartRequest) -> Result<Draft, Refusal> {
+    let service = services::parse(&mut request)?;
+    let grace = duration(request.owner_grace)?;
+    let lifetime = match request.lifetime.unwrap_or_default() {
+        types::Lifetime::Keep if grace.is_some() => {
+            return Err(Refusal::invalid("`owner_grace` goes with `lifetime` `owner` or `parent`: say which"));
+        }
+        types::Lifetime::Keep => Lifetime::Keep,
+        types::Lifetime::Owner => Lifetime::Owner { grace },
+        types::Lifetime::Parent => Lifetime::Parent { grace },
+    };
+    Ok(Draft {
+        command: request.command,
+        argv: request.argv,
+        shell: request.shell,
+        cwd: request.cwd,
+        inherit_env: request.inherit_env.unwrap_or(true),
+        env: request.env,
+        lifetime,
+        name: request.name,
+        intent: request.intent,
+        labels: request.labels,
+        streams: match request.streams {
+            Some(types::Streams::Separate) => Streams::Separate,
+            Some(types::Streams::Merged) | None => Streams::Merged,
+        },
+        stdin: request.stdin.map(|stdin| match stdin {
+            types::Stdin::Pipe => Stdin::Pipe,
+            types::Stdin::Null => Stdin::Null,
+        }),
+        pty: request.pty.and_then(pty),
+        strays: match request.strays {
+            Some(types::Strays::Stop) => Strays::Stop,
+            Some(types::Strays::Keep) | None => Strays::Keep,
+        },
+        stop_signal: request.stop_signal.as_deref().map(Signal::parse).transpose()?,
+        grace: duration(request.grace)?,
+        time_limit: duration(request.time_limit)?,
+        idle_limit: duration(request.idle_limit)?,
+        limits: TreeLimits {
+            memory: request.memory_limit.map(|size| parse_size(&size.text())).transpose()?,
+            pids: request.pids_limit,
+            millicpus: request.cpus.map(parse_cpus).transpose().map_err(spec::Refusal::from)?,
+            cpu_time: duration(request.cpu_time_limit)?,
+        },
+        notify: request.notify.map(notify).transpose()?.unwrap_or_default(),
+        service,
+        output_limit: request.output_limit.map(|size| parse_size(&size.text())).transpose()?,
+        idempotency_key: request.idempotency_key,
+        ..Draft::default()
+    })
+}
+
+/// Waits for what a start waits for: the leader's end, or where that was asked for, that it is ready.
+async fn until_settled(entry: &Entry, limit: Duration) -> WaitReason {
+    let has_ready = entry.state.borrow().history.intent.spec.service.ready.is_some();
+    match has_ready {
+        false => until_exit(entry, limit).await,
+        true => match until_ready(entry, limit).await {
+            WaitReason::EndedBefore => WaitReason::Exited,
+            reason => reason,
+        },
+    }
+}
+
+/// The environment as the process gets it; the spec keeps only the names.
+fn environment(spec: &mut Spec, socket: Option<&ReadySocket>) -> BTreeMap<String, Option<String>> {
+    spec.env.extend(ports::variables(&spec.service));
+    if let Some(socket) = socket {
+        spec.env.insert(READY_SOCKET.to_owned(), socket.path().to_str().map(str::to_owned));
+    }
+    spec.env.clone()
+}
+
+fn duration(span: Option<Span>) -> Result<Option<Duration>, BadDuration> {
+    span.map(|span| parse_duration(&span.text())).transpose()
+}
+
+/// The terminal that is asked for.
+fn pty(asked: types::Pty) -> Option<PtySize> {
+    match asked {
+        types::Pty::Wanted(wanted) => wanted.then(PtySize::default),
+        types::Pty::Sized(size) => Some(PtySize { rows: size.rows, cols: size.cols }),
+    }
+}
+
+/// What the owner wants to be told.
+fn notify(asked: types::Notify) -> Result<Notify, BadDuration> {
+    Ok(Notify {
+        on_complete: asked.on_complete.unwrap_or(true),
+        patterns: asked.patterns,
+        exclude: asked.exclude,
+        cooldown: duration(asked.cooldown)?.unwrap_or(notify::COOLDOWN),
+        max_events: asked.max_events.unwrap_or(notify::EVENTS),
+        heartbeat: duration(asked.heartbeat)?,
+        webhook: asked.webhook,
+        command: asked.command,
+    })
+}
+
+/// The holder of a key, unless it was asked for something else under that key.
+fn same_request(holder: Found, spec: &Spec) -> Result<Found, Refusal> {
+    let intent = holder.snapshot().history.intent;
+    let theirs = &intent.spec;
+    if theirs.program == spec.program && theirs.cwd == spec.cwd {
+        return Ok(holder);
+    }
+    let message = "this idempotency key was used for another command: use a fresh key for each command";
+    Err(Refusal::new(ErrorCode::KeyReused, message).about(holder.id()))
+}
