@@ -1,7 +1,7 @@
 //! Group 9: the contract of the tools, whatever the client.
 
 use pinfold_api::types::Status;
-use pinfold_testkit::Pinfold;
+use pinfold_testkit::{Pinfold, until};
 use serde_json::{Value, json};
 
 use super::agent::{Agent, Called, shim};
@@ -111,7 +111,7 @@ fn cancel_semantics() {
     let waiting = agent.begin_call("process_wait", json!({ "id": id, "timeout": "10m" }));
     let running = agent.begin_call("execute", json!({ "command": "exec sleep 301", "timeout": "10m" }));
     let found = |agent: &mut Agent| agent.call("process_list", json!({ "status": "running" })).facts["total"] == 2;
-    while !found(&mut agent) {}
+    until("both run", || found(&mut agent));
     for request in [waiting, running, 4711, 1] {
         agent.notify("notifications/cancelled", json!({ "requestId": request, "reason": "a test" }));
     }
