@@ -6,12 +6,12 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 
 use pinfold_api::types::TokenRequest;
+use pinfold_clients::agents::{Agent, Way};
+use pinfold_clients::chat::Chat;
 use pinfold_testkit::{Pinfold, Setup, until};
 use serde_json::json;
 
 use crate::PINFOLD;
-use crate::agents::{Agent, Way};
-use crate::chat::Chat;
 
 /// Stands between a client and the daemon, and notes which methods were used.
 struct Listener {

@@ -4,17 +4,12 @@
 //! clients` installs the agents in pinned versions below target/clients; one that is not there is skipped, in a line
 //! that says so. Every run has a HOME of its own, and nothing is left behind.
 
-mod agents;
-mod chat;
-mod dialect;
 mod hosted;
 mod http;
-mod model;
-mod seen;
 
-use agents::Agent;
-use chat::Chat;
 use pinfold_api::types::Status;
+use pinfold_clients::agents::Agent;
+use pinfold_clients::chat::Chat;
 use pinfold_testkit::{Pinfold, Setup, alive, until};
 use serde_json::json;
 

@@ -18,11 +18,12 @@ const ARROWS: &[Arrow] = &[
     ("cli", &["daemon", "keeper", "api", "mcp"]),
     ("testkit", &["model", "os", "store", "api", "keeper", "daemon"]),
     ("hostile", &["model", "store", "api", "daemon", "mcp"]),
-    ("xtask", &["model", "api", "testkit"]),
+    ("clients", &["api", "testkit"]),
+    ("xtask", &["model", "api", "testkit", "clients"]),
 ];
 
 /// Rooms for development: used in tests, never in the product.
-const DEV_ONLY: &[&str] = &["testkit", "hostile", "xtask"];
+const DEV_ONLY: &[&str] = &["testkit", "clients", "hostile", "xtask"];
 
 /// Tables of what goes into a program, and of what only its tests use.
 const TABLES: &[(&str, For)] =

@@ -6,13 +6,13 @@ use serde_json::Value;
 
 /// A result as the model sees it.
 #[derive(Clone, Debug)]
-pub(crate) struct Seen {
-    pub(crate) text: String,
+pub struct Seen {
+    pub text: String,
 }
 
 impl Seen {
     /// A fact by its name, from the structured content or from the lines of the text, whichever the client shows.
-    pub(crate) fn get(&self, name: &str) -> String {
+    pub fn get(&self, name: &str) -> String {
         let found = match self.facts() {
             Some(facts) => match &facts[name] {
                 Value::Null => None,

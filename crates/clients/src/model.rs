@@ -15,7 +15,7 @@ use crate::seen::Seen;
 const PATIENCE: Duration = Duration::from_secs(150);
 
 /// A turn of the chat that waits for its answer.
-pub(crate) struct Turn {
+pub struct Turn {
     dialect: Dialect,
     request: Value,
     answer: Sender<String>,
@@ -23,15 +23,15 @@ pub(crate) struct Turn {
 
 impl Turn {
     /// What the client tells of the chat so far.
-    pub(crate) fn history(&self) -> String {
+    pub fn history(&self) -> String {
         let told = ["input", "messages", "contents"].into_iter().find_map(|key| self.request.get(key));
         told.map(Value::to_string).unwrap_or_default()
     }
 }
 
 /// The scripted model of one chat.
-pub(crate) struct Model {
-    pub(crate) address: SocketAddr,
+pub struct Model {
+    pub address: SocketAddr,
     turns: Receiver<Turn>,
     /// The turn that is the model's.
     open: Option<Turn>,
@@ -40,7 +40,7 @@ pub(crate) struct Model {
 }
 
 impl Model {
-    pub(crate) fn listen() -> Self {
+    pub fn listen() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let address = listener.local_addr().expect("an address");
         let (sender, turns) = channel();
@@ -55,7 +55,7 @@ impl Model {
     }
 
     /// Calls a tool, and gives what comes back; nothing if the client did not come in time.
-    pub(crate) fn call(&mut self, tool: &str, arguments: &Value) -> Option<Seen> {
+    pub fn call(&mut self, tool: &str, arguments: &Value) -> Option<Seen> {
         let turn = self.take()?;
         assert!(Dialect::offers(&turn.request, tool), "{tool} is not offered: {}", turn.request["tools"]);
         self.calls += 1;
@@ -69,25 +69,25 @@ impl Model {
     }
 
     /// Says a last word, which ends the turn.
-    pub(crate) fn finish(&mut self) {
+    pub fn finish(&mut self) {
         if let Some(turn) = self.take() {
             let _ = turn.answer.send(turn.dialect.answer(self.calls + 1, &Act::Say("done".to_owned())));
         }
     }
 
     /// Waits until the client asks, and leaves it waiting.
-    pub(crate) fn wait(&mut self) -> Option<Turn> {
+    pub fn wait(&mut self) -> Option<Turn> {
         self.take()
     }
 
     /// Answers a client that waits.
-    pub(crate) fn answer(&mut self, turn: Turn, act: &Act) {
+    pub fn answer(&mut self, turn: Turn, act: &Act) {
         self.calls += 1;
         let _ = turn.answer.send(turn.dialect.answer(self.calls, act));
     }
 
     /// Does this when the client asks.
-    pub(crate) fn act(&mut self, act: &Act) -> Option<()> {
+    pub fn act(&mut self, act: &Act) -> Option<()> {
         let turn = self.take()?;
         self.answer(turn, act);
         Some(())

@@ -9,13 +9,12 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use pinfold_testkit::{Pinfold, alive, command_line, until_some};
 use serde_json::Value;
 
-use crate::PINFOLD;
 use crate::agents::{Program, Way};
 use crate::model::Model;
 use crate::seen::Seen;
 
 /// A chat. Its client is ended and its files are removed when it is dropped.
-pub(crate) struct Chat {
+pub struct Chat {
     client: Child,
     model: Model,
     scratch: PathBuf,
@@ -25,11 +24,11 @@ pub(crate) struct Chat {
 
 impl Chat {
     /// A chat whose client starts pinfold's server itself.
-    pub(crate) fn start(program: &Program, pinfold: &Pinfold) -> Self {
-        Self::start_by(program, &Way::Stdio { home: pinfold.home().to_owned() })
+    pub fn start(program: &Program, pinfold: &Pinfold) -> Self {
+        Self::start_by(program, &Way::of(pinfold))
     }
 
-    pub(crate) fn start_by(program: &Program, way: &Way) -> Self {
+    pub fn start_by(program: &Program, way: &Way) -> Self {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let mark = format!("pinfold-chat-{}-{}", std::process::id(), NUMBER.fetch_add(1, Ordering::Relaxed));
         let scratch = std::env::temp_dir().join(&mark);
@@ -43,7 +42,7 @@ impl Chat {
     }
 
     /// Calls a tool as the model, and gives what the model sees of its result.
-    pub(crate) fn call(&mut self, tool: &str, arguments: &Value) -> Seen {
+    pub fn call(&mut self, tool: &str, arguments: &Value) -> Seen {
         match self.model.call(tool, arguments) {
             Some(seen) => seen,
             None => panic!("the client came with no request after {tool}: {}", self.printed()),
@@ -51,7 +50,7 @@ impl Chat {
     }
 
     /// Ends the model's turn, waits for the client's end, and gives what it printed.
-    pub(crate) fn end(mut self) -> String {
+    pub fn end(mut self) -> String {
         self.model.finish();
         let status = until_some("the end of the client", || self.client.try_wait().expect("a child"));
         let printed = self.printed();
@@ -60,18 +59,18 @@ impl Chat {
     }
 
     /// The servers of ours that run for this client: those whose directory is the chat's own.
-    pub(crate) fn servers(&self) -> Vec<u32> {
+    pub fn servers(&self) -> Vec<u32> {
         let pids = std::fs::read_dir("/proc").expect("/proc").flatten();
         let pids = pids.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
         let here = |pid: &u32| {
             let directory = std::fs::read_link(format!("/proc/{pid}/cwd")).unwrap_or_default();
             directory.to_string_lossy().contains(&self.mark)
         };
-        pids.filter(|pid| command_line(*pid).starts_with(PINFOLD) && here(pid) && alive(*pid)).collect()
+        pids.filter(|pid| command_line(*pid).ends_with(" mcp") && here(pid) && alive(*pid)).collect()
     }
 
     /// KILL to the client and its whole group, whose number is reserved until it is reaped.
-    pub(crate) fn kill_group(&mut self) {
+    pub fn kill_group(&mut self) {
         let group = format!("-{}", self.client.id());
         let kill = Command::new("kill").args(["-9", "--", &group]).status();
         assert!(kill.expect("kill").success(), "{group}");

@@ -6,7 +6,7 @@ use crate::seen::Seen;
 
 /// A model's wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Dialect {
+pub enum Dialect {
     /// OpenAI's responses: codex.
     Responses,
     /// Anthropic's messages: Claude Code.
@@ -19,7 +19,7 @@ pub(crate) enum Dialect {
 
 /// What the scripted model does in a turn.
 #[derive(Clone, Debug)]
-pub(crate) enum Act {
+pub enum Act {
     /// A tool of pinfold's server.
     Call {
         tool: String,
@@ -35,7 +35,7 @@ pub(crate) enum Act {
 
 impl Dialect {
     /// The wire that a path belongs to.
-    pub(crate) fn of(path: &str) -> Option<Self> {
+    pub fn of(path: &str) -> Option<Self> {
         let path = path.split('?').next().unwrap_or(path);
         match path {
             _ if path.ends_with("/responses") => Some(Dialect::Responses),
@@ -47,17 +47,17 @@ impl Dialect {
     }
 
     /// Whether a request is a turn of the chat; others ask for a title and the like, and offer no tools.
-    pub(crate) fn is_turn(request: &Value) -> bool {
+    pub fn is_turn(request: &Value) -> bool {
         request["tools"].as_array().is_some_and(|tools| !tools.is_empty())
     }
 
     /// The tools of ours that a request offers, under the names that the model must use.
-    pub(crate) fn offers(request: &Value, tool: &str) -> bool {
+    pub fn offers(request: &Value, tool: &str) -> bool {
         request["tools"].to_string().contains(tool)
     }
 
     /// The result of the call of this number.
-    pub(crate) fn result(self, request: &Value, number: u32) -> Option<Seen> {
+    pub fn result(self, request: &Value, number: u32) -> Option<Seen> {
         let id = call_id(number);
         let list = |key: &str| request[key].as_array().cloned().unwrap_or_default();
         let found = match self {
@@ -87,7 +87,7 @@ impl Dialect {
     }
 
     /// The whole body of an answer, as a stream of events.
-    pub(crate) fn answer(self, number: u32, act: &Act) -> String {
+    pub fn answer(self, number: u32, act: &Act) -> String {
         match self {
             Dialect::Responses => responses(number, act),
             Dialect::Messages => messages(number, act),

@@ -6,13 +6,12 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use pinfold_testkit::Pinfold;
 use serde_json::{Value, json};
-
-use crate::PINFOLD;
 
 /// A client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Agent {
+pub enum Agent {
     Codex,
     Claude,
     Gemini,
@@ -21,7 +20,7 @@ pub(crate) enum Agent {
 
 /// A client that is installed.
 #[derive(Clone, Debug)]
-pub(crate) struct Program {
+pub struct Program {
     agent: Agent,
     path: PathBuf,
     /// Where `node` is.
@@ -30,15 +29,22 @@ pub(crate) struct Program {
 
 /// How a client reaches pinfold.
 #[derive(Clone, Debug)]
-pub(crate) enum Way {
-    /// By a server of its own, for the daemon of this home.
-    Stdio { home: PathBuf },
+pub enum Way {
+    /// By a server of its own: this binary, for the daemon of this home.
+    Stdio { binary: PathBuf, home: PathBuf },
     /// By HTTP with a token.
     Http { url: String, token: String },
 }
 
+impl Way {
+    /// By a server of its own, for this daemon.
+    pub fn of(pinfold: &Pinfold) -> Self {
+        Way::Stdio { binary: pinfold.binary().to_owned(), home: pinfold.home().to_owned() }
+    }
+}
+
 impl Agent {
-    fn name(self) -> &'static str {
+    pub fn name(self) -> &'static str {
         match self {
             Agent::Codex => "codex",
             Agent::Claude => "claude",
@@ -48,15 +54,15 @@ impl Agent {
     }
 
     /// The program, or a line that says that it is skipped.
-    pub(crate) fn installed(self) -> Option<Program> {
+    pub fn installed(self) -> Option<Program> {
         self.installed_as(self.name())
     }
 
     /// The program as it is in a directory of this name: there may be more than one version.
-    pub(crate) fn installed_as(self, directory: &str) -> Option<Program> {
+    pub fn installed_as(self, directory: &str) -> Option<Program> {
         let place = std::env::var_os("PINFOLD_TEST_CLIENTS").map(PathBuf::from).or_else(|| {
             let own = std::env::current_exe().ok()?;
-            Some(own.ancestors().nth(3)?.join("clients"))
+            own.ancestors().map(|above| above.join("clients")).find(|place| place.is_dir())
         })?;
         let bin = |name: &str| place.join(name).join("node_modules/.bin");
         let (path, node) = (bin(directory).join(self.name()), bin("node"));
@@ -71,7 +77,7 @@ impl Agent {
     }
 
     /// What the owner of its processes begins with.
-    pub(crate) fn owner_prefix(self) -> &'static str {
+    pub fn owner_prefix(self) -> &'static str {
         match self {
             Agent::Codex => "codex-",
             Agent::Claude => "claude-",
@@ -80,7 +86,7 @@ impl Agent {
     }
 
     /// The owner, by what the client prints of its own chat.
-    pub(crate) fn owner(self, printed: &str) -> Option<String> {
+    pub fn owner(self, printed: &str) -> Option<String> {
         let (event, key) = match self {
             Agent::Codex => ("thread.started", "thread_id"),
             Agent::Claude => ("system", "session_id"),
@@ -94,7 +100,7 @@ impl Agent {
 
 impl Program {
     /// The client with its configuration, in a home and a directory of its own below `scratch`.
-    pub(crate) fn command(&self, scratch: &Path, model: SocketAddr, way: &Way) -> Command {
+    pub fn command(&self, scratch: &Path, model: SocketAddr, way: &Way) -> Command {
         let (home, work) = (scratch.join("home"), scratch.join("work"));
         for directory in [&home, &work] {
             std::fs::create_dir_all(directory).expect("a scratch directory");
@@ -125,8 +131,8 @@ fn codex(command: &mut Command, home: &Path, work: &Path, model: SocketAddr, way
          request_max_retries = 0\nstream_max_retries = 0\nsupports_websockets = false\n[mcp_servers.pinfold]\n"
     );
     let done = match way {
-        Way::Stdio { home } => {
-            writeln!(config, "command = \"{PINFOLD}\"\nargs = [\"mcp\"]\nenv = {{ PINFOLD_HOME = {home:?} }}")
+        Way::Stdio { binary, home } => {
+            writeln!(config, "command = {binary:?}\nargs = [\"mcp\"]\nenv = {{ PINFOLD_HOME = {home:?} }}")
         }
         Way::Http { url, token } => {
             command.env("PINFOLD_TOKEN", token);
@@ -144,7 +150,7 @@ fn codex(command: &mut Command, home: &Path, work: &Path, model: SocketAddr, way
 /// The server as most clients write it.
 fn server(way: &Way) -> Value {
     match way {
-        Way::Stdio { home } => json!({ "command": PINFOLD, "args": ["mcp"], "env": { "PINFOLD_HOME": home } }),
+        Way::Stdio { binary, home } => json!({ "command": binary, "args": ["mcp"], "env": { "PINFOLD_HOME": home } }),
         Way::Http { url, token } => {
             json!({ "type": "http", "url": url, "headers": { "Authorization": format!("Bearer {token}") } })
         }
@@ -179,14 +185,14 @@ fn gemini(command: &mut Command, home: &Path, model: SocketAddr, way: &Way) {
 }
 
 fn opencode(command: &mut Command, work: &Path, model: SocketAddr, way: &Way) {
-    let Way::Stdio { home } = way else { panic!("opencode is driven over stdio only") };
+    let Way::Stdio { binary, home } = way else { panic!("opencode is driven over stdio only") };
     let provider = json!({
         "npm": "@ai-sdk/openai-compatible",
         "name": "scripted",
         "options": { "baseURL": format!("http://{model}/v1"), "apiKey": "none" },
         "models": { "m": { "name": "m" } },
     });
-    let server = json!({ "type": "local", "command": [PINFOLD, "mcp"], "environment": { "PINFOLD_HOME": home } });
+    let server = json!({ "type": "local", "command": [binary, "mcp"], "environment": { "PINFOLD_HOME": home } });
     let config = json!({
         "model": "scripted/m",
         "small_model": "scripted/m",
