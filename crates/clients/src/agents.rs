@@ -27,9 +27,22 @@ pub struct Program {
     node: PathBuf,
 }
 
+/// How a client is run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// One prompt, without a person.
+    Headless,
+    /// The same, going on with the last chat of this home and directory.
+    Resumed,
+    /// For a person at a terminal.
+    Interactive,
+}
+
 /// How a client reaches pinfold.
 #[derive(Clone, Debug)]
 pub enum Way {
+    /// Not at all.
+    Without,
     /// By a server of its own: this binary, for the daemon of this home.
     Stdio { binary: PathBuf, home: PathBuf },
     /// By HTTP with a token.
@@ -44,6 +57,8 @@ impl Way {
 }
 
 impl Agent {
+    pub const ALL: [Agent; 4] = [Agent::Codex, Agent::Claude, Agent::Gemini, Agent::Opencode];
+
     pub fn name(self) -> &'static str {
         match self {
             Agent::Codex => "codex",
@@ -99,23 +114,70 @@ impl Agent {
 }
 
 impl Program {
+    pub fn agent(&self) -> Agent {
+        self.agent
+    }
+
     /// The client with its configuration, in a home and a directory of its own below `scratch`.
     pub fn command(&self, scratch: &Path, model: SocketAddr, way: &Way) -> Command {
-        let (home, work) = (scratch.join("home"), scratch.join("work"));
-        for directory in [&home, &work] {
+        self.command_in(Mode::Headless, scratch, model, way)
+    }
+
+    pub fn command_in(&self, mode: Mode, scratch: &Path, model: SocketAddr, way: &Way) -> Command {
+        let (home, work, temporary) = (scratch.join("home"), scratch.join("work"), scratch.join("tmp"));
+        for directory in [&home, &work, &temporary] {
             std::fs::create_dir_all(directory).expect("a scratch directory");
         }
         let mut command = Command::new(&self.path);
         let path = std::env::join_paths([&self.node, Path::new("/usr/bin"), Path::new("/bin")]).expect("a PATH");
         command.env_clear().env("HOME", &home).env("PATH", path).env("USER", "agent").env("LANG", "C.UTF-8");
+        // What clients put into the temporary directory goes with the chat.
+        command.env("TMPDIR", &temporary);
         command.current_dir(&work);
         match self.agent {
-            Agent::Codex => codex(&mut command, &home, &work, model, way),
+            Agent::Codex => codex(&mut command, &home, model, way),
             Agent::Claude => claude(&mut command, &home, model, way),
             Agent::Gemini => gemini(&mut command, &home, model, way),
             Agent::Opencode => opencode(&mut command, &work, model, way),
         }
+        command.args(self.agent.arguments(mode));
+        if self.agent == Agent::Claude && !matches!(way, Way::Without) {
+            command.arg("--mcp-config").arg(home.join("mcp.json"));
+        }
         command
+    }
+}
+
+impl Agent {
+    /// The arguments of a chat.
+    fn arguments(self, mode: Mode) -> Vec<&'static str> {
+        let (common, resumed): (&[&str], &[&str]) = match (self, mode) {
+            (_, Mode::Interactive) if self != Agent::Claude => panic!("{self:?} is driven headless only"),
+            (Agent::Codex, Mode::Resumed) => {
+                (&["exec", "--json", "--skip-git-repo-check", "resume"], &["--last", "go"])
+            }
+            (Agent::Codex, _) => (&["exec", "--json", "--skip-git-repo-check", "go"], &[]),
+            (Agent::Claude, Mode::Interactive) => (&["--strict-mcp-config", "--dangerously-skip-permissions"], &[]),
+            (Agent::Claude, _) => (
+                &[
+                    "-p",
+                    "go",
+                    "--output-format",
+                    "stream-json",
+                    "--verbose",
+                    "--strict-mcp-config",
+                    "--dangerously-skip-permissions",
+                ],
+                &["--continue"],
+            ),
+            (Agent::Gemini, _) => (
+                &["-p", "go", "--yolo", "--output-format", "stream-json", "-m", "gemini-2.5-flash"],
+                &["--resume", "latest"],
+            ),
+            (Agent::Opencode, _) => (&["run", "go", "--format", "json"], &["--continue"]),
+        };
+        let resumed = if mode == Mode::Resumed { resumed } else { &[] };
+        common.iter().chain(resumed).copied().collect()
     }
 }
 
@@ -124,13 +186,18 @@ fn write(path: &Path, text: &str) {
     std::fs::write(path, text).expect("a configuration");
 }
 
-fn codex(command: &mut Command, home: &Path, work: &Path, model: SocketAddr, way: &Way) {
+fn codex(command: &mut Command, home: &Path, model: SocketAddr, way: &Way) {
     let mut config = format!(
         "model = \"scripted\"\nmodel_provider = \"scripted\"\napproval_policy = \"never\"\n\
+         sandbox_mode = \"danger-full-access\"\n\
          [model_providers.scripted]\nname = \"scripted\"\nbase_url = \"http://{model}/v1\"\nwire_api = \"responses\"\n\
-         request_max_retries = 0\nstream_max_retries = 0\nsupports_websockets = false\n[mcp_servers.pinfold]\n"
+         request_max_retries = 0\nstream_max_retries = 0\nsupports_websockets = false\n"
     );
+    if !matches!(way, Way::Without) {
+        config.push_str("[mcp_servers.pinfold]\n");
+    }
     let done = match way {
+        Way::Without => Ok(()),
         Way::Stdio { binary, home } => {
             writeln!(config, "command = {binary:?}\nargs = [\"mcp\"]\nenv = {{ PINFOLD_HOME = {home:?} }}")
         }
@@ -140,35 +207,39 @@ fn codex(command: &mut Command, home: &Path, work: &Path, model: SocketAddr, way
         }
     };
     done.expect("text");
-    // Without it, and with nobody to ask, codex refuses what is not read-only.
-    config.push_str("default_tools_approval_mode = \"approve\"\n");
+    if !matches!(way, Way::Without) {
+        // Without it, and with nobody to ask, codex refuses what is not read-only.
+        config.push_str("default_tools_approval_mode = \"approve\"\n");
+    }
     write(&home.join(".codex/config.toml"), &config);
     command.env("CODEX_HOME", home.join(".codex"));
-    command.args(["exec", "--json", "--skip-git-repo-check", "-C"]).arg(work).arg("go");
 }
 
-/// The server as most clients write it.
-fn server(way: &Way) -> Value {
+/// The servers as most clients write them.
+fn servers(way: &Way) -> Value {
     match way {
-        Way::Stdio { binary, home } => json!({ "command": binary, "args": ["mcp"], "env": { "PINFOLD_HOME": home } }),
+        Way::Without => json!({}),
+        Way::Stdio { binary, home } => {
+            json!({ "pinfold": { "command": binary, "args": ["mcp"], "env": { "PINFOLD_HOME": home } } })
+        }
         Way::Http { url, token } => {
-            json!({ "type": "http", "url": url, "headers": { "Authorization": format!("Bearer {token}") } })
+            let headers = json!({ "Authorization": format!("Bearer {token}") });
+            json!({ "pinfold": { "type": "http", "url": url, "headers": headers } })
         }
     }
 }
 
 fn claude(command: &mut Command, home: &Path, model: SocketAddr, way: &Way) {
-    let config = home.join("mcp.json");
-    let mut server = server(way);
-    // Otherwise it shows the model only the names of all tools but `execute`, to be looked up before they are called.
-    server["alwaysLoad"] = true.into();
-    write(&config, &json!({ "mcpServers": { "pinfold": server } }).to_string());
+    let mut servers = servers(way);
+    for server in servers.as_object_mut().into_iter().flat_map(|servers| servers.values_mut()) {
+        // Otherwise it shows the model only the names of most tools, to be looked up before they are called.
+        server["alwaysLoad"] = true.into();
+    }
+    write(&home.join("mcp.json"), &json!({ "mcpServers": servers }).to_string());
     command.env("ANTHROPIC_BASE_URL", format!("http://{model}")).env("ANTHROPIC_API_KEY", "none");
     command.env("CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC", "1").env("DISABLE_AUTOUPDATER", "1");
     // As root it skips permissions only in what calls itself a sandbox. The first turn waits for the servers.
     command.env("IS_SANDBOX", "1").env("MCP_CONNECTION_NONBLOCKING", "false");
-    command.args(["-p", "go", "--output-format", "stream-json", "--verbose", "--strict-mcp-config"]);
-    command.arg("--dangerously-skip-permissions").arg("--mcp-config").arg(config);
 }
 
 fn gemini(command: &mut Command, home: &Path, model: SocketAddr, way: &Way) {
@@ -176,35 +247,39 @@ fn gemini(command: &mut Command, home: &Path, model: SocketAddr, way: &Way) {
         "security": { "auth": { "selectedType": "gemini-api-key" } },
         "general": { "disableAutoUpdate": true },
         "privacy": { "usageStatisticsEnabled": false },
-        "mcpServers": { "pinfold": server(way) },
+        "mcpServers": servers(way),
     });
     write(&home.join(".gemini/settings.json"), &settings.to_string());
     command.env("GOOGLE_GEMINI_BASE_URL", format!("http://{model}")).env("GEMINI_API_KEY", "none");
     command.env("GEMINI_CLI_TRUST_WORKSPACE", "true");
-    command.args(["-p", "go", "--yolo", "--output-format", "stream-json", "-m", "gemini-2.5-flash"]);
 }
 
 fn opencode(command: &mut Command, work: &Path, model: SocketAddr, way: &Way) {
-    let Way::Stdio { binary, home } = way else { panic!("opencode is driven over stdio only") };
+    let servers = match way {
+        Way::Without => json!({}),
+        Way::Stdio { binary, home } => {
+            let environment = json!({ "PINFOLD_HOME": home });
+            json!({ "pinfold": { "type": "local", "command": [binary, "mcp"], "environment": environment } })
+        }
+        Way::Http { .. } => panic!("opencode is driven over stdio only"),
+    };
     let provider = json!({
         "npm": "@ai-sdk/openai-compatible",
         "name": "scripted",
         "options": { "baseURL": format!("http://{model}/v1"), "apiKey": "none" },
         "models": { "m": { "name": "m" } },
     });
-    let server = json!({ "type": "local", "command": [binary, "mcp"], "environment": { "PINFOLD_HOME": home } });
     let config = json!({
         "model": "scripted/m",
         "small_model": "scripted/m",
         "autoupdate": false,
         "share": "disabled",
         "provider": { "scripted": provider },
-        "mcp": { "pinfold": server },
+        "mcp": servers,
         "permission": { "*": "allow" },
     });
     write(&work.join("opencode.json"), &config.to_string());
     for off in ["MODELS_FETCH", "AUTOUPDATE", "LSP_DOWNLOAD", "DEFAULT_PLUGINS", "SHARE"] {
         command.env(format!("OPENCODE_DISABLE_{off}"), "1");
     }
-    command.args(["run", "go", "--format", "json"]);
 }

@@ -1,25 +1,28 @@
-//! One chat: a client that runs, and the model that the test plays.
+//! One chat: a client that runs, and the model that the caller plays.
 
 use std::fs::File;
 use std::os::unix::process::CommandExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use pinfold_testkit::{Pinfold, alive, command_line, until_some};
+use pinfold_testkit::{Pidfd, Pinfold, alive, command_line, until_some};
 use serde_json::Value;
 
-use crate::agents::{Program, Way};
+use crate::agents::{Mode, Program, Way};
+use crate::dialect::{Call, ToolSet};
 use crate::model::Model;
 use crate::seen::Seen;
 
 /// A chat. Its client is ended and its files are removed when it is dropped.
 pub struct Chat {
     client: Child,
-    model: Model,
+    pub model: Model,
+    program: Program,
+    way: Way,
     scratch: PathBuf,
-    /// What tells its servers from those of other chats.
-    mark: String,
+    /// What the model called and read, in order.
+    log: String,
 }
 
 impl Chat {
@@ -29,24 +32,46 @@ impl Chat {
     }
 
     pub fn start_by(program: &Program, way: &Way) -> Self {
-        static NUMBER: AtomicU32 = AtomicU32::new(0);
-        let mark = format!("pinfold-chat-{}-{}", std::process::id(), NUMBER.fetch_add(1, Ordering::Relaxed));
-        let scratch = std::env::temp_dir().join(&mark);
-        std::fs::create_dir_all(&scratch).expect("a scratch directory");
+        let scratch = new_scratch();
         let model = Model::listen();
-        let mut command = program.command(&scratch, model.address, way);
-        let file = |name: &str| File::create(scratch.join(name)).expect("a file");
-        command.stdin(Stdio::null()).stdout(file("stdout")).stderr(file("stderr")).process_group(0);
-        let client = command.spawn().expect("the client runs");
-        Chat { client, model, scratch, mark }
+        let client = spawn(program, Mode::Headless, &scratch, &model, way);
+        Chat { client, model, program: program.clone(), way: way.clone(), scratch, log: String::new() }
     }
 
-    /// Calls a tool as the model, and gives what the model sees of its result.
+    /// The directory that the client works in.
+    pub fn work(&self) -> PathBuf {
+        self.scratch.join("work")
+    }
+
+    /// The directory of everything that belongs to the chat.
+    pub fn scratch(&self) -> &Path {
+        &self.scratch
+    }
+
+    /// Calls a tool of pinfold's as the model, and gives what the model sees of its result.
     pub fn call(&mut self, tool: &str, arguments: &Value) -> Seen {
-        match self.model.call(tool, arguments) {
-            Some(seen) => seen,
-            None => panic!("the client came with no request after {tool}: {}", self.printed()),
+        let call = Call { from: ToolSet::Pinfold, tool: tool.to_owned(), arguments: arguments.clone() };
+        self.call_all(vec![call]).pop().expect("one result")
+    }
+
+    /// Makes these calls in one turn of the model, and gives what it sees of each result.
+    pub fn call_all(&mut self, calls: Vec<Call>) -> Vec<Seen> {
+        for Call { tool, arguments, .. } in &calls {
+            self.log.push_str(&format!("> {tool} {arguments}\n"));
         }
+        let tools = || calls.iter().map(|call| call.tool.as_str()).collect::<Vec<_>>().join(", ");
+        let Some(results) = self.model.call_all(calls.clone()) else {
+            panic!("the client sent no request after {}: {}", tools(), self.printed());
+        };
+        for Seen { text } in &results {
+            self.log.push_str(&format!("< {} bytes\n{text}\n", text.len()));
+        }
+        results
+    }
+
+    /// What the model called and read so far.
+    pub fn log(&self) -> &str {
+        &self.log
     }
 
     /// Ends the model's turn, waits for the client's end, and gives what it printed.
@@ -60,13 +85,11 @@ impl Chat {
 
     /// The servers of ours that run for this client: those whose directory is the chat's own.
     pub fn servers(&self) -> Vec<u32> {
-        let pids = std::fs::read_dir("/proc").expect("/proc").flatten();
-        let pids = pids.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
         let here = |pid: &u32| {
             let directory = std::fs::read_link(format!("/proc/{pid}/cwd")).unwrap_or_default();
-            directory.to_string_lossy().contains(&self.mark)
+            directory.starts_with(&self.scratch)
         };
-        pids.filter(|pid| command_line(*pid).ends_with(" mcp") && here(pid) && alive(*pid)).collect()
+        pids().filter(|pid| command_line(*pid).ends_with(" mcp") && here(pid) && alive(*pid)).collect()
     }
 
     /// KILL to the client and its whole group, whose number is reserved until it is reaped.
@@ -75,6 +98,13 @@ impl Chat {
         let kill = Command::new("kill").args(["-9", "--", &group]).status();
         assert!(kill.expect("kill").success(), "{group}");
         let _ = self.client.wait();
+    }
+
+    /// KILL to the client and its group, then another client that goes on with the same chat.
+    pub fn kill_and_resume(&mut self) {
+        self.kill_group();
+        self.model.forget_turn();
+        self.client = spawn(&self.program, Mode::Resumed, &self.scratch, &self.model, &self.way);
     }
 
     fn printed(&self) -> String {
@@ -92,4 +122,63 @@ impl Drop for Chat {
         }
         let _ = std::fs::remove_dir_all(&self.scratch);
     }
+}
+
+/// A new directory for a chat.
+pub(crate) fn new_scratch() -> PathBuf {
+    static NUMBER: AtomicU32 = AtomicU32::new(0);
+    let name = format!("pinfold-chat-{}-{}", std::process::id(), NUMBER.fetch_add(1, Ordering::Relaxed));
+    let scratch = std::env::temp_dir().join(name);
+    std::fs::create_dir_all(&scratch).expect("a scratch directory");
+    scratch
+}
+
+fn spawn(program: &Program, mode: Mode, scratch: &Path, model: &Model, way: &Way) -> Child {
+    let mut command = program.command_in(mode, scratch, model.address, way);
+    let file = |name: &str| File::options().create(true).append(true).open(scratch.join(name)).expect("a file");
+    command.stdin(Stdio::null()).stdout(file("stdout")).stderr(file("stderr")).process_group(0);
+    command.spawn().expect("the client runs")
+}
+
+/// What a client's own tools leave running: every process that has the chat's directory in its environment. Dropped
+/// after the daemon of the chat, it ends them and removes what they wrote.
+pub struct Leftovers {
+    scratch: PathBuf,
+}
+
+impl Leftovers {
+    pub fn of(chat: &Chat) -> Self {
+        Leftovers { scratch: chat.scratch.clone() }
+    }
+
+    /// Processes that are still there.
+    fn find(&self) -> Vec<Pidfd> {
+        let mark = self.scratch.to_string_lossy().into_owned();
+        let ours = |pid: &u32| {
+            let environment = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+            environment.windows(mark.len()).any(|window| window == mark.as_bytes())
+        };
+        // Held first and looked at then: what has this number cannot be another process.
+        let held = pids().filter_map(|pid| Some((pid, Pidfd::open(pid)?)));
+        held.filter(|(pid, _)| ours(pid)).map(|(_, held)| held).collect()
+    }
+}
+
+impl Drop for Leftovers {
+    fn drop(&mut self) {
+        // Each round finds what the last one's processes had started meanwhile.
+        for _ in 0..100 {
+            let found = self.find();
+            if found.is_empty() {
+                break;
+            }
+            found.iter().for_each(Pidfd::kill);
+        }
+        let _ = std::fs::remove_dir_all(&self.scratch);
+    }
+}
+
+fn pids() -> impl Iterator<Item = u32> {
+    let entries = std::fs::read_dir("/proc").expect("/proc").flatten();
+    entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
 }

@@ -20,17 +20,48 @@ pub enum Dialect {
 /// What the scripted model does in a turn.
 #[derive(Clone, Debug)]
 pub enum Act {
-    /// A tool of pinfold's server.
-    Call {
-        tool: String,
-        arguments: Value,
-    },
-    /// A tool of the client's own.
-    Own {
-        tool: String,
-        arguments: Value,
-    },
+    /// Calls these tools, all in one turn.
+    Use(Vec<Call>),
     Say(String),
+}
+
+/// A call of a tool.
+#[derive(Clone, Debug)]
+pub struct Call {
+    pub from: ToolSet,
+    pub tool: String,
+    pub arguments: Value,
+}
+
+/// Whose tool it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ToolSet {
+    /// Of pinfold's server.
+    Pinfold,
+    /// Of the client itself.
+    Own,
+}
+
+impl Act {
+    /// Calls a tool of pinfold's server.
+    pub fn call(tool: &str, arguments: Value) -> Self {
+        Act::Use(vec![Call { from: ToolSet::Pinfold, tool: tool.to_owned(), arguments }])
+    }
+
+    /// Calls a tool of the client's own.
+    pub fn own(tool: &str, arguments: Value) -> Self {
+        Act::Use(vec![Call { from: ToolSet::Own, tool: tool.to_owned(), arguments }])
+    }
+}
+
+impl Call {
+    /// The name under which the model must call it, where a client has its own way to spell tools of servers.
+    fn name(&self, prefix: &str) -> String {
+        match self.from {
+            ToolSet::Pinfold => format!("{prefix}{}", self.tool),
+            ToolSet::Own => self.tool.clone(),
+        }
+    }
 }
 
 impl Dialect {
@@ -56,6 +87,17 @@ impl Dialect {
         request["tools"].to_string().contains(tool)
     }
 
+    /// What the client itself says of commands that ended: Claude Code does, in messages of their own.
+    pub fn notices(request: &Value) -> Vec<String> {
+        let messages = request["messages"].as_array().cloned().unwrap_or_default();
+        let texts = messages.iter().flat_map(|message| match &message["content"] {
+            Value::String(text) => vec![text.clone()],
+            Value::Array(parts) => parts.iter().filter_map(|part| part["text"].as_str().map(str::to_owned)).collect(),
+            _ => vec![],
+        });
+        texts.filter(|text| text.contains("<task-notification>")).collect()
+    }
+
     /// The result of the call of this number.
     pub fn result(self, request: &Value, number: u32) -> Option<Seen> {
         let id = call_id(number);
@@ -71,8 +113,7 @@ impl Dialect {
             Dialect::Completions => list("messages").into_iter().find(|message| message["tool_call_id"] == id),
             Dialect::Contents => {
                 let parts = list("contents").into_iter().filter_map(|content| content["parts"].as_array().cloned());
-                let mut responses = parts.flatten().filter(|part| part["functionResponse"] != Value::Null);
-                responses.nth(number as usize - 1)
+                parts.flatten().find(|part| part["functionResponse"]["id"] == id)
             }
         }?;
         let text = match self {
@@ -86,19 +127,23 @@ impl Dialect {
         Some(Seen { text })
     }
 
-    /// The whole body of an answer, as a stream of events.
-    pub fn answer(self, number: u32, act: &Act) -> String {
+    /// The whole body of an answer, as a stream of events. Its calls are numbered from `first` on.
+    pub fn answer(self, first: u32, act: &Act) -> String {
         match self {
-            Dialect::Responses => responses(number, act),
-            Dialect::Messages => messages(number, act),
-            Dialect::Completions => completions(number, act),
-            Dialect::Contents => contents(act),
+            Dialect::Responses => responses(first, act),
+            Dialect::Messages => messages(first, act),
+            Dialect::Completions => completions(first, act),
+            Dialect::Contents => contents(first, act),
         }
     }
 }
 
 fn call_id(number: u32) -> String {
     format!("call_{number}")
+}
+
+fn numbered(first: u32, calls: &[Call]) -> impl Iterator<Item = (u32, &Call)> {
+    (first..).zip(calls)
 }
 
 /// A text, or the texts of a list of parts.
@@ -116,57 +161,57 @@ fn events(events: &[Value]) -> String {
     events.iter().map(event).collect()
 }
 
-fn responses(number: u32, act: &Act) -> String {
-    let item = match act {
-        Act::Call { tool, arguments } => json!({
-            "type": "function_call",
-            "id": format!("fc_{number}"),
-            "call_id": call_id(number),
-            "namespace": "mcp__pinfold",
-            "name": tool,
-            "arguments": arguments.to_string(),
-        }),
-        Act::Own { tool, arguments } => json!({
-            "type": "function_call",
-            "id": format!("fc_{number}"),
-            "call_id": call_id(number),
-            "name": tool,
-            "arguments": arguments.to_string(),
-        }),
-        Act::Say(text) => json!({
+fn responses(first: u32, act: &Act) -> String {
+    let items: Vec<Value> = match act {
+        Act::Use(calls) => numbered(first, calls).map(|(number, call)| response_item(number, call)).collect(),
+        Act::Say(text) => vec![json!({
             "type": "message",
             "role": "assistant",
-            "id": format!("msg_{number}"),
+            "id": format!("msg_{first}"),
             "content": [{ "type": "output_text", "text": text }],
-        }),
+        })],
     };
-    let id = format!("resp_{number}");
+    let id = format!("resp_{first}");
     let usage = json!({ "input_tokens": 1, "output_tokens": 1, "total_tokens": 2 });
-    events(&[
-        json!({ "type": "response.created", "response": { "id": id } }),
-        json!({ "type": "response.output_item.done", "item": item }),
-        json!({ "type": "response.completed", "response": { "id": id, "usage": usage } }),
-    ])
+    let mut stream = vec![json!({ "type": "response.created", "response": { "id": id } })];
+    stream.extend(items.into_iter().map(|item| json!({ "type": "response.output_item.done", "item": item })));
+    stream.push(json!({ "type": "response.completed", "response": { "id": id, "usage": usage } }));
+    events(&stream)
 }
 
-fn messages(number: u32, act: &Act) -> String {
-    let (block, delta, reason) = match act {
-        Act::Call { tool, arguments } => (
-            json!({ "type": "tool_use", "id": call_id(number), "name": format!("mcp__pinfold__{tool}"), "input": {} }),
-            json!({ "type": "input_json_delta", "partial_json": arguments.to_string() }),
-            "tool_use",
-        ),
-        Act::Own { tool, arguments } => (
-            json!({ "type": "tool_use", "id": call_id(number), "name": tool, "input": {} }),
-            json!({ "type": "input_json_delta", "partial_json": arguments.to_string() }),
-            "tool_use",
-        ),
+fn response_item(number: u32, call: &Call) -> Value {
+    let mut item = json!({
+        "type": "function_call",
+        "id": format!("fc_{number}"),
+        "call_id": call_id(number),
+        "name": call.tool,
+        "arguments": call.arguments.to_string(),
+    });
+    if call.from == ToolSet::Pinfold {
+        item["namespace"] = "mcp__pinfold".into();
+    }
+    item
+}
+
+fn messages(first: u32, act: &Act) -> String {
+    let (blocks, reason): (Vec<(Value, Value)>, &str) = match act {
+        Act::Use(calls) => {
+            let block = |(number, call): (u32, &Call)| {
+                let name = call.name("mcp__pinfold__");
+                (
+                    json!({ "type": "tool_use", "id": call_id(number), "name": name, "input": {} }),
+                    json!({ "type": "input_json_delta", "partial_json": call.arguments.to_string() }),
+                )
+            };
+            (numbered(first, calls).map(block).collect(), "tool_use")
+        }
         Act::Say(text) => {
-            (json!({ "type": "text", "text": "" }), json!({ "type": "text_delta", "text": text }), "end_turn")
+            let block = (json!({ "type": "text", "text": "" }), json!({ "type": "text_delta", "text": text }));
+            (vec![block], "end_turn")
         }
     };
     let message = json!({
-        "id": format!("msg_{number}"),
+        "id": format!("msg_{first}"),
         "type": "message",
         "role": "assistant",
         "model": "scripted",
@@ -175,23 +220,27 @@ fn messages(number: u32, act: &Act) -> String {
         "stop_sequence": null,
         "usage": { "input_tokens": 1, "output_tokens": 1 },
     });
+    let mut stream = vec![json!({ "type": "message_start", "message": message })];
+    for (index, (block, delta)) in blocks.into_iter().enumerate() {
+        stream.push(json!({ "type": "content_block_start", "index": index, "content_block": block }));
+        stream.push(json!({ "type": "content_block_delta", "index": index, "delta": delta }));
+        stream.push(json!({ "type": "content_block_stop", "index": index }));
+    }
     let over = json!({ "stop_reason": reason, "stop_sequence": null });
-    events(&[
-        json!({ "type": "message_start", "message": message }),
-        json!({ "type": "content_block_start", "index": 0, "content_block": block }),
-        json!({ "type": "content_block_delta", "index": 0, "delta": delta }),
-        json!({ "type": "content_block_stop", "index": 0 }),
-        json!({ "type": "message_delta", "delta": over, "usage": { "output_tokens": 1 } }),
-        json!({ "type": "message_stop" }),
-    ])
+    stream.push(json!({ "type": "message_delta", "delta": over, "usage": { "output_tokens": 1 } }));
+    stream.push(json!({ "type": "message_stop" }));
+    events(&stream)
 }
 
-fn completions(number: u32, act: &Act) -> String {
+fn completions(first: u32, act: &Act) -> String {
     let (delta, reason) = match act {
-        Act::Call { tool, arguments } | Act::Own { tool, arguments } => {
-            let function = json!({ "name": format!("pinfold_{tool}"), "arguments": arguments.to_string() });
-            let call = json!({ "index": 0, "id": call_id(number), "type": "function", "function": function });
-            (json!({ "role": "assistant", "tool_calls": [call] }), "tool_calls")
+        Act::Use(calls) => {
+            let call = |(index, (number, call)): (usize, (u32, &Call))| {
+                let function = json!({ "name": call.name("pinfold_"), "arguments": call.arguments.to_string() });
+                json!({ "index": index, "id": call_id(number), "type": "function", "function": function })
+            };
+            let calls: Vec<Value> = numbered(first, calls).enumerate().map(call).collect();
+            (json!({ "role": "assistant", "tool_calls": calls }), "tool_calls")
         }
         Act::Say(text) => (json!({ "role": "assistant", "content": text }), "stop"),
     };
@@ -204,14 +253,18 @@ fn completions(number: u32, act: &Act) -> String {
     format!("data: {}\n\ndata: {last}\n\ndata: [DONE]\n\n", chunk(delta, Value::Null))
 }
 
-fn contents(act: &Act) -> String {
-    let part = match act {
-        Act::Call { tool, arguments } | Act::Own { tool, arguments } => {
-            json!({ "functionCall": { "name": format!("mcp_pinfold_{tool}"), "args": arguments } })
+fn contents(first: u32, act: &Act) -> String {
+    let parts: Vec<Value> = match act {
+        Act::Use(calls) => {
+            let part = |(number, call): (u32, &Call)| {
+                let name = call.name("mcp_pinfold_");
+                json!({ "functionCall": { "id": call_id(number), "name": name, "args": call.arguments } })
+            };
+            numbered(first, calls).map(part).collect()
         }
-        Act::Say(text) => json!({ "text": text }),
+        Act::Say(text) => vec![json!({ "text": text })],
     };
-    let candidate = json!({ "content": { "role": "model", "parts": [part] }, "finishReason": "STOP", "index": 0 });
+    let candidate = json!({ "content": { "role": "model", "parts": parts }, "finishReason": "STOP", "index": 0 });
     let usage = json!({ "promptTokenCount": 1, "candidatesTokenCount": 1, "totalTokenCount": 2 });
     format!("data: {}\n\n", json!({ "candidates": [candidate], "usageMetadata": usage }))
 }

@@ -4,11 +4,11 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use crate::dialect::{Act, Dialect};
+use crate::dialect::{Act, Call, Dialect, ToolSet};
 use crate::seen::Seen;
 
 /// How long a client may take for its next request. A cold one unpacks itself first.
@@ -37,6 +37,20 @@ pub struct Model {
     open: Option<Turn>,
     /// How many calls were made.
     calls: u32,
+    cost: Cost,
+    /// How many notices of the client's were counted.
+    notices: usize,
+    /// When to give up waiting for the client.
+    deadline: Option<Instant>,
+}
+
+/// What a chat costs its model.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Cost {
+    /// Requests of the client, the one with the last result included.
+    pub requests: usize,
+    /// Bytes of the results of tools, and of the client's own notices of commands that ended, as the model reads them.
+    pub bytes: usize,
 }
 
 impl Model {
@@ -51,21 +65,35 @@ impl Model {
                 thread::spawn(move || serve(stream, &sender));
             }
         });
-        Model { address, turns, open: None, calls: 0 }
+        Model { address, turns, open: None, calls: 0, cost: Cost::default(), notices: 0, deadline: None }
     }
 
-    /// Calls a tool, and gives what comes back; nothing if the client did not come in time.
+    /// Calls a tool of pinfold's, and gives what comes back; nothing if the client did not come in time.
     pub fn call(&mut self, tool: &str, arguments: &Value) -> Option<Seen> {
+        let call = Call { from: ToolSet::Pinfold, tool: tool.to_owned(), arguments: arguments.clone() };
+        self.call_all(vec![call])?.pop()
+    }
+
+    /// Makes these calls in one turn, and gives what comes back of each, in their order.
+    pub fn call_all(&mut self, calls: Vec<Call>) -> Option<Vec<Seen>> {
         let turn = self.take()?;
-        assert!(Dialect::offers(&turn.request, tool), "{tool} is not offered: {}", turn.request["tools"]);
-        self.calls += 1;
-        let act = Act::Call { tool: tool.to_owned(), arguments: arguments.clone() };
-        let _ = turn.answer.send(turn.dialect.answer(self.calls, &act));
+        for call in &calls {
+            let offered = &turn.request["tools"];
+            assert!(Dialect::offers(&turn.request, &call.tool), "{} is not offered: {offered}", call.tool);
+        }
+        let first = self.calls + 1;
+        self.calls += calls.len() as u32;
+        let act = Act::Use(calls.clone());
+        let _ = turn.answer.send(turn.dialect.answer(first, &act));
         let next = self.take()?;
-        let seen = next.dialect.result(&next.request, self.calls);
-        let seen = seen.unwrap_or_else(|| panic!("no result of {tool} in the next request: {}", next.request));
+        let result = |(number, call): (u32, &Call)| {
+            let seen = next.dialect.result(&next.request, number);
+            seen.unwrap_or_else(|| panic!("no result of {} in the next request: {}", call.tool, next.request))
+        };
+        let results: Vec<Seen> = (first..).zip(&calls).map(result).collect();
+        self.cost.bytes += results.iter().map(|seen| seen.text.len()).sum::<usize>();
         self.open = Some(next);
-        Some(seen)
+        Some(results)
     }
 
     /// Says a last word, which ends the turn.
@@ -75,6 +103,11 @@ impl Model {
         }
     }
 
+    /// What the client has said by itself of commands that ended, in all of the chat.
+    pub fn last_notices(&self) -> Vec<String> {
+        self.open.as_ref().map(|turn| Dialect::notices(&turn.request)).unwrap_or_default()
+    }
+
     /// Waits until the client asks, and leaves it waiting.
     pub fn wait(&mut self) -> Option<Turn> {
         self.take()
@@ -82,8 +115,9 @@ impl Model {
 
     /// Answers a client that waits.
     pub fn answer(&mut self, turn: Turn, act: &Act) {
-        self.calls += 1;
-        let _ = turn.answer.send(turn.dialect.answer(self.calls, act));
+        let first = self.calls + 1;
+        self.calls += if let Act::Use(calls) = act { calls.len() as u32 } else { 0 };
+        let _ = turn.answer.send(turn.dialect.answer(first, act));
     }
 
     /// Does this when the client asks.
@@ -93,8 +127,35 @@ impl Model {
         Some(())
     }
 
+    /// What the chat has cost so far.
+    pub fn cost(&self) -> Cost {
+        self.cost
+    }
+
+    /// From now on the client is waited for until then at most.
+    pub fn set_deadline(&mut self, deadline: Instant) {
+        self.deadline = Some(deadline);
+    }
+
+    /// Forgets a turn that was open: its client is gone.
+    pub fn forget_turn(&mut self) {
+        self.open = None;
+        while self.turns.try_recv().is_ok() {}
+    }
+
     fn take(&mut self) -> Option<Turn> {
-        self.open.take().or_else(|| self.turns.recv_timeout(PATIENCE).ok())
+        if let Some(turn) = self.open.take() {
+            return Some(turn);
+        }
+        let remaining = self.deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+        let turn = self.turns.recv_timeout(remaining.unwrap_or(PATIENCE).min(PATIENCE)).ok()?;
+        self.cost.requests += 1;
+        let notices = Dialect::notices(&turn.request);
+        for notice in notices.iter().skip(self.notices) {
+            self.cost.bytes += notice.len();
+        }
+        self.notices = self.notices.max(notices.len());
+        Some(turn)
     }
 }
 

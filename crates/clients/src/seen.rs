@@ -13,15 +13,19 @@ pub struct Seen {
 impl Seen {
     /// A fact by its name, from the structured content or from the lines of the text, whichever the client shows.
     pub fn get(&self, name: &str) -> String {
-        let found = match self.facts() {
+        self.find(name).unwrap_or_else(|| panic!("no {name} in what the model sees:\n{self}"))
+    }
+
+    /// The same, if it is there.
+    pub fn find(&self, name: &str) -> Option<String> {
+        match self.facts() {
             Some(facts) => match &facts[name] {
                 Value::Null => None,
                 Value::String(text) => Some(text.clone()),
                 other => Some(other.to_string()),
             },
             None => self.text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(": ").map(str::to_owned)),
-        };
-        found.unwrap_or_else(|| panic!("no {name} in what the model sees:\n{self}"))
+        }
     }
 
     /// The structured content, if that is what the client shows.

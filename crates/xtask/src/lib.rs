@@ -16,6 +16,7 @@ pub mod escapes;
 pub mod fuzz;
 pub mod generate;
 pub mod instructions;
+pub mod scenarios;
 pub mod schemathesis;
 mod section;
 pub mod tidy;

@@ -7,7 +7,8 @@ use clap::{Parser, Subcommand};
 use xtask::generate::Mode;
 use xtask::tidy::{self, Tree};
 use xtask::{
-    bench, chaos, clients, conformance, demo, escapes, fuzz, generate, instructions, schemathesis, workspace_root,
+    bench, chaos, clients, conformance, demo, escapes, fuzz, generate, instructions, scenarios, schemathesis,
+    workspace_root,
 };
 
 #[derive(Debug, Parser)]
@@ -43,6 +44,8 @@ enum Command {
     Fuzz(fuzz::Options),
     /// Count the instructions of what everybody does, and compare them with those that are kept
     Instructions(instructions::Options),
+    /// Play twenty scenarios with real agents, with pinfold's tools and with their own, and count what each costs
+    Scenarios(scenarios::Options),
     /// Try the HTTP API with whatever its document allows and forbids
     Schemathesis(schemathesis::Options),
 }
@@ -60,6 +63,7 @@ fn main() -> ExitCode {
         Command::Escapes(options) => escapes::run(&root, &options),
         Command::Fuzz(options) => fuzz::run(&root, &options),
         Command::Instructions(options) => instructions::run(&root, &options),
+        Command::Scenarios(options) => scenarios::run(&root, &options),
         Command::Schemathesis(options) => schemathesis::run(&root, &options),
     };
     done.unwrap_or_else(|error| {

@@ -117,7 +117,7 @@ fn lead(mut stage: Stage, tool: &str, argument: &str) -> Option<()> {
     assert_eq!((first.status, first.text.as_deref()), (TurnStatus::Completed, Some("hello there")), "{first:?}");
     assert!(first.usage.is_some_and(|usage| usage.output_tokens > 0), "{first:?}");
     let second = stage.begin("second");
-    let call = Act::Own { tool: tool.to_owned(), arguments: json!({ argument: "touch made; exit 3" }) };
+    let call = Act::own(tool, json!({ argument: "touch made; exit 3" }));
     stage.model.act(&call).expect("it asks its model");
     stage.model.act(&Act::Say("ran it".into())).expect("it tells its model");
     let second = stage.finish(second);

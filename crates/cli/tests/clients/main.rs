@@ -6,6 +6,7 @@
 
 mod hosted;
 mod http;
+mod interactive;
 
 use pinfold_api::types::Status;
 use pinfold_clients::agents::Agent;

@@ -1,0 +1,87 @@
+//! Commands that end: quickly, slowly, with much output, or badly.
+
+use super::{Stage, expect_code};
+use crate::shells::{Done, Place, Reasons, Stop, read};
+
+/// The output is read.
+pub(super) fn echo(stage: &mut Stage<'_>) -> Done<()> {
+    let ended = stage.run("echo quick")?;
+    read(&ended.text, "quick")
+}
+
+/// Each output is read.
+pub(super) fn five(stage: &mut Stage<'_>) -> Done<()> {
+    for number in 1..=5 {
+        let ended = stage.run(&format!("sleep 1; echo step-{number}-done"))?;
+        read(&ended.text, &format!("step-{number}-done"))?;
+    }
+    Ok(())
+}
+
+/// Each output is read in its own result, and no other's.
+pub(super) fn ten(stage: &mut Stage<'_>) -> Done<()> {
+    let lines: Vec<String> = (0..10).map(|number| format!("sleep 0.2; echo check-{number}-passed")).collect();
+    let results = stage.shell.run_together(stage.chat, &lines)?;
+    for (number, ended) in results.iter().enumerate() {
+        read(&ended.text, &format!("check-{number}-passed"))?;
+    }
+    Ok(())
+}
+
+/// It ran there, with that.
+pub(super) fn place(stage: &mut Stage<'_>) -> Done<()> {
+    let place = Place { directory: "sub", variable: ("MODE", "release") };
+    let ended = stage.shell.run_in(stage.chat, place, "./show.sh")?;
+    read(&ended.text, "mode release in sub")
+}
+
+/// The model learns that there is no such command, and the right one succeeds.
+pub(super) fn typo(stage: &mut Stage<'_>) -> Done<()> {
+    let ended = stage.run_for_code("nodee get.js")?;
+    expect_code(&ended, 127)?;
+    read(&ended.text, "not found")?;
+    let ended = stage.run("node --version")?;
+    read(&ended.text, "v2")
+}
+
+/// The model learns which signal it was: by its name, its number, or the exit code that shells make of it.
+pub(super) fn signal(stage: &mut Stage<'_>) -> Done<()> {
+    let ended = stage.run_for_code("./crash.sh")?;
+    let text = &ended.text;
+    let learnt = ["SEGV", "Segmentation", "139", "Signal: 11"].iter().any(|word| text.contains(word));
+    if learnt { read(text, "working") } else { Err(Stop::Failed(format!("no signal in: {text}"))) }
+}
+
+/// The reason is read, and the second build succeeds.
+pub(super) fn build(stage: &mut Stage<'_>) -> Done<()> {
+    let ended = stage.run_for_code("./build.sh")?;
+    expect_code(&ended, 2)?;
+    read(&ended.text, "src/pay.c:3:5: error")?;
+    let ended = stage.run_for_code("sed -i s/retrun/return/ src/pay.c && ./build.sh")?;
+    expect_code(&ended, 0)?;
+    read(&ended.text, "built app")
+}
+
+/// The three names and the exit code are learnt.
+pub(super) fn tests(stage: &mut Stage<'_>) -> Done<()> {
+    let reasons = Reasons { grep: "FAILED", lines: &["case_117", "case_262", "case_431"] };
+    learn_reasons(stage, "node tests.js", reasons)
+}
+
+/// The line with the reason is read, and the exit code is learnt.
+pub(super) fn noise(stage: &mut Stage<'_>) -> Done<()> {
+    learn_reasons(stage, "node noise.js", Reasons { grep: "error", lines: &["error: unknown type name"] })
+}
+
+fn learn_reasons(stage: &mut Stage<'_>, line: &str, reasons: Reasons<'_>) -> Done<()> {
+    let ended = stage.shell.run_and_find(stage.chat, line, reasons)?;
+    expect_code(&ended, 1)?;
+    reasons.lines.iter().try_for_each(|line| read(&ended.text, line))
+}
+
+/// The output and the exit code of its end are learnt.
+pub(super) fn slow(stage: &mut Stage<'_>) -> Done<()> {
+    let ended = stage.run_for_code("node pack.js")?;
+    expect_code(&ended, 3)?;
+    read(&ended.text, "not packed")
+}
