@@ -28,12 +28,12 @@ pub struct Program {
 }
 
 /// How a client is run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Mode {
     /// One prompt, without a person.
     Headless,
-    /// The same, going on with the last chat of this home and directory.
-    Resumed,
+    /// The same, going on with the last chat of this home and directory, which has this id if the client prints one.
+    Resumed { chat: Option<String> },
     /// For a person at a terminal.
     Interactive,
 }
@@ -102,14 +102,7 @@ impl Agent {
 
     /// The owner, by what the client prints of its own chat.
     pub fn owner(self, printed: &str) -> Option<String> {
-        let (event, key) = match self {
-            Agent::Codex => ("thread.started", "thread_id"),
-            Agent::Claude => ("system", "session_id"),
-            Agent::Gemini | Agent::Opencode => return None,
-        };
-        let mut lines = printed.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
-        let chat = lines.find(|line| line["type"] == event)?[key].as_str()?.to_owned();
-        Some(format!("{}{chat}", self.owner_prefix()))
+        self.chat_id(printed).map(|chat| format!("{}{chat}", self.owner_prefix()))
     }
 }
 
@@ -120,10 +113,10 @@ impl Program {
 
     /// The client with its configuration, in a home and a directory of its own below `scratch`.
     pub fn command(&self, scratch: &Path, model: SocketAddr, way: &Way) -> Command {
-        self.command_in(Mode::Headless, scratch, model, way)
+        self.command_in(&Mode::Headless, scratch, model, way)
     }
 
-    pub fn command_in(&self, mode: Mode, scratch: &Path, model: SocketAddr, way: &Way) -> Command {
+    pub fn command_in(&self, mode: &Mode, scratch: &Path, model: SocketAddr, way: &Way) -> Command {
         let (home, work, temporary) = (scratch.join("home"), scratch.join("work"), scratch.join("tmp"));
         for directory in [&home, &work, &temporary] {
             std::fs::create_dir_all(directory).expect("a scratch directory");
@@ -150,36 +143,42 @@ impl Program {
 
 impl Agent {
     /// The arguments of a chat.
-    fn arguments(self, mode: Mode) -> Vec<&'static str> {
-        let (common, resumed): (&[&str], &[&str]) = match (self, mode) {
-            (_, Mode::Interactive) if self != Agent::Claude => panic!("{self:?} is driven headless only"),
-            (Agent::Codex, Mode::Resumed) => {
-                (&["exec", "--json", "--skip-git-repo-check", "resume"], &["--last", "go"])
-            }
-            (Agent::Codex, _) => (&["exec", "--json", "--skip-git-repo-check", "go"], &[]),
-            (Agent::Claude, Mode::Interactive) => (&["--strict-mcp-config", "--dangerously-skip-permissions"], &[]),
-            (Agent::Claude, _) => (
-                &[
-                    "-p",
-                    "go",
-                    "--output-format",
-                    "stream-json",
-                    "--verbose",
-                    "--strict-mcp-config",
-                    "--dangerously-skip-permissions",
-                ],
-                &["--continue"],
-            ),
-            (Agent::Gemini, _) => (
-                &["-p", "go", "--yolo", "--output-format", "stream-json", "-m", "gemini-2.5-flash"],
-                &["--resume", "latest"],
-            ),
-            (Agent::Opencode, _) => (&["run", "go", "--format", "json"], &["--continue"]),
+    fn arguments(self, mode: &Mode) -> Vec<String> {
+        let words = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>();
+        let headless = match self {
+            Agent::Codex => words(&["exec", "--json", "--skip-git-repo-check"]),
+            Agent::Claude => words(&["-p", "go", "--output-format", "stream-json", "--verbose"]),
+            Agent::Gemini => words(&["-p", "go", "--yolo", "--output-format", "stream-json", "-m", "gemini-2.5-flash"]),
+            Agent::Opencode => words(&["run", "go", "--format", "json"]),
         };
-        let resumed = if mode == Mode::Resumed { resumed } else { &[] };
-        common.iter().chain(resumed).copied().collect()
+        let further = match (self, mode) {
+            (Agent::Codex, Mode::Headless) => words(&["go"]),
+            (Agent::Codex, Mode::Resumed { .. }) => words(&["resume", "--last", "go"]),
+            (Agent::Claude, Mode::Resumed { chat: Some(chat) }) => words(&["--resume", chat]),
+            (Agent::Claude | Agent::Opencode, Mode::Resumed { .. }) => words(&["--continue"]),
+            (Agent::Gemini, Mode::Resumed { .. }) => words(&["--resume", "latest"]),
+            (_, Mode::Headless) => vec![],
+            (Agent::Claude, Mode::Interactive) => return words(&CLAUDE_ALLOWS),
+            (_, Mode::Interactive) => panic!("{self:?} is driven headless only"),
+        };
+        let allows = if self == Agent::Claude { words(&CLAUDE_ALLOWS) } else { vec![] };
+        [headless, further, allows].concat()
+    }
+
+    /// The id of a chat, by what the client prints of it.
+    pub fn chat_id(self, printed: &str) -> Option<String> {
+        let (event, key) = match self {
+            Agent::Codex => ("thread.started", "thread_id"),
+            Agent::Claude => ("system", "session_id"),
+            Agent::Gemini | Agent::Opencode => return None,
+        };
+        let mut lines = printed.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+        Some(lines.find(|line| line["type"] == event)?[key].as_str()?.to_owned())
     }
 }
+
+/// No other server than ours, and no questions.
+const CLAUDE_ALLOWS: [&str; 2] = ["--strict-mcp-config", "--dangerously-skip-permissions"];
 
 fn write(path: &Path, text: &str) {
     std::fs::create_dir_all(path.parent().expect("a directory")).expect("a directory");

@@ -14,6 +14,9 @@ use crate::dialect::{Call, ToolSet};
 use crate::model::Model;
 use crate::seen::Seen;
 
+/// How much of what a client printed stands in an error.
+const PRINTED_MOST: usize = 2000;
+
 /// A chat. Its client is ended and its files are removed when it is dropped.
 pub struct Chat {
     client: Child,
@@ -34,7 +37,7 @@ impl Chat {
     pub fn start_by(program: &Program, way: &Way) -> Self {
         let scratch = new_scratch();
         let model = Model::listen();
-        let client = spawn(program, Mode::Headless, &scratch, &model, way);
+        let client = spawn(program, &Mode::Headless, &scratch, &model, way);
         Chat { client, model, program: program.clone(), way: way.clone(), scratch, log: String::new() }
     }
 
@@ -61,7 +64,7 @@ impl Chat {
         }
         let tools = || calls.iter().map(|call| call.tool.as_str()).collect::<Vec<_>>().join(", ");
         let Some(results) = self.model.call_all(calls.clone()) else {
-            panic!("the client sent no request after {}: {}", tools(), self.printed());
+            panic!("the client sent no request after {}: {}", tools(), last(&self.printed()));
         };
         for Seen { text } in &results {
             self.log.push_str(&format!("< {} bytes\n{text}\n", text.len()));
@@ -104,7 +107,8 @@ impl Chat {
     pub fn kill_and_resume(&mut self) {
         self.kill_group();
         self.model.forget_turn();
-        self.client = spawn(&self.program, Mode::Resumed, &self.scratch, &self.model, &self.way);
+        let mode = Mode::Resumed { chat: self.program.agent().chat_id(&self.printed()) };
+        self.client = spawn(&self.program, &mode, &self.scratch, &self.model, &self.way);
     }
 
     fn printed(&self) -> String {
@@ -124,6 +128,13 @@ impl Drop for Chat {
     }
 }
 
+/// The end of a text, as much as a person wants to read of it.
+fn last(text: &str) -> &str {
+    let from = text.len().saturating_sub(PRINTED_MOST);
+    let from = (from..=text.len()).find(|at| text.is_char_boundary(*at)).unwrap_or(0);
+    &text[from..]
+}
+
 /// A new directory for a chat.
 pub(crate) fn new_scratch() -> PathBuf {
     static NUMBER: AtomicU32 = AtomicU32::new(0);
@@ -133,7 +144,7 @@ pub(crate) fn new_scratch() -> PathBuf {
     scratch
 }
 
-fn spawn(program: &Program, mode: Mode, scratch: &Path, model: &Model, way: &Way) -> Child {
+fn spawn(program: &Program, mode: &Mode, scratch: &Path, model: &Model, way: &Way) -> Child {
     let mut command = program.command_in(mode, scratch, model.address, way);
     let file = |name: &str| File::options().create(true).append(true).open(scratch.join(name)).expect("a file");
     command.stdin(Stdio::null()).stdout(file("stdout")).stderr(file("stderr")).process_group(0);

@@ -32,7 +32,7 @@ impl Interactive {
     pub fn start(program: &Program, pinfold: &Pinfold) -> Self {
         let scratch = new_scratch();
         let model = Model::listen();
-        let command = program.command_in(Mode::Interactive, &scratch, model.address, &Way::of(pinfold));
+        let command = program.command_in(&Mode::Interactive, &scratch, model.address, &Way::of(pinfold));
         skip_welcome(&scratch);
         let text = |value: &std::ffi::OsStr| value.to_string_lossy().into_owned();
         let request = StartRequest {

@@ -23,6 +23,9 @@ use crate::section::Section;
 /// Where the table stands.
 const SECTION: Section = Section { begin: "<!-- begin: cargo xtask scenarios -->", end: "<!-- end -->" };
 
+/// How much of the reason of a failure is printed, in characters.
+const REASON_MOST: usize = 400;
+
 /// What to run.
 #[derive(Clone, Debug, Args)]
 pub struct Options {
@@ -73,7 +76,10 @@ pub fn run(root: &Path, options: &Options) -> anyhow::Result<ExitCode> {
     if let Some(directory) = &options.logs {
         std::fs::create_dir_all(directory).with_context(|| format!("cannot make {}", directory.display()))?;
     }
+    // What fails is told in a line; a trace of the harness says nothing more.
+    std::panic::set_hook(Box::new(|_| {}));
     let results = run_all(&binary, &programs, jobs, options);
+    let _ = std::panic::take_hook();
     let agents: Vec<Agent> = programs.iter().map(Program::agent).collect();
     let table = table(&agents, &results);
     print!("{table}");
@@ -149,7 +155,7 @@ fn line(job: Job, played: &Played) -> String {
     let outcome = match &played.outcome {
         Ok(Cost { requests, bytes }) => format!("{requests} requests, {bytes} bytes"),
         Err(Stop::Cannot(why)) => format!("cannot: {why}"),
-        Err(Stop::Failed(why)) => format!("FAILED: {why}"),
+        Err(Stop::Failed(why)) => format!("FAILED: {}", why.chars().take(REASON_MOST).collect::<String>()),
     };
     format!("{} {} {}: {outcome}", job.agent.name(), SCENARIOS[job.scenario].name, tools(job.from))
 }

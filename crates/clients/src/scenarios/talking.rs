@@ -43,7 +43,7 @@ pub(super) fn question(stage: &mut Stage<'_>) -> Done<()> {
 pub(super) fn repl(stage: &mut Stage<'_>) -> Done<()> {
     let tag = format!("repl-{}", stage.tag);
     let line = format!("env NODE_NO_READLINE=1 node --title={tag} -i");
-    let job = stage.shell.start(stage.chat, Start { line: &line, tag: &tag }, Until::Asks("> "))?;
+    let job = stage.shell.start(stage.chat, Start { line: &line, tag: &tag }, Until::Asks("for more information"))?;
     stage.shell.answer(stage.chat, &job, "const rate = 7", "undefined")?;
     let text = stage.shell.answer(stage.chat, &job, "rate * 17", "119")?;
     read(&text, "119")?;

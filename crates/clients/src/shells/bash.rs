@@ -57,9 +57,11 @@ fn text_of(mut results: Vec<Seen>) -> String {
     results.pop().expect("one result").text
 }
 
+// No line has a command substitution: gemini-cli refuses those.
+
 /// Waits in bash until a file says this, at most 30 s.
 fn until_says(file: &str, says: &str) -> String {
-    format!("for i in $(seq 300); do grep -q '{says}' {file} && break; sleep 0.1; done")
+    format!("for i in {{1..300}}; do grep -q '{says}' {file} && break; sleep 0.1; done")
 }
 
 fn pid_in(text: &str) -> Done<String> {
@@ -72,7 +74,7 @@ pub(super) fn stop_by_name(tag: &str, bash: &mut dyn FnMut(&str) -> Done<String>
     // The bracket keeps the line from finding itself.
     let (first, rest) = tag.split_at(1);
     let look = format!("ps -eo pid,args | grep '[{first}]{rest}' || echo gone");
-    let text = bash(&format!("kill $(pgrep -f '[{first}]{rest}'); sleep 0.5; {look}"))?;
+    let text = bash(&format!("pgrep -f '[{first}]{rest}' | xargs kill; sleep 0.5; {look}"))?;
     if text.contains("gone") {
         return Ok(());
     }
@@ -159,7 +161,7 @@ impl Shell for Bash {
             }
             // A terminal by `script`, whose input is a pipe that `sleep` keeps open.
             Until::Asks(says) => format!(
-                "mkfifo {tag}.in; sleep 600 > {tag}.in & script -qfc '{line}' {log} < {tag}.in > /dev/null 2>&1 & echo pid $!; {}; cat {log}",
+                "mkfifo {tag}.in; sleep 600 > {tag}.in 2>&1 & script -qfc '{line}' {log} < {tag}.in > /dev/null 2>&1 & echo pid $!; {}; cat {log}",
                 until_says(&log, says)
             ),
         };
@@ -222,7 +224,7 @@ impl Shell for Bash {
 
     fn answer(&mut self, chat: &mut Chat, job: &Job, text: &str, says: &str) -> Done<String> {
         let Job { log, tag, .. } = job;
-        Ok(self.bash(chat, &format!("echo '{text}' > {tag}.in; {}; tail -n 2 {log}", until_says(log, says))))
+        Ok(self.bash(chat, &format!("echo '{text}' > {tag}.in; {}; tail -n 3 {log}", until_says(log, says))))
     }
 
     fn learn_of_end(&mut self, chat: &mut Chat, line: &str, job: &Job, code: i32) -> Done<String> {

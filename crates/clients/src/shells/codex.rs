@@ -180,6 +180,6 @@ impl Shell for Codex {
 /// Waits until a port is open, as bash can.
 pub(super) fn until_open(port: u16) -> String {
     format!(
-        "for i in $(seq 150); do (: > /dev/tcp/127.0.0.1/{port}) 2>/dev/null && break; sleep 0.1; done; (: > /dev/tcp/127.0.0.1/{port})"
+        "for i in {{1..150}}; do (: > /dev/tcp/127.0.0.1/{port}) 2>/dev/null && break; sleep 0.1; done; (: > /dev/tcp/127.0.0.1/{port})"
     )
 }
