@@ -4,9 +4,9 @@
 
 use std::time::Duration;
 
-use pinfold_api::types::{Record, Status, WaitReason};
+use pinfold_api::types::{ReadyState, Record, Status, WaitReason};
 
-use crate::facts::{self, Facts};
+use crate::facts::{self, Facts, Line};
 
 /// The most of a command in a list.
 const LISTED_COMMAND: usize = 160;
@@ -20,6 +20,11 @@ pub(crate) fn brief(facts: Facts, record: &Record, owner: &str) -> Facts {
     // A lost process has no outcome of the kernel's, and strays may outlive an exit: those states are news.
     let outcome_says_it = record.status == Status::Finished && record.outcome.is_some();
     let is_read = is_over && facts.cursor.is_some_and(|cursor| cursor >= record.output.bytes);
+    let output = facts.sight.as_ref().and_then(|sight| sight.output.as_deref()).unwrap_or_default();
+    let matched = facts.matched.map(|line| match output.contains(&line.line) {
+        true => Line { line: String::new(), ..line },
+        false => line,
+    });
     Facts {
         name: None,
         label: None,
@@ -28,6 +33,9 @@ pub(crate) fn brief(facts: Facts, record: &Record, owner: &str) -> Facts {
         stopped_by: facts.stopped_by.filter(|by| by != owner),
         elapsed_ms: facts.elapsed_ms.filter(|elapsed| Duration::from_millis(*elapsed) >= LONG_RUN),
         reason: facts.reason.filter(|reason| !is_over || tells_more(*reason)),
+        // That it is ready is what a wait for it ends with, once; that it is not is a fact of each look.
+        ready: facts.ready.filter(|ready| !is_over && ready.state != ReadyState::Ready),
+        matched,
         cursor: facts.cursor.filter(|_| !is_read),
         ..facts
     }
@@ -42,6 +50,7 @@ pub(crate) fn listed(record: &Record, owner: &str) -> Facts {
         label: facts.label.clone(),
         command: facts.command.as_deref().map(|command| facts::clip(command, LISTED_COMMAND)),
         elapsed_ms: facts.elapsed_ms.filter(|_| !is_over),
+        ready: facts.ready.clone().filter(|_| !is_over),
         ..brief(facts, record, owner)
     }
 }

@@ -133,6 +133,8 @@ pub(crate) struct Sight {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Line {
     pub(crate) cursor: u64,
+    /// Empty where the output beside it shows it.
+    #[serde(skip_serializing_if = "String::is_empty")]
     pub(crate) line: String,
     #[serde(skip_serializing_if = "is_false")]
     pub(crate) context: bool,

@@ -152,9 +152,9 @@ impl Shell for Pinfold {
 
     fn stop(&mut self, chat: &mut Chat, job: &Job) -> Done<()> {
         let seen = use_tool(chat, "process_signal", json!({ "id": job.id }));
-        match seen.find("state").as_deref() {
-            Some("finished") => Ok(()),
-            _ => Err(Stop::Failed(format!("it was not stopped: {seen}"))),
+        match seen.text.contains("its whole tree is gone") {
+            true => Ok(()),
+            false => Err(Stop::Failed(format!("it was not stopped: {seen}"))),
         }
     }
 }

@@ -83,7 +83,7 @@ async fn in_background(desk: &Desk<'_>, request: &StartRequest) -> Result<Answer
 }
 
 async fn in_foreground(desk: &Desk<'_>, mut request: StartRequest, limit: Duration) -> Result<Answer, Refusal> {
-    let (patience, cut) = desk.patience(limit);
+    let (patience, cut) = desk.patience(Some(limit));
     let first = patience.min(FIRST);
     request.wait = (!first.is_zero()).then(|| Span::Text(format!("{}ms", first.as_millis())));
     let begun = Instant::now();

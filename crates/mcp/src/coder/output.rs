@@ -39,7 +39,7 @@ pub(super) async fn call(desk: &Desk<'_>, arguments: &Arguments) -> Result<Answe
 }
 
 async fn read(desk: &Desk<'_>, id: &str, limit: Duration) -> Result<Answer, Refusal> {
-    let (patience, _) = desk.patience(limit);
+    let (patience, _) = desk.patience(Some(limit));
     let mut record = desk.reach.ask(|client| async move { client.show(id).await }).await?;
     if !facts::is_over(&record) && !patience.is_zero() {
         let waited = wait(desk, &record.id, patience).await;

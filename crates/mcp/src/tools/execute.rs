@@ -12,7 +12,7 @@ use pinfold_api::types::{
 use serde::de::DeserializeOwned;
 
 use super::wait::{self, Wait};
-use super::{Answer, Desk, PATIENCE};
+use super::{Answer, Desk};
 use crate::arguments::Arguments;
 use crate::facts::{self, Facts};
 use crate::refusal::Refusal;
@@ -56,7 +56,7 @@ pub(super) async fn call(desk: &Desk<'_>, arguments: &Arguments) -> Result<Answe
     let waits_for_ready = arguments.object("ready")?.is_some();
     let (limit, cut) = match background && !waits_for_ready {
         true => (asked.unwrap_or(EARLY).min(EARLY), None),
-        false => desk.patience(asked.unwrap_or(PATIENCE)),
+        false => desk.patience(asked),
     };
     let (budget, budget_note) = view::budget(arguments)?;
     let mut request = request(desk, arguments, limit.min(FIRST))?;
@@ -139,7 +139,7 @@ pub(super) async fn describe(desk: &Desk<'_>, record: &Record, look: Look) -> Re
     let (seen, hint) = view::look(&desk.reach, record, &look).await?;
     desk.memory.read(&desk.caller.owner, &record.id, seen.1, seen.0.omitted);
     let mut facts = Facts::of(record).seen(seen);
-    facts.notes.extend(hint);
+    facts.notes.extend(hint.filter(|_| desk.memory.is_first(&desk.caller.owner, "silence")));
     Ok(facts)
 }
 

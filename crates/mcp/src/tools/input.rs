@@ -25,7 +25,7 @@ const ROOM: &str = "5s";
 
 pub(super) async fn call(desk: &Desk<'_>, arguments: &Arguments) -> Result<Answer, Refusal> {
     let id = arguments.required("id")?;
-    let (limit, cut) = desk.patience(arguments.duration("timeout")?.unwrap_or(PATIENCE));
+    let (limit, cut) = desk.patience(Some(arguments.duration("timeout")?.unwrap_or(PATIENCE)));
     let (budget, note) = view::budget(arguments)?;
     let request = InputRequest {
         text: arguments.text("text")?.filter(|text| !text.is_empty()),

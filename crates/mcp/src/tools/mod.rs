@@ -34,8 +34,8 @@ use crate::reach::Reach;
 use crate::refusal::Refusal;
 use crate::{brief, coder, render};
 
-/// How long a call waits unless it says so.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+/// How long a call waits unless it says so, where its client survives that: as long as the clients' own shell tools.
+pub(crate) const DEFAULT_WAIT: Duration = Duration::from_secs(120);
 /// How long it may wait at most.
 const LONGEST: Duration = Duration::from_secs(12 * 3600);
 /// How long where the client hears no progress: below every client's own limit.
@@ -207,16 +207,16 @@ impl Desk<'_> {
         !is_claude && self.context.client_capabilities().is_some_and(|capabilities| capabilities.supports_tasks())
     }
 
-    /// How long a call may wait, and the note if that is less than it asked for.
-    pub(crate) fn patience(&self, asked: Duration) -> (Duration, Option<String>) {
+    /// How long a call waits, and the note if that is less than it asked for.
+    pub(crate) fn patience(&self, asked: Option<Duration>) -> (Duration, Option<String>) {
         let client = self.context.client_info().map(|client| client.name).unwrap_or_default();
         let progress = self.context.meta.get_progress_token().is_some();
         let most = longest(&client, progress, self.longest_call);
-        let note = (asked > most).then(|| {
+        let note = asked.is_some_and(|asked| asked > most).then(|| {
             let seconds = most.as_secs_f64();
             format!("waited {seconds}s, not longer: this client may give up on a longer call; process_wait goes on")
         });
-        (asked.min(most), note)
+        (asked.unwrap_or(DEFAULT_WAIT).min(most), note)
     }
 
     /// Waits for the work, with progress for whoever asked for it; a cancelled call lets go of it.

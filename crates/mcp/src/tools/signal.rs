@@ -27,7 +27,7 @@ pub(super) async fn call(desk: &Desk<'_>, arguments: &Arguments) -> Result<Answe
 
 /// A stop that has begun goes on, also when nobody waits for it.
 async fn stop(desk: &Desk<'_>, id: &str, grace: Option<String>) -> Result<Answer, Refusal> {
-    let (limit, _) = desk.patience(Duration::MAX);
+    let (limit, _) = desk.patience(Some(Duration::MAX));
     let request = StopRequest { signal: None, grace: grace.map(Span::Text), by: Some(desk.caller.owner.clone()) };
     let request = &request;
     let stopping = desk.reach.ask(|client| async move { client.stop(id, request).await });
@@ -44,6 +44,10 @@ async fn stop(desk: &Desk<'_>, id: &str, grace: Option<String>) -> Result<Answer
     };
     let from = desk.memory.cursor(&desk.caller.owner, &record.id);
     let mut facts = execute::describe(desk, &record, Look { cursor: Some(from), ..Look::default() }).await?;
+    if let Some(sight) = &mut facts.sight {
+        // Nobody stops a process to read it: only what came since the last read is worth showing.
+        sight.output = sight.output.take().filter(|output| !output.is_empty());
+    }
     match &answer {
         None => facts.notes.push(format!("the stop goes on: process_wait {{\"id\":\"{}\"}} sees its end", record.id)),
         Some(answer) if answer.already_over => facts.notes.push("it was over before: nothing was left to stop".into()),

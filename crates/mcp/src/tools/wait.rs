@@ -6,7 +6,7 @@ use pinfold_api::input::Span;
 use pinfold_api::types::{Record, WaitAnswer, WaitManyAnswer, WaitManyRequest, WaitMode, WaitQuery, WaitReason};
 use serde_json::Value;
 
-use super::{Answer, Desk, PATIENCE, Shown, execute, object};
+use super::{Answer, Desk, Shown, execute, object};
 use crate::arguments::Arguments;
 use crate::brief;
 use crate::facts::{self, Facts, Line};
@@ -30,7 +30,7 @@ pub(crate) struct Wait {
 }
 
 pub(super) async fn call(desk: &Desk<'_>, arguments: &Arguments) -> Result<Answer, Refusal> {
-    let (limit, cut) = desk.patience(arguments.duration("timeout")?.unwrap_or(PATIENCE));
+    let (limit, cut) = desk.patience(arguments.duration("timeout")?);
     let ids = arguments.texts("ids")?;
     let id = arguments.text("id")?;
     match (id, ids.as_slice()) {

@@ -17,11 +17,11 @@ fn execute_returns_when_it_is_ready() {
     let called = agent.call("execute", service);
     let port = pinfold.show("web").ports["PORT"];
     assert_eq!((&called.facts["reason"], &called.facts["port"]), (&json!("ready"), &json!(port)), "{:?}", called.facts);
-    assert_eq!((&called.facts["ready"]["state"], &called.facts["leased"]["PORT"]), (&json!("ready"), &json!(port)));
+    assert_eq!((&called.facts["reason"], &called.facts["leased"]["PORT"]), (&json!("ready"), &json!(port)));
     // What the result said is no news.
     assert!(agent.execute("true").news().is_empty());
     let early = agent.call("execute", json!({ "command": "echo no; exit 4", "ready": { "port": "any" } }));
-    assert_eq!((&early.facts["exit_code"], &early.facts["ready"]["state"]), (&json!(4), &json!("exited")));
+    assert_eq!((&early.facts["exit_code"], &early.facts["reason"]), (&json!(4), &json!("ended_before")));
     let refused = agent.call("execute", json!({ "command": "true", "ready": { "moon": 1 } }));
     assert!(refused.facts["right_call"].as_str().is_some_and(|call| call.contains("ready")), "{:?}", refused.facts);
 }
