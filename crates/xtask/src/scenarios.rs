@@ -70,7 +70,8 @@ pub fn run(root: &Path, options: &Options) -> anyhow::Result<ExitCode> {
         bail!("--write needs all of the table: leave out --client, --scenario and --tools");
     }
     let binary = match &options.binary {
-        Some(binary) => binary.clone(),
+        // Clients run in directories of their own.
+        Some(binary) => std::path::absolute(binary).context("the binary")?,
         None => build(root, Profile::Dev, ["pinfold"])?.into_iter().next().context("no binary")?,
     };
     if let Some(directory) = &options.logs {
