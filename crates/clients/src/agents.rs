@@ -229,12 +229,7 @@ fn servers(way: &Way) -> Value {
 }
 
 fn claude(command: &mut Command, home: &Path, model: SocketAddr, way: &Way) {
-    let mut servers = servers(way);
-    for server in servers.as_object_mut().into_iter().flat_map(|servers| servers.values_mut()) {
-        // Otherwise it shows the model only the names of most tools, to be looked up before they are called.
-        server["alwaysLoad"] = true.into();
-    }
-    write(&home.join("mcp.json"), &json!({ "mcpServers": servers }).to_string());
+    write(&home.join("mcp.json"), &json!({ "mcpServers": servers(way) }).to_string());
     command.env("ANTHROPIC_BASE_URL", format!("http://{model}")).env("ANTHROPIC_API_KEY", "none");
     command.env("CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC", "1").env("DISABLE_AUTOUPDATER", "1");
     // As root it skips permissions only in what calls itself a sandbox. The first turn waits for the servers.

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use pinfold_testkit::{Pidfd, Pinfold, alive, command_line, until_some};
 use serde_json::Value;
 
-use crate::agents::{Mode, Program, Way};
+use crate::agents::{Agent, Mode, Program, Way};
 use crate::dialect::{Call, ToolSet};
 use crate::model::Model;
 use crate::seen::Seen;
@@ -39,6 +39,10 @@ impl Chat {
         let model = Model::listen();
         let client = spawn(program, &Mode::Headless, &scratch, &model, way);
         Chat { client, model, program: program.clone(), way: way.clone(), scratch, log: String::new() }
+    }
+
+    pub fn agent(&self) -> Agent {
+        self.program.agent()
     }
 
     /// The directory that the client works in.

@@ -4,6 +4,7 @@
 //! Claude Code announces to servers what it can do only in this mode, so headless chats do not show all of it.
 
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use pinfold_api::types::{InputRequest, Pty, PtySize, StartRequest};
 use pinfold_testkit::{Pinfold, until};
@@ -12,6 +13,10 @@ use crate::agents::{Mode, Program, Way};
 use crate::chat::new_scratch;
 use crate::model::Model;
 
+/// How long a client may take until it asks for a prompt. A cold one unpacks itself first.
+const PATIENCE: Duration = Duration::from_secs(150);
+/// How often its screen is looked at meanwhile.
+const LOOK: Duration = Duration::from_millis(50);
 /// What the client shows when it waits for a prompt.
 const READY: &str = "bypass permissions on";
 /// What every question of the client at its first start shows.
@@ -46,7 +51,11 @@ impl Interactive {
         let host = Pinfold::start(&pinfold.binary().to_string_lossy());
         let id = host.start_request(&request).record.id;
         let client = Interactive { model, host, id, scratch };
-        until("the client asks for a prompt", || client.answer_questions().contains(READY));
+        let deadline = Instant::now() + PATIENCE;
+        while !client.answer_questions().contains(READY) {
+            assert!(Instant::now() < deadline, "the client never asked for a prompt: {}", client.screen());
+            std::thread::sleep(LOOK);
+        }
         client
     }
 

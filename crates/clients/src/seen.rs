@@ -28,6 +28,12 @@ impl Seen {
         }
     }
 
+    /// Whether it says that the process is over: it has an outcome, and no state, or the last one.
+    pub fn is_over(&self) -> bool {
+        let outcome = self.find("exit_code").or_else(|| self.find("signal"));
+        outcome.is_some() && self.find("state").is_none_or(|state| state == "finished")
+    }
+
     /// The structured content, if that is what the client shows.
     fn facts(&self) -> Option<Value> {
         let at = self.text.find('{').filter(|at| *at == 0 || self.text[..*at].ends_with("Output:\n"))?;

@@ -2,7 +2,7 @@
 //! the code, `demo` shows the main job, `bench` measures what pinfold costs, `instructions` that it
 //! costs no more than before, `escapes` tries every way out, `chaos`
 //! attacks it from all sides, `fuzz` and `schemathesis` try bad input at scale, `clients` and `conformance` bring in the
-//! programs of others that judge it.
+//! programs of others that judge it, `scenarios` counts what those cost their models.
 //!
 //! Owns no product code, and nothing of the product may use it. A library, so that `cargo test` runs the same checks.
 

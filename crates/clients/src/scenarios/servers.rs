@@ -70,7 +70,7 @@ pub(super) fn resume(stage: &mut Stage<'_>) -> Done<()> {
     let line = format!("node {program} {port}");
     let job = stage.shell.start(stage.chat, Start { line: &line, tag: &tag }, Until::Says("listening on"))?;
     stage.chat.kill_and_resume();
-    let ended = stage.run(&format!("node get.js {port} /"))?;
+    let ended = stage.shell.run_after_resume(stage.chat, &format!("node get.js {port} /"), &job)?;
     if !ended.text.contains("all is well") {
         return Err(Stop::Cannot("the server ends with the client"));
     }

@@ -96,7 +96,12 @@ pub trait Shell: Send {
         self.run(chat, line)
     }
 
-    /// The same in another directory, with a variable.
+    /// Runs a command after the client was killed and resumed, so that the job can be used again then.
+    fn run_after_resume(&mut self, chat: &mut Chat, line: &str, _: &Job) -> Done<Ended> {
+        self.run(chat, line)
+    }
+
+    /// Runs a command in another directory, with a variable.
     fn run_in(&mut self, chat: &mut Chat, place: Place<'_>, line: &str) -> Done<Ended>;
 
     /// Runs commands that need not wait for each other, in one turn.

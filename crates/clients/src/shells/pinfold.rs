@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use super::{Done, Ended, Job, Place, Reasons, Shell, Start, Stop, Until, number_after, one, read};
+use crate::agents::Agent;
 use crate::chat::Chat;
 use crate::dialect::{Call, ToolSet};
 use crate::seen::Seen;
@@ -53,6 +54,19 @@ impl Shell for Pinfold {
     fn run(&mut self, chat: &mut Chat, line: &str) -> Done<Ended> {
         let seen = use_tool(chat, "execute", json!({ "command": line }));
         to_the_end(chat, seen)
+    }
+
+    fn run_after_resume(&mut self, chat: &mut Chat, line: &str, job: &Job) -> Done<Ended> {
+        let execute = call("execute", json!({ "command": line }));
+        if matches!(chat.agent(), Agent::Codex | Agent::Claude) {
+            return Ok(ended(&chat.call_all(vec![execute])[0]));
+        }
+        // Their servers are not told which chat it is: in the same turn the model takes over what the last run left.
+        let results = chat.call_all(vec![execute, call("process_list", json!({ "adopt": "all" }))]);
+        match results[1].text.contains(&job.id) {
+            true => Ok(ended(&results[0])),
+            false => Err(Stop::Failed(format!("it is lost: {}", results[1]))),
+        }
     }
 
     fn run_in(&mut self, chat: &mut Chat, place: Place<'_>, line: &str) -> Done<Ended> {
