@@ -22,9 +22,9 @@ use hyper_util::service::TowerToHyperService;
 use pinfold_api::error::ErrorCode;
 use pinfold_api::quiet::QuietStream;
 use pinfold_api::types::{
-    AckRequest, AttachQuery, EndRequest, EventsQuery, GcRequest, HandoverRequest, InputRequest, ListQuery, OutputQuery,
-    ResizeRequest, ShutdownAnswer, ShutdownRequest, SignalRequest, StartRequest, StopRequest, TokenRequest,
-    WaitManyRequest, WaitQuery,
+    AckRequest, AdoptRequest, AttachQuery, EndRequest, EventsQuery, GcRequest, HandoverRequest, InputRequest,
+    ListQuery, OutputQuery, ResizeRequest, SessionRequest, ShutdownAnswer, ShutdownRequest, SignalRequest,
+    StartRequest, StopRequest, TokenRequest, WaitManyRequest, WaitQuery,
 };
 use pinfold_os::socket;
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -42,6 +42,7 @@ use crate::output::RawPage;
 use crate::refusal::Refusal;
 use crate::scope::{Caller, Unproven};
 use crate::service::Core;
+use crate::sessions::PeerPid;
 use crate::spare::Spare;
 
 /// A client that does not finish its headers within this time is cut off.
@@ -75,6 +76,9 @@ pub(crate) fn routes(core: Arc<Core>) -> Router {
         .route("/v1/owners", get(owners))
         .route("/v1/owners/{id}/end", post(end_owner))
         .route("/v1/owners/{id}/release", post(release_owner))
+        .route("/v1/sessions", post(register_session))
+        .route("/v1/sessions/left_behind", get(left_behind))
+        .route("/v1/sessions/adopt", post(adopt))
         .route("/v1/tokens", post(add_token).get(tokens))
         .route("/v1/tokens/{id}", delete(revoke_token))
         .route("/v1/gc", post(gc))
@@ -148,10 +152,15 @@ where
             }
             // Only now: where a connection comes from is known when the processes are.
             match &entrance {
-                Entrance::Socket(connection) => match connection.proof(&core) {
-                    Ok(proof) => drop(request.extensions_mut().insert(proof)),
-                    Err(reason) => drop(request.extensions_mut().insert(Unproven(reason))),
-                },
+                Entrance::Socket(connection) => {
+                    match connection.proof(&core) {
+                        Ok(proof) => drop(request.extensions_mut().insert(proof)),
+                        Err(reason) => drop(request.extensions_mut().insert(Unproven(reason))),
+                    }
+                    if let Some(pid) = connection.pid.filter(|_| request.uri().path().starts_with("/v1/sessions")) {
+                        request.extensions_mut().insert(PeerPid(pid));
+                    }
+                }
                 Entrance::Tcp(line) => drop(request.extensions_mut().insert(Arc::clone(line))),
             }
             routes.call(request).await
@@ -367,6 +376,32 @@ async fn end_owner(
 
 async fn release_owner(State(core): Shared, caller: Caller, Id(owner): Id) -> Answer<impl IntoResponse> {
     core.release_owner(&caller.scope, &owner).map(Json)
+}
+
+async fn register_session(
+    State(core): Shared,
+    caller: Caller,
+    peer: Option<Extension<PeerPid>>,
+    Input(request): Input<SessionRequest>,
+) -> Answer<impl IntoResponse> {
+    core.register_session(&caller, peer.map(|Extension(peer)| peer), request).await.map(Json)
+}
+
+async fn left_behind(
+    State(core): Shared,
+    caller: Caller,
+    peer: Option<Extension<PeerPid>>,
+) -> Answer<impl IntoResponse> {
+    core.list_left_behind(&caller, peer.map(|Extension(peer)| peer)).await.map(Json)
+}
+
+async fn adopt(
+    State(core): Shared,
+    caller: Caller,
+    peer: Option<Extension<PeerPid>>,
+    Input(request): Input<AdoptRequest>,
+) -> Answer<impl IntoResponse> {
+    core.adopt_left_behind(&caller, peer.map(|Extension(peer)| peer), request).await.map(Json)
 }
 
 async fn add_token(

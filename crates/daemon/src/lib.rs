@@ -10,6 +10,7 @@
 //! - D6 a port is lent to one process at a time ([`services::lease`]).
 //! - D7 no end has two successors, and none that is owed is lost ([`services::chain`]).
 //! - D8 no path that a request names is touched by the daemon ([`stuck`]).
+//! - D9 only an ended session's processes are shown to another session ([`sessions`]).
 //!
 //! `run` composes it; `service` is the core that all share; `start`, `act`, `input`, `screen` (with its `terminal`), `attach` (with its `shelf`), `wait`, `output`, `filter`, `list`, `events` and `gc` are what
 //! the routes call; `attend`, `watch`, `heartbeat`, `deliver` and `webhook` tell owners more than that; `services` has readiness, leased ports and restarts; `owners`, `parents` and `silence` are who they are, whose child each is and how they end; `notes` and `loss` are what keepers tell and how they end; `registry` holds what lives, `ledger` writes the
@@ -65,6 +66,7 @@ mod scope;
 mod screen;
 mod service;
 mod services;
+mod sessions;
 mod shelf;
 mod silence;
 mod spare;

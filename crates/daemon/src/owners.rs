@@ -197,6 +197,11 @@ impl OwnerBook {
         }
     }
 
+    /// Whether a request of this owner is under way.
+    pub(crate) fn is_in_contact(&self, owner: &str) -> bool {
+        lock(&self.inner).heard.get(owner).is_some_and(|heard| heard.open > 0)
+    }
+
     /// Forgets when owners were heard of that own nothing and ask for nothing.
     pub(crate) fn forget_silent(&self, is_needed: impl Fn(&str) -> bool) {
         lock(&self.inner).heard.retain(|owner, heard| heard.open > 0 || is_needed(owner));
@@ -368,7 +373,7 @@ impl Core {
     }
 
     /// Has the keeper write down the new owner.
-    async fn give(&self, entry: &Arc<Entry>, to: &str, purpose: &str) -> Result<(), Refusal> {
+    pub(crate) async fn give(&self, entry: &Arc<Entry>, to: &str, purpose: &str) -> Result<(), Refusal> {
         let silent = || Refusal::new(ErrorCode::KeeperSilent, "its keeper does not answer: try again").about(&entry.id);
         if entry.state.borrow().history.handovers.len() >= HANDOVERS_MOST {
             let message = format!("it was handed over {HANDOVERS_MOST} times, which is the most: start another");

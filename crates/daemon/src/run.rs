@@ -32,6 +32,7 @@ use crate::registry::Registry;
 use crate::service::Core;
 use crate::services::chain::{self, Chains};
 use crate::services::lease::Leases;
+use crate::sessions::SessionBook;
 use crate::tokens::Tokens;
 use crate::webhook::Webhooks;
 use crate::{agents, claim, deliver, gc, home, http, limits, log, recovery, scope, silence, tcp, threads};
@@ -182,6 +183,7 @@ fn compose(options: &Options, home: Home) -> Result<Core, RunError> {
     let owners = OwnerBook::new(queries.parents()?);
     let registry = Registry::default();
     let ledger = Ledger::start(index, config.events, registry.clone())?;
+    let boot_id = proc::boot_id().map_err(io("cannot read the boot id"))?;
     let name = cgroup_name(home.root());
     let limit_name = limits::place_name(&name);
     let cgroups = match config.containment {
@@ -213,7 +215,8 @@ fn compose(options: &Options, home: Home) -> Result<Core, RunError> {
         metrics: Metrics::default(),
         coder: Coder::open(&home).map_err(io(format!("cannot read {}", home.coder_key().display())))?,
         agents: Agents::default(),
-        boot_id: proc::boot_id().map_err(io("cannot read the boot id"))?,
+        sessions: SessionBook::open(&home, &boot_id),
+        boot_id,
         user_home: std::env::var("HOME").ok().filter(|home| home.starts_with('/')).unwrap_or_else(|| "/".to_owned()),
         started_at: now(),
         cgroups,

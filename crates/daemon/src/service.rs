@@ -32,6 +32,7 @@ use crate::registry::{Registry, lock};
 use crate::render;
 use crate::services::chain::Chains;
 use crate::services::lease::Leases;
+use crate::sessions::SessionBook;
 pub(crate) use crate::threads::blocking;
 use crate::tokens::Tokens;
 use crate::webhook::Webhooks;
@@ -48,6 +49,7 @@ pub(crate) struct Core {
     pub(crate) keepers: Keepers,
     pub(crate) ledger: Ledger,
     pub(crate) owners: OwnerBook,
+    pub(crate) sessions: SessionBook,
     pub(crate) tokens: Tokens,
     pub(crate) peers: Peers,
     pub(crate) webhooks: Webhooks,
