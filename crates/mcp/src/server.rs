@@ -20,6 +20,7 @@ use crate::presence::Presence;
 use crate::reach::{Ensure, Reach};
 use crate::refusal::Refusal;
 use crate::resources::Followed;
+use crate::sessions::Sessions;
 use crate::tools::{self, Answer, Call, Desk, Shape};
 use crate::{duplicates, tasks};
 
@@ -43,6 +44,7 @@ struct Inner {
     owner_grace: Option<String>,
     presence: Presence,
     claims: Claims,
+    sessions: Sessions,
     /// What is offered, after restriction.
     offered: Vec<Tool>,
 }
@@ -62,6 +64,7 @@ impl Server {
             .collect();
         let inner = Inner {
             reach: Reach::new(client, ensure),
+            sessions: Sessions::new(&seat, &base),
             seat,
             base,
             memory: Arc::default(),
@@ -114,6 +117,7 @@ impl Server {
             Err(refusal) => return Ok(refused(self.inner.shape, &refusal).into()),
         };
         let inner = &self.inner;
+        inner.sessions.register(context.client_info().map(|client| client.name), &caller, &reach).await;
         inner.news.settle(&reach, &caller.owner).await;
         let desk = self.desk(caller, reach, context);
         let answer = match tools::call(inner.shape, &desk, call(request, context)).await {
@@ -166,11 +170,25 @@ impl Server {
     }
 
     fn desk<'a>(&'a self, caller: Caller, reach: Reach, context: &'a RequestContext<RoleServer>) -> Desk<'a> {
-        let Inner { memory, base, longest_call, lifetime, owner_grace, presence, claims, .. } = &*self.inner;
+        let Inner { memory, base, longest_call, lifetime, owner_grace, presence, claims, sessions, news, .. } =
+            &*self.inner;
         let (longest_call, lifetime) = (*longest_call, *lifetime);
         let owner_grace = owner_grace.as_deref();
         let claim = claims.begin(&caller.owner);
-        Desk { reach, caller, memory, base, context, longest_call, lifetime, owner_grace, presence, claim }
+        Desk {
+            reach,
+            caller,
+            memory,
+            base,
+            context,
+            longest_call,
+            lifetime,
+            owner_grace,
+            presence,
+            claim,
+            sessions,
+            news,
+        }
     }
 }
 
