@@ -71,8 +71,8 @@ impl Dialect {
             Dialect::Completions => list("messages").into_iter().find(|message| message["tool_call_id"] == id),
             Dialect::Contents => {
                 let parts = list("contents").into_iter().filter_map(|content| content["parts"].as_array().cloned());
-                let mut responses = parts.flatten().filter(|part| part["functionResponse"] != Value::Null);
-                responses.nth(number as usize - 1)
+                // They have no ids, and a resumed chat has those of earlier runs, too.
+                parts.flatten().rfind(|part| part["functionResponse"] != Value::Null)
             }
         }?;
         let text = match self {

@@ -10,6 +10,7 @@ mod dialect;
 mod hosted;
 mod http;
 mod model;
+mod resume;
 mod seen;
 
 use agents::Agent;
