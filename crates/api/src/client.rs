@@ -7,6 +7,7 @@
 mod agents;
 mod attach;
 mod query;
+mod sessions;
 mod sse;
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]

@@ -199,6 +199,28 @@ const ROUTES: &[Route] = &[
         ..post("/v1/owners/{name}/release", "release_owner", "Release an owner's open waits; the processes run on")
     },
     Route {
+        body: Some(reference::<SessionRequest>),
+        answers: &[answer("200", "The session, and what was taken along.", Content::Json(reference::<SessionAnswer>))],
+        ..post(
+            "/v1/sessions",
+            "register_session",
+            "Say that this program serves a session of an agent, for as long as it lives",
+        )
+    },
+    Route {
+        answers: &[answer("200", "What ended sessions left running.", Content::Json(reference::<LeftBehindList>))],
+        ..get(
+            "/v1/sessions/left_behind",
+            "left_behind",
+            "List live processes of ended sessions of the same client in the same directory",
+        )
+    },
+    Route {
+        body: Some(reference::<AdoptRequest>),
+        answers: &[answer("200", "What was taken over, and what was not.", Content::Json(reference::<AdoptAnswer>))],
+        ..post("/v1/sessions/adopt", "adopt", "Take over processes that ended sessions left behind")
+    },
+    Route {
         body: Some(reference::<TokenRequest>),
         body_optional: true,
         answers: &[answer("201", "The token, this once.", Content::Json(reference::<TokenAnswer>))],

@@ -26,6 +26,7 @@ use crate::events::index_writer::Ledger;
 use crate::events::webhook::Webhooks;
 use crate::keepers::pool::Keepers;
 use crate::lock::lock;
+use crate::owners::sessions::SessionBook;
 use crate::processes::retention::ClockWatch;
 use crate::recovery::Progress;
 use crate::refusal::Refusal;
@@ -49,6 +50,7 @@ pub(crate) struct Core {
     pub(crate) keepers: Keepers,
     pub(crate) ledger: Ledger,
     pub(crate) owners: OwnerBook,
+    pub(crate) sessions: SessionBook,
     pub(crate) tokens: Tokens,
     pub(crate) peers: Peers,
     pub(crate) webhooks: Webhooks,

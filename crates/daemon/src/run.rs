@@ -34,6 +34,7 @@ use crate::home::guard::Guard;
 use crate::keepers::limit_cgroups;
 use crate::keepers::pool::{self, Keepers};
 use crate::log;
+use crate::owners::sessions::SessionBook;
 use crate::owners::silence;
 use crate::processes::retention;
 use crate::recovery::Progress;
@@ -193,6 +194,7 @@ fn compose(options: &Options, home: Home) -> Result<Core, RunError> {
     let owners = OwnerBook::new(queries.parents()?);
     let registry = Registry::default();
     let ledger = Ledger::start(index, config.events, registry.clone())?;
+    let boot_id = proc::boot_id().map_err(io("cannot read the boot id"))?;
     let name = cgroup_name(home.root());
     let limit_name = limit_cgroups::place_name(&name);
     let cgroups = match config.containment {
@@ -224,7 +226,8 @@ fn compose(options: &Options, home: Home) -> Result<Core, RunError> {
         metrics: Metrics::default(),
         coder: Coder::open(&home).map_err(io(format!("cannot read {}", home.coder_key().display())))?,
         agents: Agents::default(),
-        boot_id: proc::boot_id().map_err(io("cannot read the boot id"))?,
+        sessions: SessionBook::open(&home, &boot_id),
+        boot_id,
         user_home: std::env::var("HOME").ok().filter(|home| home.starts_with('/')).unwrap_or_else(|| "/".to_owned()),
         started_at: now(),
         cgroups,

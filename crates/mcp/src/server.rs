@@ -21,6 +21,7 @@ use crate::reach::{Ensure, Reach};
 use crate::refusal::Refusal;
 use crate::render::Explain;
 use crate::resources::Followed;
+use crate::sessions::Sessions;
 use crate::tools::{self, Answer, Call, Desk, Shape};
 use crate::{duplicates, tasks};
 
@@ -47,6 +48,7 @@ struct Inner {
     owner_grace: Option<String>,
     presence: Presence,
     claims: Claims,
+    sessions: Sessions,
     /// What is offered, after restriction.
     offered: Vec<Tool>,
 }
@@ -66,6 +68,7 @@ impl Server {
             .collect();
         let inner = Inner {
             reach: Reach::new(client, ensure),
+            sessions: Sessions::new(&seat, &base),
             seat,
             base,
             memory: Arc::default(),
@@ -118,6 +121,7 @@ impl Server {
             Err(refusal) => return Ok(self.refused(&refusal).into()),
         };
         let inner = &self.inner;
+        inner.sessions.register(context.client_info().map(|client| client.name), &caller, &reach).await;
         inner.news.settle(&reach, &caller.owner).await;
         let desk = self.desk(caller, reach, context);
         let answer = match tools::call(inner.shape, &desk, call(request, context)).await {
@@ -195,11 +199,25 @@ impl Server {
     }
 
     fn desk<'a>(&'a self, caller: Caller, reach: Reach, context: &'a RequestContext<RoleServer>) -> Desk<'a> {
-        let Inner { memory, base, longest_call, lifetime, owner_grace, presence, claims, .. } = &*self.inner;
+        let Inner { memory, base, longest_call, lifetime, owner_grace, presence, claims, sessions, news, .. } =
+            &*self.inner;
         let (longest_call, lifetime) = (*longest_call, *lifetime);
         let owner_grace = owner_grace.as_deref();
         let claim = claims.begin(&caller.owner);
-        Desk { reach, caller, memory, base, context, longest_call, lifetime, owner_grace, presence, claim }
+        Desk {
+            reach,
+            caller,
+            memory,
+            base,
+            context,
+            longest_call,
+            lifetime,
+            owner_grace,
+            presence,
+            claim,
+            sessions,
+            news,
+        }
     }
 }
 

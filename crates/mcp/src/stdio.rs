@@ -81,6 +81,7 @@ fn seat(options: &Options) -> Seat {
         owner: options.owner.clone(),
         parent: options.parent.clone(),
         claude: variable("CLAUDE_CODE_SESSION_ID"),
+        follows_claude: true,
         inside: variable("PINFOLD_OWNER"),
         connection: Some(format!("mcp-{}", random::hex(8))),
     }

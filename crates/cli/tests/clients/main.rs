@@ -8,6 +8,7 @@ mod hosted;
 mod http;
 mod interactive;
 mod parallel;
+mod resume;
 mod scenarios;
 
 use pinfold_api::types::Status;

@@ -57,6 +57,8 @@ fn spare_descriptors() -> Vec<File> {
 #[derive(Debug)]
 pub(crate) struct Connection {
     origin: Mutex<Found>,
+    /// Who opened it, if it is in our pid namespace.
+    pub(crate) pid: Option<u32>,
     pub(crate) line: Arc<Line>,
 }
 
@@ -85,7 +87,8 @@ enum Origin {
 impl Connection {
     pub(crate) fn new(stream: &UnixStream) -> io::Result<Self> {
         let peer = Peer::of(stream.as_fd())?;
-        Ok(Self { origin: Mutex::new(Found::Open(peer)), line: Arc::default() })
+        let pid = if let Peer::Inside(held) = &peer { Some(held.pid()) } else { None };
+        Ok(Self { origin: Mutex::new(Found::Open(peer)), pid, line: Arc::default() })
     }
 
     /// Whom a request on this connection acts for; the error says why that cannot be told.

@@ -38,7 +38,7 @@ impl Core {
         Ok(self.config.limits.owner.try_admit_store(&spec.owner, held)?)
     }
 
-    fn live_of(&self, owner: &str) -> Vec<Arc<Entry>> {
+    pub(crate) fn live_of(&self, owner: &str) -> Vec<Arc<Entry>> {
         let mut live = self.registry.live();
         live.retain(|entry| entry.state.borrow().history.owner() == owner);
         live

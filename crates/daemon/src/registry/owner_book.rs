@@ -186,6 +186,11 @@ impl OwnerBook {
         }
     }
 
+    /// Whether a request of this owner is under way.
+    pub(crate) fn is_in_contact(&self, owner: &str) -> bool {
+        lock(&self.inner).heard.get(owner).is_some_and(|heard| heard.open > 0)
+    }
+
     /// Forgets when owners were heard of that own nothing and ask for nothing.
     pub(crate) fn forget_silent(&self, is_needed: impl Fn(&str) -> bool) {
         lock(&self.inner).heard.retain(|owner, heard| heard.open > 0 || is_needed(owner));

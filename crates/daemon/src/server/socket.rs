@@ -24,6 +24,7 @@ use crate::access::caller::Unproven;
 use crate::access::closable::{Cuttable, Line};
 use crate::access::origin::Connection;
 use crate::core::Core;
+use crate::owners::sessions::PeerPid;
 use crate::server::spare_descriptor::Spare;
 
 /// A client that does not finish its headers within this time is cut off.
@@ -97,10 +98,15 @@ where
             }
             // Only now: where a connection comes from is known when the processes are.
             match &entrance {
-                Entrance::Socket(connection) => match connection.proof(&core) {
-                    Ok(proof) => drop(request.extensions_mut().insert(proof)),
-                    Err(reason) => drop(request.extensions_mut().insert(Unproven(reason))),
-                },
+                Entrance::Socket(connection) => {
+                    match connection.proof(&core) {
+                        Ok(proof) => drop(request.extensions_mut().insert(proof)),
+                        Err(reason) => drop(request.extensions_mut().insert(Unproven(reason))),
+                    }
+                    if let Some(pid) = connection.pid.filter(|_| request.uri().path().starts_with("/v1/sessions")) {
+                        request.extensions_mut().insert(PeerPid(pid));
+                    }
+                }
                 Entrance::Tcp(line) => drop(request.extensions_mut().insert(Arc::clone(line))),
             }
             routes.call(request).await

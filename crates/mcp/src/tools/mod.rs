@@ -28,11 +28,13 @@ use crate::claims::Claim;
 use crate::facts::{self, Facts};
 use crate::identity::Caller;
 use crate::memory::Memory;
+use crate::news::News;
 use crate::options::Base;
 use crate::presence::Presence;
 use crate::reach::Reach;
 use crate::refusal::Refusal;
-use crate::{brief, coder, render};
+use crate::sessions::Sessions;
+use crate::{brief, coder, left_behind, render};
 
 /// How long a call waits unless it says so, where its client survives that: as long as the clients' own shell tools.
 pub(crate) const DEFAULT_WAIT: Duration = Duration::from_secs(120);
@@ -79,6 +81,8 @@ pub(crate) struct Desk<'a> {
     pub(crate) lifetime: Lifetime,
     pub(crate) owner_grace: Option<&'a str>,
     pub(crate) presence: &'a Presence,
+    pub(crate) sessions: &'a Sessions,
+    pub(crate) news: &'a News,
     /// The processes whose end this call reports.
     pub(crate) claim: Claim,
 }
@@ -141,14 +145,18 @@ async fn native(desk: &Desk<'_>, call: Call) -> Result<Answer, Refusal> {
         _ => signal::RIGHT,
     };
     let arguments = Arguments::new(call.values, &call.doubled, &definition.keys(), right_call)?;
-    let mut answer = match call.tool.as_str() {
+    let answer = match call.tool.as_str() {
         "execute" => execute::call(desk, &arguments).await,
         "process_output" => output::call(desk, &arguments).await,
         "process_wait" => wait::call(desk, &arguments).await,
         "process_list" => list::call(desk, &arguments).await,
         "process_input" => input::call(desk, &arguments).await,
         _ => signal::call(desk, &arguments).await,
-    }?;
+    };
+    let mut answer = match answer {
+        Ok(answer) => answer,
+        Err(refusal) => return Err(left_behind::explain(desk, &arguments, refusal).await),
+    };
     answer.add_notes(arguments.notes());
     Ok(answer)
 }
