@@ -1,6 +1,3 @@
-//! Recovery: taking over what an earlier daemon left, and what requests do meanwhile (`progress`).
+//! Recovery: taking over what an earlier daemon left, as soon as this one listens.
 
-mod progress;
 pub(crate) mod recover;
-
-pub(crate) use progress::Progress;

@@ -5,6 +5,7 @@
 
 mod arrows;
 mod code;
+mod daemon_rooms;
 mod documents;
 mod invariants;
 mod manifests;
@@ -66,6 +67,8 @@ impl Report {
 pub fn check(tree: &Tree) -> Report {
     let checks: &[fn(&Tree) -> Vec<Finding>] = &[
         arrows::rooms_use_only_what_the_arrows_allow,
+        daemon_rooms::the_daemons_rooms_use_only_what_the_table_allows,
+        daemon_rooms::the_architecture_shows_the_daemons_rooms,
         manifests::dependencies_have_reasons,
         manifests::dependencies_are_pinned_in_the_root,
         manifests::dependencies_are_used,
@@ -79,6 +82,8 @@ pub fn check(tree: &Tree) -> Report {
         sources::modules_are_named_for_what_they_own,
         invariants::every_invariant_has_a_test,
         documents::generated_documents_are_current,
+        documents::paths_in_the_architecture_exist,
+        documents::every_error_code_is_documented,
     ];
     let mut findings: Vec<Finding> = checks.iter().flat_map(|check| check(tree)).collect();
     findings.sort();
