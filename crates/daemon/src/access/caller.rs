@@ -62,7 +62,7 @@ impl Proof {
 
     /// A name as it is meant from inside a process: there the owner that the process began with, which is in its
     /// environment, stands for the one it has now.
-    pub(crate) fn current(&self, name: String) -> String {
+    pub(super) fn current(&self, name: String) -> String {
         match (&self.by, &self.scope) {
             (By::Process { entry, .. }, Scope::Owner(now))
                 if entry.state.borrow().history.intent.spec.owner == name =>
@@ -87,7 +87,7 @@ impl Proof {
 pub(crate) struct Caller {
     pub(crate) scope: Scope,
     /// Who it says its owner's parent is.
-    pub(crate) parent: Option<String>,
+    pub(super) parent: Option<String>,
     /// What the connection proved, before the request narrowed it.
     pub(crate) proof: Proof,
     _contact: Option<Contact>,

@@ -35,7 +35,7 @@ impl Core {
 
     /// Makes an owner that does not exist yet a child of one in the view of `bound`. The caller is told no more than
     /// that the owner is not in view.
-    pub(crate) async fn add_child(self: &Arc<Self>, bound: &str, owner: &str, parent: &str) -> Result<(), Refusal> {
+    pub(super) async fn add_child(self: &Arc<Self>, bound: &str, owner: &str, parent: &str) -> Result<(), Refusal> {
         if !self.owners.sees(bound, parent) || self.has_belongings(owner).await? {
             return Err(not_in_view(owner));
         }
@@ -51,7 +51,7 @@ impl Core {
     }
 
     /// Checks a parent that a bound caller names for an owner in its view: it must be the known one.
-    pub(crate) fn check_parent(&self, owner: &str, parent: &str) -> Result<(), Refusal> {
+    pub(super) fn check_parent(&self, owner: &str, parent: &str) -> Result<(), Refusal> {
         match self.owners.parent(owner) {
             Some(known) if known == parent => Ok(()),
             Some(known) => Err(refuse(BadParent::Another { owner: owner.to_owned(), parent: known })),

@@ -88,7 +88,7 @@ impl Tokens {
     }
 
     /// Whether a token acts as this owner, or did until it expired.
-    pub(crate) fn binds(&self, owner: &str) -> bool {
+    pub(super) fn binds(&self, owner: &str) -> bool {
         lock(&self.file).tokens().iter().any(|token| token.owner.as_deref() == Some(owner))
     }
 }

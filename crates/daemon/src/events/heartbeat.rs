@@ -24,7 +24,7 @@ use crate::waits::wait::{has_exited, until_exit};
 const TEXT_MOST: usize = 2000;
 
 /// Tells of one process until its leader ends.
-pub(crate) async fn beat(core: Arc<Core>, entry: Arc<Entry>, every: Duration) {
+pub(super) async fn beat(core: Arc<Core>, entry: Arc<Entry>, every: Duration) {
     if let Err(refusal) = run(&core, &entry, every).await {
         tracing::warn!(process = %entry.id, error = %refusal.0, "no more heartbeats");
     }

@@ -73,7 +73,7 @@ pub(crate) struct Ledger {
     /// The number of the latest committed event.
     pub(crate) last_event: watch::Receiver<u64>,
     /// Deliveries of events beyond the log were committed.
-    pub(crate) deliveries: Arc<Notify>,
+    pub(super) deliveries: Arc<Notify>,
     trouble: Arc<Mutex<Option<Trouble>>>,
 }
 

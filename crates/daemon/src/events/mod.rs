@@ -5,7 +5,7 @@
 //! announced events to webhooks (`webhook`) and command hooks.
 
 pub(crate) mod compose;
-pub(crate) mod consumers;
+mod consumers;
 pub(crate) mod delivery;
 mod heartbeat;
 pub(crate) mod index_writer;

@@ -39,7 +39,7 @@ const TEXT_MOST: usize = 500;
 const TEXT_BEFORE: usize = 100;
 
 /// Watches one process until its output or the watch ends.
-pub(crate) async fn watch(core: Arc<Core>, entry: Arc<Entry>) {
+pub(super) async fn watch(core: Arc<Core>, entry: Arc<Entry>) {
     let watched = async {
         match Watcher::take_up(&core, &entry).await? {
             Some(watcher) => run(&core, &entry, watcher).await,

@@ -63,7 +63,7 @@ enum Told {
 impl Core {
     /// A keeper ended while it kept a process: its record tells the end, or the process is lost. What cannot be settled
     /// now is settled as soon as it can be.
-    pub(crate) async fn keeper_went(self: &Arc<Self>, entry: Arc<Entry>) {
+    pub(super) async fn keeper_went(self: &Arc<Self>, entry: Arc<Entry>) {
         self.keepers_went(vec![entry]).await;
     }
 

@@ -5,7 +5,7 @@
 //! that limit processes.
 
 pub(crate) mod death;
-pub(crate) mod facts;
+mod facts;
 pub(crate) mod limit_cgroups;
 pub(crate) mod pool;
 pub(crate) mod reconnect;

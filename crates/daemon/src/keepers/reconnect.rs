@@ -155,7 +155,7 @@ fn note(entry: &Entry, keeper: &KeeperIdentity, what: &str) {
 }
 
 /// Those of the facts that are not known yet.
-pub(crate) fn news(entry: &Entry, facts: Vec<Fact>) -> Vec<Fact> {
+pub(super) fn news(entry: &Entry, facts: Vec<Fact>) -> Vec<Fact> {
     let mut history = entry.snapshot().history;
     let mut is_news = |fact: &Fact| {
         let before = history.clone();

@@ -65,7 +65,7 @@ impl Core {
     }
 
     /// Lets each process go the way of its lifetime, all at once. `heir` is who gets what is to be handed over.
-    pub(crate) async fn end_all(
+    pub(super) async fn end_all(
         self: &Arc<Self>,
         entries: Vec<Arc<Entry>>,
         heir: Option<String>,

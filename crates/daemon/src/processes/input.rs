@@ -128,7 +128,7 @@ fn parse(request: InputRequest, keyboard: Keyboard) -> Result<Input, Refusal> {
     Ok(Input { key, bytes, eof: request.eof })
 }
 
-pub(crate) fn no_stdin(id: &ProcessId) -> Refusal {
+pub(super) fn no_stdin(id: &ProcessId) -> Refusal {
     let message = format!(
         "process {id} has no stdin to write to: it was started with /dev/null. Start it again with `stdin: pipe` \
          or `pty` (`pinfold run --stdin` or `--pty`), or give it its input in the command (`printf 'yes\\n' | ./setup`)"

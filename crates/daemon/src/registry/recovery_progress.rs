@@ -71,7 +71,7 @@ impl Progress {
     }
 
     /// Waits until all directories were read.
-    pub(crate) async fn read(&self) {
+    pub(super) async fn read(&self) {
         let _ = self.remaining.subscribe().wait_for(|remaining| !remaining.is_reading).await;
     }
 

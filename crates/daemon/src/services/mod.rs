@@ -7,7 +7,7 @@ pub(crate) mod readiness;
 mod ready_socket;
 mod request;
 pub(crate) mod restarts;
-pub(crate) mod view;
+mod view;
 
 pub(crate) use ready_socket::{ReadySocket, remove_sockets};
 pub(crate) use request::parse;
