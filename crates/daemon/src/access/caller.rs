@@ -17,9 +17,7 @@ use pinfold_model::spec::check_name;
 use crate::access::closable::Line;
 use crate::core::Core;
 use crate::refusal::Refusal;
-use crate::registry::entries::Entry;
-use crate::registry::owner_book::Contact;
-use crate::registry::view::Scope;
+use crate::registry::{Contact, Entry, Scope};
 
 /// What a connection or a token proves.
 #[derive(Clone, Debug)]

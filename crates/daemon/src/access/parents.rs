@@ -14,9 +14,7 @@ use pinfold_store::queries::Filter;
 use crate::access::caller::Caller;
 use crate::core::Core;
 use crate::refusal::Refusal;
-use crate::registry::entries::Entry;
-use crate::registry::owner_book::no_owner;
-use crate::registry::view::Scope;
+use crate::registry::{Entry, Scope, no_owner};
 
 impl Core {
     /// Whether anything outside the tree of owners belongs to this one: processes, agents, tokens or consumers.

@@ -17,7 +17,7 @@ use crate::core::Core;
 use crate::lock::lock;
 use crate::refusal::Refusal;
 use crate::refusal::way_out;
-use crate::registry::view::Scope;
+use crate::registry::Scope;
 
 /// Tokens at most.
 const MOST: usize = 1000;

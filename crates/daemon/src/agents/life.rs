@@ -21,10 +21,8 @@ use crate::access::caller::Proof;
 use crate::core::{Core, blocking};
 use crate::lock::lock;
 use crate::refusal::Refusal;
-use crate::registry::entries::Entry;
-use crate::registry::find::Found;
-use crate::registry::view::Scope;
-use crate::waits::wait::{has_exited, until_output};
+use crate::registry::{Entry, Found, Scope};
+use crate::waits::{has_exited, until_output};
 use tokio::sync::watch;
 
 /// Bytes that are listened to at a time.

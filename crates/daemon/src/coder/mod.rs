@@ -37,7 +37,7 @@ use self::chat::Chat;
 use self::path::Id;
 use self::wire::Fault;
 use crate::core::Core;
-use crate::registry::find::Found;
+use crate::registry::Found;
 
 /// Where the routes are.
 pub(crate) const MOUNT: &str = "/api/v0/processes";

@@ -13,7 +13,7 @@ use crate::clock::{now, rfc3339};
 use crate::core::Core;
 use crate::events::log::{EventView, read_event};
 use crate::refusal::Refusal;
-use crate::registry::view::Scope;
+use crate::registry::Scope;
 
 /// How long events are leased, and at most.
 const LEASE: Duration = Duration::from_secs(30);

@@ -16,9 +16,9 @@ use crate::clock::now;
 use crate::core::{Core, blocking};
 use crate::events::compose::told;
 use crate::refusal::Refusal;
-use crate::registry::entries::Entry;
+use crate::registry::Entry;
 use crate::registry::records;
-use crate::waits::wait::{has_exited, until_exit};
+use crate::waits::{has_exited, until_exit};
 
 /// The most bytes of new output in one; the latest.
 const TEXT_MOST: usize = 2000;

@@ -14,7 +14,7 @@ use tokio::sync::{Notify, mpsc, oneshot, watch};
 
 use crate::lock::lock;
 use crate::refusal::Refusal;
-use crate::registry::entries::Registry;
+use crate::registry::Registry;
 
 /// Changes that may wait. A full queue slows the links' tasks, and nobody else.
 const QUEUE: usize = 4096;

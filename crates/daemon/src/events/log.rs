@@ -17,7 +17,7 @@ use crate::access::caller::Caller;
 use crate::core::Core;
 use crate::events::consumers::{Reading, consumer_key};
 use crate::refusal::Refusal;
-use crate::registry::view::Scope;
+use crate::registry::Scope;
 
 const LIMIT: u32 = 100;
 const LIMIT_MOST: u32 = 1000;

@@ -23,9 +23,9 @@ use crate::clock::now;
 use crate::core::{Core, blocking};
 use crate::events::compose::told;
 use crate::refusal::Refusal;
-use crate::registry::entries::Entry;
+use crate::registry::Entry;
 use crate::registry::records;
-use crate::waits::wait::{has_closed, until_output};
+use crate::waits::{has_closed, until_output};
 
 /// Bytes read at a time, and looked at in one turn.
 const PIECE: usize = 256 * 1024;

@@ -20,7 +20,7 @@ use crate::core::{Core, blocking};
 use crate::keepers::pool::lives;
 use crate::keepers::reconnect::reach_again;
 use crate::refusal::Refusal;
-use crate::registry::entries::Entry;
+use crate::registry::Entry;
 
 /// How long the remains of a process whose keeper died are hunted.
 const SWEEP: Duration = Duration::from_secs(5);

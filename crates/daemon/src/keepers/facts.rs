@@ -19,10 +19,9 @@ use crate::events::compose::{event_of, events_of, told};
 use crate::output::screen;
 use crate::refusal::Refusal;
 use crate::refusal::unwritable;
-use crate::registry::entries::{Entry, Registered};
-use crate::registry::find::Found;
 use crate::registry::keeper_link::Link;
 use crate::registry::records;
+use crate::registry::{Entry, Found, Registered};
 
 impl Core {
     /// A keeper told a fact that it has written.

@@ -13,7 +13,7 @@ use pinfold_store::record::read_record;
 
 use crate::core::{Core, blocking};
 use crate::keepers::pool::{self, lives};
-use crate::registry::entries::Entry;
+use crate::registry::Entry;
 use crate::registry::keeper_link::{Link, NoAnswer};
 
 /// The pauses between two tries grow from the first to the last.

@@ -18,10 +18,10 @@ use crate::clock::{now, rfc3339};
 use crate::core::{Core, blocking};
 use crate::output::filter::{Scope, filter};
 use crate::refusal::Refusal;
-use crate::registry::entries::State;
-use crate::registry::find::Found;
 use crate::registry::records::{api_outcome, api_status, reader};
-use crate::waits::wait::{limit, until_closed, until_exit, until_output};
+use crate::registry::{Found, State};
+use crate::waits::wait::limit;
+use crate::waits::{until_closed, until_exit, until_output};
 
 /// Text when neither `budget` nor `max_bytes` is given.
 const BUDGET: usize = 32 * 1024;

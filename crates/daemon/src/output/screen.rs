@@ -17,12 +17,11 @@ use pinfold_model::spec::PtySize;
 use crate::core::{Core, blocking};
 use crate::emulator::{Terminal, Turn};
 use crate::refusal::Refusal;
-use crate::registry::entries::{Entry, State};
-use crate::registry::find::Found;
 use crate::registry::keeper_answers::{over, unanswered};
 use crate::registry::keeper_link::ANSWER;
 use crate::registry::records;
-use crate::waits::wait::{has_closed, until_change, until_output};
+use crate::registry::{Entry, Found, State};
+use crate::waits::{has_closed, until_change, until_output};
 
 /// Bytes in one turn.
 const TURN: u64 = 4 << 20;

@@ -11,9 +11,7 @@ use pinfold_model::units::parse_duration;
 
 use crate::core::Core;
 use crate::refusal::Refusal;
-use crate::registry::entries::Entry;
-use crate::registry::owner_book::no_owner;
-use crate::registry::view::Scope;
+use crate::registry::{Entry, Scope, no_owner};
 
 impl Core {
     /// Releases an owner's open waits.

@@ -8,7 +8,7 @@ use pinfold_store::retention::process_bytes;
 
 use crate::core::{Core, blocking};
 use crate::refusal::Refusal;
-use crate::registry::entries::Entry;
+use crate::registry::Entry;
 
 impl Core {
     /// Whether one more process may start, by all bounds on live ones.

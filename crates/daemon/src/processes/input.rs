@@ -19,10 +19,9 @@ use pinfold_store::ids::random_mark;
 
 use crate::core::Core;
 use crate::refusal::Refusal;
-use crate::registry::entries::Entry;
-use crate::registry::find::Found;
 use crate::registry::keeper_answers::{keeper_silent, over, unanswered};
 use crate::registry::keeper_link::ANSWER;
+use crate::registry::{Entry, Found};
 
 /// The longest that an input is tried.
 const WAIT_MOST: Duration = Duration::from_secs(60);

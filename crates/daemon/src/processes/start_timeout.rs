@@ -14,7 +14,7 @@ use pinfold_os::tree;
 
 use crate::core::Core;
 use crate::refusal::Refusal;
-use crate::registry::entries::Entry;
+use crate::registry::Entry;
 
 /// How long a keeper may take from the request to a running leader, or to the reason why there is none. It gives a leader
 /// 10 s to execute its program.

@@ -26,7 +26,7 @@ use crate::keepers::death::BATCH;
 use crate::keepers::pool::{self, lives};
 use crate::keepers::reconnect::reach_again;
 use crate::lock::lock;
-use crate::registry::entries::Entry;
+use crate::registry::Entry;
 use crate::registry::keeper_link::Link;
 use crate::registry::records;
 use crate::services;

@@ -6,14 +6,21 @@
 //! process, with `service_records` for readiness, ports and restarts; `shared_reads` lets several observers of a process read
 //! its output once; `recovery_progress` says whether every process is known yet.
 
-pub(crate) mod entries;
-pub(crate) mod find;
+mod entries;
+mod find;
 pub(crate) mod keeper_answers;
 pub(crate) mod keeper_link;
-pub(crate) mod owner_book;
+mod owner_book;
 pub(crate) mod records;
 pub(crate) mod recovery_progress;
 pub(crate) mod service_records;
 pub(crate) mod shared_reads;
 mod similar_names;
-pub(crate) mod view;
+mod view;
+
+#[cfg(test)]
+pub(crate) use entries::entry_of;
+pub(crate) use entries::{Entry, Registered, Registry, State};
+pub(crate) use find::Found;
+pub(crate) use owner_book::{Contact, OwnerBook, Releasable, no_owner};
+pub(crate) use view::Scope;

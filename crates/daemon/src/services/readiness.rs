@@ -25,8 +25,8 @@ use crate::clock::now;
 use crate::core::{Core, blocking};
 use crate::events::webhook::exchange;
 use crate::refusal::Refusal;
-use crate::registry::entries::{Entry, State};
 use crate::registry::service_records::render_by;
+use crate::registry::{Entry, State};
 
 /// How soon a port is looked at again: often at first, then less.
 const SOON: Duration = Duration::from_millis(25);

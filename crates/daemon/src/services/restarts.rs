@@ -26,9 +26,8 @@ use crate::core::Core;
 use crate::events::compose::told;
 use crate::lock::lock;
 use crate::refusal::Refusal;
-use crate::registry::entries::Entry;
-use crate::registry::find::Found;
 use crate::registry::records;
+use crate::registry::{Entry, Found};
 
 /// How long a restart that was asked for may take before its caller is told to look later.
 const ASKED: Duration = Duration::from_secs(60);
@@ -371,9 +370,8 @@ impl Core {
         loop {
             if let Some(entry) = self.registry.by_key(owner, key) {
                 let mut state = entry.state.subscribe();
-                let begun = |state: &crate::registry::entries::State| {
-                    state.history.start.is_some() || state.history.status().is_over()
-                };
+                let begun =
+                    |state: &crate::registry::State| state.history.start.is_some() || state.history.status().is_over();
                 let _ = state.wait_for(begun).await;
                 return entry;
             }
