@@ -178,7 +178,7 @@ impl Life {
         };
         let bytes = blocking(read).await.ok().and_then(Result::ok).unwrap_or_default();
         let text = String::from_utf8_lossy(&bytes);
-        let text = pinfold_model::view::strip_ansi(text.trim().as_bytes());
+        let text = pinfold_model::output_view::strip_ansi(text.trim().as_bytes());
         String::from_utf8_lossy(&text).chars().rev().take(400).collect::<Vec<_>>().into_iter().rev().collect()
     }
 

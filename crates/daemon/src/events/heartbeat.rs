@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use pinfold_api::types::Event;
 use pinfold_model::event::EventKind;
+use pinfold_model::output_view::{Options, Source, View, render as render_text};
 use pinfold_model::units::Moment;
-use pinfold_model::view::{Options, Source, View, render as render_text};
 use pinfold_store::reader::OutputReader;
 
 use crate::clock::now;

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use pinfold_api::types::Event;
 use pinfold_model::event::EventKind;
 use pinfold_model::notify::{NOISE, Notify, Verdict, Watch};
-use pinfold_model::view::{LINE_MOST, Line, Match, SearchOptions, Searcher, parse_pattern, strip_ansi};
+use pinfold_model::output_view::{LINE_MOST, Line, Match, SearchOptions, Searcher, parse_pattern, strip_ansi};
 use pinfold_store::index::Change;
 use pinfold_store::reader::OutputReader;
 use regex::bytes::Regex;

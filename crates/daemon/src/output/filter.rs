@@ -5,7 +5,7 @@
 //! come is given if it matches as it stands, and else left to the next read, which then sees it whole.
 
 use pinfold_api::types::{Match, Range};
-use pinfold_model::view::{Line, Searcher, strip_ansi};
+use pinfold_model::output_view::{Line, Searcher, strip_ansi};
 use pinfold_store::marks::Stream;
 use pinfold_store::reader::OutputReader;
 

@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use pinfold_api::types::{OutputPage, OutputQuery, Range};
 use pinfold_model::facts::History;
-use pinfold_model::spec::Streams;
-use pinfold_model::units::{Moment, parse_duration, parse_size};
-use pinfold_model::view::{
+use pinfold_model::output_view::{
     LEAST_BUDGET, Options, SearchOptions, Searcher, Source, View, parse_pattern, render, tokens_to_bytes,
 };
+use pinfold_model::spec::Streams;
+use pinfold_model::units::{Moment, parse_duration, parse_size};
 use pinfold_store::marks::{Run, Stream};
 use pinfold_store::reader::{OutputReader, Piece};
 

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use pinfold_api::error::ErrorCode;
 use pinfold_api::types::{Position, PtySize as ApiPtySize, ResizeRequest, Screen};
 use pinfold_model::id::ProcessId;
-use pinfold_model::keys::Keyboard;
+use pinfold_model::keyboard::Keyboard;
 use pinfold_model::link::{FromKeeper, ToKeeper};
 use pinfold_model::spec::PtySize;
 

@@ -12,7 +12,7 @@ use pinfold_api::error::ErrorCode;
 use pinfold_api::types::{InputAnswer, InputRequest};
 use pinfold_model::id::ProcessId;
 use pinfold_model::input::{Input, KEY_MOST, QUEUE_MOST, Standing, Taken};
-use pinfold_model::keys::{self, Keyboard};
+use pinfold_model::keyboard::{self, Keyboard};
 use pinfold_model::link::{FromKeeper, ToKeeper};
 use pinfold_model::units::parse_duration;
 use pinfold_store::ids::random_mark;
@@ -108,7 +108,7 @@ fn parse(request: InputRequest, keyboard: Keyboard) -> Result<Input, Refusal> {
         bytes.extend(decoded.map_err(|error| Refusal::invalid(format!("`base64` is not base64: {error}")))?);
     }
     for key in &request.keys {
-        bytes.extend(keys::encode(key, keyboard).map_err(|bad| Refusal::invalid(bad.to_string()))?);
+        bytes.extend(keyboard::encode(key, keyboard).map_err(|bad| Refusal::invalid(bad.to_string()))?);
     }
     if bytes.is_empty() && !request.eof {
         return Err(Refusal::invalid("there is nothing to send: give `text`, `base64`, `keys` or `eof`"));

@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 use pinfold_api::error::ErrorCode;
 use pinfold_api::types::{WaitAnswer, WaitManyAnswer, WaitManyRequest, WaitMode, WaitQuery, WaitReason};
 use pinfold_model::facts::Status;
+use pinfold_model::output_view::{Line, SearchOptions, Searcher, parse_pattern, strip_ansi};
 use pinfold_model::units::parse_duration;
-use pinfold_model::view::{Line, SearchOptions, Searcher, parse_pattern, strip_ansi};
 use pinfold_os::{ports, tree};
 use regex::bytes::Regex;
 

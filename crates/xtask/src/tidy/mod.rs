@@ -5,6 +5,7 @@
 
 mod arrows;
 mod code;
+mod daemon_arrows;
 mod daemon_rooms;
 mod documents;
 mod invariants;
@@ -67,7 +68,7 @@ impl Report {
 pub fn check(tree: &Tree) -> Report {
     let checks: &[fn(&Tree) -> Vec<Finding>] = &[
         arrows::rooms_use_only_what_the_arrows_allow,
-        daemon_rooms::the_daemons_rooms_use_only_what_the_table_allows,
+        daemon_arrows::the_daemons_rooms_use_only_what_the_table_allows,
         daemon_rooms::the_architecture_shows_the_daemons_rooms,
         manifests::dependencies_have_reasons,
         manifests::dependencies_are_pinned_in_the_root,
