@@ -1,3 +1,5 @@
 //! Recovery: taking over what an earlier daemon left, as soon as this one listens.
+//!
+//! May use: registry, events, services, keepers, agents.
 
 pub(crate) mod recover;

@@ -5,6 +5,8 @@
 //! resolves an id or a name in a view, with `similar_names` for suggestions; `records` is the JSON that clients get of a
 //! process, with `service_records` for readiness, ports and restarts; `shared_reads` lets several observers of a process read
 //! its output once; `recovery_progress` says whether every process is known yet.
+//!
+//! May use: no other room; by exception: services.
 
 mod entries;
 mod find;

@@ -1,4 +1,6 @@
 //! Waiting for processes: `until` waits for one change, for any part of the daemon; `wait` answers requests for one or many.
+//!
+//! May use: registry.
 
 mod until;
 pub(crate) mod wait;

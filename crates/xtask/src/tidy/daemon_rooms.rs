@@ -141,6 +141,26 @@ pub(crate) fn the_architecture_shows_the_daemons_rooms(tree: &Tree) -> Vec<Findi
         .collect()
 }
 
+/// The header of each room's mod.rs says which rooms it may use, as the table does.
+pub(crate) fn the_daemons_rooms_say_what_they_may_use(tree: &Tree) -> Vec<Finding> {
+    let header = |room: &Room| {
+        let path = format!("{SOURCES}{}/mod.rs", room.name);
+        let source = tree.sources.iter().find(|source| source.path.as_os_str() == path.as_str())?;
+        let line = may_use_line(room);
+        let says = source.text.lines().any(|said| said == line);
+        (!says).then(|| Finding::new(path, 1, format!("the header lacks the line: {line}")))
+    };
+    ROOMS.iter().filter_map(header).collect()
+}
+
+fn may_use_line(room: &Room) -> String {
+    let uses = if room.uses.is_empty() { "no other room".to_owned() } else { room.uses.join(", ") };
+    let exceptions: Vec<&str> = room.exceptions.iter().map(|(name, _)| *name).collect();
+    let exceptions =
+        if exceptions.is_empty() { String::new() } else { format!("; by exception: {}", exceptions.join(", ")) };
+    format!("//! May use: {uses}{exceptions}.")
+}
+
 /// The lines of the table in ARCHITECTURE.md.
 fn render() -> Vec<String> {
     let row = |room: &Room| {
@@ -185,5 +205,14 @@ mod tests {
         let shown = Tree { architecture: render().join("\n"), ..Tree::default() };
         assert_eq!(the_architecture_shows_the_daemons_rooms(&shown), []);
         assert_eq!(the_architecture_shows_the_daemons_rooms(&Tree::default()).len(), render().len());
+    }
+
+    #[test]
+    fn a_header_that_says_something_else_is_found() {
+        let source =
+            |text: &str| super::super::Source::new(format!("{SOURCES}waits/mod.rs"), "daemon", text.to_owned());
+        let check = |text| the_daemons_rooms_say_what_they_may_use(&Tree::of(vec![source(text)])).len();
+        assert_eq!(check("//! Waits.\n//!\n//! May use: registry.\n"), 0);
+        assert_eq!(check("//! Waits.\n//!\n//! May use: registry, server.\n"), 1);
     }
 }

@@ -70,6 +70,7 @@ pub fn check(tree: &Tree) -> Report {
         arrows::rooms_use_only_what_the_arrows_allow,
         daemon_arrows::the_daemons_rooms_use_only_what_the_table_allows,
         daemon_rooms::the_architecture_shows_the_daemons_rooms,
+        daemon_rooms::the_daemons_rooms_say_what_they_may_use,
         manifests::dependencies_have_reasons,
         manifests::dependencies_are_pinned_in_the_root,
         manifests::dependencies_are_used,
