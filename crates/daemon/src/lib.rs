@@ -32,6 +32,7 @@ mod json;
 mod keepers;
 mod lock;
 mod log;
+mod metrics;
 mod output;
 mod owners;
 mod processes;

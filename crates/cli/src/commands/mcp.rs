@@ -12,10 +12,10 @@ use pinfold_mcp::{Ensure, Options, Shape};
 
 use super::block_on;
 use crate::args::Global;
+use crate::console::Screen;
 use crate::failure::Failure;
 use crate::offload::start_thread;
-use crate::screen::Screen;
-use crate::{connect, paths};
+use crate::{daemon_on_demand, paths};
 
 /// Serve the tools of an AI agent over MCP, on stdin and stdout
 ///
@@ -104,7 +104,9 @@ pub(crate) fn run(args: &McpArgs, global: &Global, screen: &mut Screen) -> Resul
         let client = client.clone();
         Ensure::new(move || {
             let (client, paths) = (client.clone(), paths.clone());
-            Box::pin(async move { connect::ensure(&client, &paths).await.map_err(|failure| failure.error.message) })
+            Box::pin(
+                async move { daemon_on_demand::ensure(&client, &paths).await.map_err(|failure| failure.error.message) },
+            )
         })
     };
     block_on(async { Ok(pinfold_mcp::serve_stdio(client, ensure, options).await?) })?;

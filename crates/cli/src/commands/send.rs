@@ -5,10 +5,10 @@ use pinfold_api::types::InputRequest;
 
 use super::feed;
 use super::run::fresh_key;
+use crate::console::Screen;
 use crate::exit;
 use crate::failure::Failure;
 use crate::render::quantity::render_size;
-use crate::screen::Screen;
 use crate::session::Session;
 
 /// Send input to a process that was started with `run --stdin` or `run --pty`

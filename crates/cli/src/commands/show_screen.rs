@@ -3,8 +3,8 @@
 use clap::Args;
 use pinfold_api::types::{ResizeRequest, Screen as Shown};
 
+use crate::console::Screen;
 use crate::failure::Failure;
-use crate::screen::Screen;
 use crate::session::Session;
 
 /// Show the screen of a process that was started with `run --pty`

@@ -17,9 +17,7 @@ use pinfold_model::spec::check_name;
 use crate::access::closable::Line;
 use crate::core::Core;
 use crate::refusal::Refusal;
-use crate::registry::entries::Entry;
-use crate::registry::owner_book::Contact;
-use crate::registry::view::Scope;
+use crate::registry::{Contact, Entry, Scope};
 
 /// What a connection or a token proves.
 #[derive(Clone, Debug)]
@@ -62,7 +60,7 @@ impl Proof {
 
     /// A name as it is meant from inside a process: there the owner that the process began with, which is in its
     /// environment, stands for the one it has now.
-    pub(crate) fn current(&self, name: String) -> String {
+    pub(super) fn current(&self, name: String) -> String {
         match (&self.by, &self.scope) {
             (By::Process { entry, .. }, Scope::Owner(now))
                 if entry.state.borrow().history.intent.spec.owner == name =>

@@ -22,8 +22,7 @@ use crate::access::caller::{By, Proof};
 use crate::access::closable::Line;
 use crate::core::Core;
 use crate::lock::lock;
-use crate::registry::entries::Entry;
-use crate::registry::view::Scope;
+use crate::registry::{Entry, Scope};
 
 /// No way up is longer.
 const DEPTH_MOST: usize = 4096;

@@ -18,7 +18,7 @@ use super::service::read_turn;
 use crate::core::Core;
 use crate::lock::lock;
 use crate::refusal::Refusal;
-use crate::registry::entries::Entry;
+use crate::registry::Entry;
 use crate::registry::keeper_link::ANSWER;
 
 /// How long a turn may take to be seen over once its process is gone.

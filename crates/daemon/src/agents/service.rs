@@ -26,7 +26,7 @@ use crate::clock::{now, rfc3339};
 use crate::core::{Core, blocking};
 use crate::lock::lock;
 use crate::refusal::Refusal;
-use crate::registry::view::Scope;
+use crate::registry::Scope;
 
 /// Agents that are not over, and agents in one list.
 pub(crate) const AGENTS_MOST: usize = 256;

@@ -20,7 +20,7 @@ use crate::core::{Core, blocking};
 use crate::keepers::pool::lives;
 use crate::keepers::reconnect::reach_again;
 use crate::refusal::Refusal;
-use crate::registry::entries::Entry;
+use crate::registry::Entry;
 
 /// How long the remains of a process whose keeper died are hunted.
 const SWEEP: Duration = Duration::from_secs(5);
@@ -63,7 +63,7 @@ enum Told {
 impl Core {
     /// A keeper ended while it kept a process: its record tells the end, or the process is lost. What cannot be settled
     /// now is settled as soon as it can be.
-    pub(crate) async fn keeper_went(self: &Arc<Self>, entry: Arc<Entry>) {
+    pub(super) async fn keeper_went(self: &Arc<Self>, entry: Arc<Entry>) {
         self.keepers_went(vec![entry]).await;
     }
 

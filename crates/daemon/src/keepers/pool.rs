@@ -193,7 +193,7 @@ pub(crate) async fn retire_idle(core: &Arc<Core>) {
 }
 
 /// A keeper has nothing to keep: it waits for the next process, whose directory it has made or now makes.
-pub(crate) async fn give_back(core: &Arc<Core>, link: Arc<Link>) {
+pub(super) async fn give_back(core: &Arc<Core>, link: Arc<Link>) {
     if core.keepers.idle_count() >= IDLE_MOST || core.is_shutting_down() {
         let _ = link.tell(&ToKeeper::Retire).await;
         return;

@@ -13,7 +13,7 @@ use pinfold_store::record::read_record;
 
 use crate::core::{Core, blocking};
 use crate::keepers::pool::{self, lives};
-use crate::registry::entries::Entry;
+use crate::registry::Entry;
 use crate::registry::keeper_link::{Link, NoAnswer};
 
 /// The pauses between two tries grow from the first to the last.
@@ -155,7 +155,7 @@ fn note(entry: &Entry, keeper: &KeeperIdentity, what: &str) {
 }
 
 /// Those of the facts that are not known yet.
-pub(crate) fn news(entry: &Entry, facts: Vec<Fact>) -> Vec<Fact> {
+pub(super) fn news(entry: &Entry, facts: Vec<Fact>) -> Vec<Fact> {
     let mut history = entry.snapshot().history;
     let mut is_news = |fact: &Fact| {
         let before = history.clone();

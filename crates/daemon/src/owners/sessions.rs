@@ -32,9 +32,8 @@ use crate::access::caller::{By, Caller};
 use crate::core::{Core, blocking};
 use crate::lock::lock;
 use crate::refusal::Refusal;
-use crate::registry::entries::Entry;
+use crate::registry::{Entry, Scope};
 use crate::registry::records::{self, Look};
-use crate::registry::view::Scope;
 
 /// Sessions that are known at once. One more is refused, and takes no part.
 const SESSIONS_MOST: usize = 2_000;

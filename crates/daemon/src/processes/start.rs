@@ -30,11 +30,10 @@ use crate::events::watching::{self, Unanswered};
 use crate::keepers::pool;
 use crate::lock::lock;
 use crate::refusal::{Refusal, unwritable};
-use crate::registry::entries::{Entry, Registered};
-use crate::registry::find::Found;
 use crate::registry::records::{self, Look};
+use crate::registry::{Entry, Found, Registered};
 use crate::services::{self, ReadySocket, ports};
-use crate::waits::wait::{until_exit, until_ready};
+use crate::waits::{until_exit, until_ready};
 
 /// The bounds of a `wait` inside a start; 0 does not wait.
 const WAIT_LEAST: Duration = Duration::from_millis(10);

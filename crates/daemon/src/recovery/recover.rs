@@ -1,7 +1,7 @@
 //! Taking up what an earlier daemon left: living keepers are adopted, ended processes are read, lost ones
 //! are recorded as lost with their evidence. The process directories are the truth.
 //!
-//! The daemon listens first; [`progress`](super::progress) says what it answers meanwhile.
+//! The daemon listens first; [`recovery_progress`](crate::registry::recovery_progress) says what it answers meanwhile.
 
 use std::collections::{HashMap, HashSet};
 use std::io;
@@ -26,7 +26,7 @@ use crate::keepers::death::BATCH;
 use crate::keepers::pool::{self, lives};
 use crate::keepers::reconnect::reach_again;
 use crate::lock::lock;
-use crate::registry::entries::Entry;
+use crate::registry::Entry;
 use crate::registry::keeper_link::Link;
 use crate::registry::records;
 use crate::services;

@@ -139,7 +139,7 @@ fn lost_output(history: &History) -> Option<String> {
 }
 
 /// The living processes of a tree: everything below its keeper, which is checked to be that keeper still.
-pub(crate) fn living(history: &History) -> Vec<TreeMember> {
+pub(super) fn living(history: &History) -> Vec<TreeMember> {
     let keeper = &history.intent.keeper;
     if proc::start_time(keeper.pid).ok() != Some(keeper.start_time) {
         return vec![];

@@ -41,7 +41,7 @@ pub(crate) fn listen(path: &Path) -> io::Result<UnixListener> {
 
 /// By which way a connection came.
 #[derive(Clone, Debug)]
-pub(crate) enum Entrance {
+pub(super) enum Entrance {
     /// The socket: whoever opens it from outside is the operator, and may ask to see less.
     Socket(Arc<Connection>),
     /// TCP: each request must show a token, and the connection can be cut.
@@ -82,7 +82,7 @@ fn open(stream: UnixStream) -> std::io::Result<(Cuttable<QuietStream>, Entrance)
 }
 
 /// Serves one connection until it or the daemon ends.
-pub(crate) async fn serve_stream<S>(core: Arc<Core>, router: Router, stream: S, entrance: Entrance)
+pub(super) async fn serve_stream<S>(core: Arc<Core>, router: Router, stream: S, entrance: Entrance)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {

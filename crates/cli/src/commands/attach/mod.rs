@@ -21,10 +21,10 @@ use self::queries::QueryFilter;
 use self::raw::RawTerminal;
 use super::interrupts::Interrupts;
 use super::run::fresh_key;
+use crate::console::Screen;
 use crate::exit;
 use crate::failure::Failure;
 use crate::offload::start_thread;
-use crate::screen::Screen;
 use crate::session::Session;
 
 /// Bytes typed and not acknowledged, beyond which no more are read.
