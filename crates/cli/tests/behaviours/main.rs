@@ -18,6 +18,7 @@ mod isolation;
 mod keepers;
 mod limits;
 mod mcp;
+mod naming;
 mod output;
 mod records;
 mod services;
