@@ -42,9 +42,23 @@ pub enum PathsError {
 impl Paths {
     /// From the environment.
     pub fn resolve() -> Result<Self, PathsError> {
-        if let Some(home) = absolute("PINFOLD_HOME")? {
-            return Ok(Self::in_home(home));
+        match absolute("PINFOLD_HOME")? {
+            Some(home) => Ok(Self::at(home)),
+            None => Self::usual(),
         }
+    }
+
+    /// With state, socket and configuration in this directory. The usual state directory is not a moved one: its
+    /// configuration stays where it is. Kept processes have that directory as PINFOLD_HOME.
+    pub fn at(home: PathBuf) -> Self {
+        match Self::usual() {
+            Ok(usual) if usual.home == home => usual,
+            _ => Self::in_home(home),
+        }
+    }
+
+    /// Where everything is unless it is moved.
+    fn usual() -> Result<Self, PathsError> {
         let user = absolute("HOME")?;
         let below = |variable, fallback: &str| -> Result<PathBuf, PathsError> {
             let base = absolute(variable)?.or_else(|| user.as_ref().map(|user| user.join(fallback)));

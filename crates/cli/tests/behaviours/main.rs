@@ -19,6 +19,7 @@ mod keepers;
 mod limits;
 mod mcp;
 mod naming;
+mod nested;
 mod output;
 mod records;
 mod services;
