@@ -9,6 +9,7 @@ mod chat;
 mod dialect;
 mod hosted;
 mod http;
+mod interrupts;
 mod model;
 mod seen;
 
