@@ -15,11 +15,14 @@ use crate::webhook::Secret;
 
 mod coder;
 mod limits;
+mod mcp;
 
 pub use coder::Coder;
 use coder::FileCoder;
 use limits::FileLimits;
 pub use limits::ProcessLimits;
+use mcp::FileMcp;
+pub use mcp::Mcp;
 
 /// Where everything is. `PINFOLD_HOME` alone moves it all.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -155,6 +158,8 @@ pub struct Config {
     pub environment: EnvironmentFilter,
     /// What coder's clients get at `/api/v0/processes`.
     pub coder: Coder,
+    /// What holds for every MCP client.
+    pub mcp: Mcp,
     /// What is logged, as `tracing` filters are written.
     pub log: String,
 }
@@ -174,6 +179,7 @@ impl Default for Config {
             webhook_secret: None,
             environment: EnvironmentFilter::default(),
             coder: Coder::default(),
+            mcp: Mcp::default(),
             log: "info".to_owned(),
         }
     }
@@ -199,6 +205,8 @@ struct File {
     environment: FileEnvironment,
     #[serde(default)]
     coder: FileCoder,
+    #[serde(default)]
+    mcp: FileMcp,
     #[serde(default)]
     webhook: FileWebhook,
 }
@@ -314,6 +322,7 @@ impl Config {
             },
             trust_children: file.security.trust_children.unwrap_or(default.trust_children),
             coder: file.coder.try_into_coder().map_err(|(setting, problem)| bad(setting, problem))?,
+            mcp: file.mcp.try_into_mcp().map_err(|(setting, problem)| bad(setting, problem))?,
             log: file.log.unwrap_or(default.log),
         };
         if config.output_limit < OUTPUT_LIMIT_LEAST {
@@ -356,6 +365,7 @@ impl Config {
         text.push_str(&render_security(self.trust_children));
         text.push_str(&render_environment(&self.environment));
         text.push_str(&self.coder.render_toml());
+        text.push_str(&self.mcp.render_toml());
         text.push_str(render_webhook(self.webhook_secret.as_ref()));
         text
     }
@@ -450,7 +460,7 @@ mod tests {
     fn every_setting_is_taken() {
         let text = "grace = \"2s\"\noutput_limit = \"1M\"\ncontainment = \"subreaper\"\ndurability = \"power\"\n\
                     events = 10\nlog = \"debug\"\n[security]\ntrust_children = true\n[environment]\nallow = [\"PATH\"]\ndeny = [\"*_KEY\"]\n\
-                    [coder]\nwait_cap = \"2s\"\nlist_for = 60\nworkdir = \"/w\"\nenv_command = \"printf '%s' \\\"A=1\\\"\"\n[limits]\nprocesses = 3\nstore = \"1G\"\nretention = \"1d\"\n";
+                    [coder]\nwait_cap = \"2s\"\nlist_for = 60\nworkdir = \"/w\"\nenv_command = \"printf '%s' \\\"A=1\\\"\"\n[mcp]\nlongest_call = \"10m\"\n[limits]\nprocesses = 3\nstore = \"1G\"\nretention = \"1d\"\n";
         let config = parse(text).expect("valid");
         assert_eq!(config.grace, Duration::from_secs(2));
         assert_eq!(config.output_limit, 1 << 20);
@@ -462,6 +472,8 @@ mod tests {
         assert_eq!(config.limits.retention, Duration::from_secs(86_400));
         assert_eq!((config.coder.wait_cap.as_secs(), config.coder.list_for.as_secs()), (2, 60));
         assert_eq!(config.coder.workdir.as_deref(), Some("/w"));
+        assert_eq!(config.mcp.longest_call, Some(Duration::from_secs(600)));
+        assert!(parse("[mcp]\nlongest_call = \"10ms\"").is_err());
         assert_eq!(config.coder.env_command.as_deref(), Some("printf '%s' \"A=1\""));
         assert_eq!(parse(&config.render_toml()).expect("valid"), config);
     }

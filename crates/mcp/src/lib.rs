@@ -16,6 +16,7 @@ mod arguments;
 mod claims;
 mod coder;
 mod duplicates;
+mod endurance;
 mod facts;
 mod handler;
 mod http;

@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::os::unix::process::CommandExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -30,12 +30,18 @@ impl Chat {
     }
 
     pub(crate) fn start_by(program: &Program, way: &Way) -> Self {
+        Self::start_changed(program, way, |_, _| {})
+    }
+
+    /// A chat whose client is changed before it runs; `change` gets the directory with its home and its work.
+    pub(crate) fn start_changed(program: &Program, way: &Way, change: impl FnOnce(&mut Command, &Path)) -> Self {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let mark = format!("pinfold-chat-{}-{}", std::process::id(), NUMBER.fetch_add(1, Ordering::Relaxed));
         let scratch = std::env::temp_dir().join(&mark);
         std::fs::create_dir_all(&scratch).expect("a scratch directory");
         let model = Model::listen();
         let mut command = program.command(&scratch, model.address, way);
+        change(&mut command, &scratch);
         let file = |name: &str| File::create(scratch.join(name)).expect("a file");
         command.stdin(Stdio::null()).stdout(file("stdout")).stderr(file("stderr")).process_group(0);
         let client = command.spawn().expect("the client runs");

@@ -7,10 +7,12 @@
 mod agents;
 mod chat;
 mod dialect;
+mod endurance;
 mod hosted;
 mod http;
 mod interrupts;
 mod model;
+mod nested;
 mod seen;
 
 use agents::Agent;
