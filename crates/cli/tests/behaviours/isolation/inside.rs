@@ -141,7 +141,10 @@ fn whoever_is_handed_over_acts_as_the_new_owner() {
     let gate = pinfold.home().join("gate");
     let eve = start_as(&pinfold, "eve", "sleep 300").id;
     let wait = format!("until [ -e {} ]; do sleep 0.02; done", gate.display());
-    let script = format!("P={}; $P events --follow & {wait}; $P ps --all; $P run -d true", pinfold.binary().display());
+    let script = format!(
+        "P={}; $P events --follow >/dev/null & {wait}; $P ps --all; $P run -d true",
+        pinfold.binary().display()
+    );
     let record = start_as(&pinfold, "ann", &script);
     until("its stream is open", || pinfold.tree(&record.id).len() >= 3);
     let request = HandoverRequest { to: Some("eve".into()), purpose: "go on".into() };
