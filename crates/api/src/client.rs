@@ -34,6 +34,8 @@ use transport::{Answer, Ask, Connection, Transport};
 pub const OWNER_HEADER: HeaderName = HeaderName::from_static("pinfold-owner");
 /// The header that says who that owner's parent is.
 pub const PARENT_HEADER: HeaderName = HeaderName::from_static("pinfold-parent");
+/// The header that says how long after its last contact the owner counts as gone.
+pub const GRACE_HEADER: HeaderName = HeaderName::from_static("pinfold-owner-grace");
 
 /// A client of one daemon. Clones share its connections; requests made at the same time use several.
 #[derive(Clone, Debug)]
@@ -111,6 +113,14 @@ impl Client {
         let value = |text: &str| HeaderValue::from_bytes(text.as_bytes()).unwrap_or(HeaderValue::from_static("\t"));
         let mut scope = vec![(OWNER_HEADER, value(owner))];
         scope.extend(parent.map(|parent| (PARENT_HEADER, value(parent))));
+        Client { transport: Arc::clone(&self.transport), scope: scope.into() }
+    }
+
+    /// The same, saying with every request that its owner counts as gone this long after its last contact. What is
+    /// started in that owner's name to end with it, without an `owner_grace`, gets this one.
+    pub fn leaving_after(&self, grace: &str) -> Self {
+        let value = HeaderValue::from_str(grace).unwrap_or(HeaderValue::from_static("invalid"));
+        let scope = self.scope.iter().cloned().chain([(GRACE_HEADER, value)]).collect::<Vec<_>>();
         Client { transport: Arc::clone(&self.transport), scope: scope.into() }
     }
 

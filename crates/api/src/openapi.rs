@@ -323,7 +323,7 @@ pub fn document() -> Value {
                     "name": "id",
                     "in": "path",
                     "required": true,
-                    "description": "An id, an unambiguous prefix of one, or the name of a live process or agent.",
+                    "description": "An id, an unambiguous prefix of one, or the name of a process or agent: of a live one, else of the latest that ended.",
                     "schema": { "type": "string" },
                 },
                 "number": {
@@ -354,6 +354,13 @@ pub fn document() -> Value {
                     "description": "The parent of the owner in `Pinfold-Owner`. The first one said stands.",
                     "schema": { "type": "string" },
                 },
+                "grace": {
+                    "name": "Pinfold-Owner-Grace",
+                    "in": "header",
+                    "required": false,
+                    "description": "With `Pinfold-Owner`: the owner counts as gone this long after its last contact. What is started in its name with `lifetime` `owner` or `parent` and no `owner_grace` gets this one.",
+                    "schema": { "type": "string", "examples": ["60s"] },
+                },
             },
         },
     })
@@ -383,6 +390,7 @@ fn render_operation(route: &Route, taken: &mut SchemaGenerator, given: &mut Sche
     }
     if route.operation == "start" {
         parameters.push(json!({ "$ref": "#/components/parameters/parent" }));
+        parameters.push(json!({ "$ref": "#/components/parameters/grace" }));
     }
     if let Some(query) = route.query {
         parameters.extend(render_parameters(&query(taken)));

@@ -18,6 +18,7 @@ mod claims;
 mod claude;
 mod coder;
 mod duplicates;
+mod endurance;
 mod facts;
 mod handler;
 mod http;

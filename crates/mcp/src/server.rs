@@ -16,7 +16,7 @@ use crate::identity::{Caller, Seat};
 use crate::memory::Memory;
 use crate::news::News;
 use crate::options::{Base, Options};
-use crate::presence::Presence;
+use crate::presence::{self, Presence};
 use crate::reach::{Ensure, Reach};
 use crate::refusal::Refusal;
 use crate::render::Explain;
@@ -51,6 +51,14 @@ struct Inner {
     sessions: Sessions,
     /// What is offered, after restriction.
     offered: Vec<Tool>,
+}
+
+impl Inner {
+    /// How long after its last contact an owner counts as gone.
+    fn grace(&self) -> &str {
+        let default = if self.base.env.is_some() { presence::GRACE } else { presence::GRACE_OVER_HTTP };
+        self.owner_grace.as_deref().unwrap_or(default)
+    }
 }
 
 impl Clone for Server {
@@ -100,8 +108,22 @@ impl Server {
     pub(crate) fn caller(&self, context: &RequestContext<RoleServer>) -> Result<(Caller, Reach), Refusal> {
         let headers = context.extensions.get::<Parts>().map(|parts| &parts.headers);
         let caller = self.inner.seat.caller(&context.meta.0.0, headers)?;
-        let reach = self.inner.reach.acting_as(&caller);
+        let reach = self.inner.reach.acting_as(&caller, self.inner.grace());
+        if self.inner.base.env.is_some() {
+            self.inner.presence.keep(&caller.owner, &reach);
+        }
         Ok((caller, reach))
+    }
+
+    /// Keeps the owner in contact from the start, where it is known before the first call: a chat that goes on may not
+    /// call anything for a while.
+    pub(crate) fn keep_known_owner(&self) {
+        let Seat { owner, claude, .. } = &self.inner.seat;
+        if (owner.is_some() || claude.is_some())
+            && let Ok(caller) = self.inner.seat.caller(&Map::new(), None)
+        {
+            self.inner.presence.keep(&caller.owner, &self.inner.reach.acting_as(&caller, self.inner.grace()));
+        }
     }
 
     /// Calls a tool. Bad arguments are a result that says so; only an unknown tool is an error of the protocol.
@@ -178,7 +200,10 @@ impl Server {
     /// Acknowledges what was handed over, before a clean exit.
     pub(crate) async fn settle(&self) {
         for owner in self.inner.news.owners() {
-            let reach = self.inner.reach.acting_as(&Caller { owner: owner.clone(), parent: None, is_one_chat: false });
+            let reach = self
+                .inner
+                .reach
+                .acting_as(&Caller { owner: owner.clone(), parent: None, is_one_chat: false }, self.inner.grace());
             self.inner.news.settle(&reach, &owner).await;
         }
     }

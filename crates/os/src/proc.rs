@@ -80,6 +80,13 @@ impl Stat {
         !is_dead(self.state) || (self.state == 'Z' && self.threads > 1)
     }
 
+    /// How long ago it was forked, to a clock tick.
+    pub fn age(&self) -> Duration {
+        let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+        let now = Duration::new(now.tv_sec.unsigned_abs(), now.tv_nsec.unsigned_abs() as u32);
+        now.saturating_sub(Duration::from_millis(self.start_time.saturating_mul(1000) / clock_ticks_per_second()))
+    }
+
     /// What distinguishes this process from every other of this boot, for as long as pids last.
     pub fn identity(&self) -> (u32, u64) {
         (self.pid, self.start_time)
@@ -161,6 +168,12 @@ pub(crate) fn has_executed(pid: u32) -> bool {
 /// The start time alone, in clock ticks since boot.
 pub fn start_time(pid: u32) -> io::Result<u64> {
     Ok(stat(pid)?.start_time)
+}
+
+/// Whether a process shows arguments. One that is being executed shows none for a moment.
+pub fn has_arguments(pid: u32) -> bool {
+    let mut first = [0];
+    File::open(format!("/proc/{pid}/cmdline")).and_then(|mut file| file.read(&mut first)).is_ok_and(|read| read > 0)
 }
 
 /// The arguments joined by spaces, or `[comm]` where there are none (kernel threads, zombies).

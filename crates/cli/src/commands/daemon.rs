@@ -106,6 +106,7 @@ fn serve(paths: Paths, orphan: bool) -> Result<u8, Failure> {
     let options = pinfold_mcp::Options {
         allowed_hosts: config.tcp.hosts.clone(),
         allowed_origins: config.tcp.origins.clone(),
+        longest_call: config.mcp.longest_call,
         ..pinfold_mcp::Options::default()
     };
     let mount: Mount = Box::new(move |socket| pinfold_mcp::http_service(Client::new(socket), &options));

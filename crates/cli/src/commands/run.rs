@@ -37,7 +37,9 @@ const SHORT: &str = "50ms";
 /// Characters of a command in a message about it.
 const COMMAND_SHOWN: usize = 60;
 /// What pinfold sets in every process.
-pub(super) const MARKS: [&str; 3] = ["PINFOLD_ID", "PINFOLD_OWNER", "PINFOLD_MARK"];
+pub(super) const MARKS: [&str; 4] = ["PINFOLD_ID", "PINFOLD_OWNER", "PINFOLD_MARK", HOME];
+/// The home that a process is kept in.
+pub(super) const HOME: &str = "PINFOLD_HOME";
 
 /// Run a command, show its output, and exit with its exit code
 ///

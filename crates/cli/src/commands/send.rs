@@ -23,7 +23,7 @@ use crate::session::Session;
                         stdin or has closed it."
 )]
 pub(crate) struct SendArgs {
-    /// An id, the beginning of one, or the name of a live process
+    /// An id, the beginning of one, or a name
     #[arg(value_name = "ID")]
     pub(crate) id: String,
     /// What to send; several words are joined by spaces; `-` sends what stdin gives

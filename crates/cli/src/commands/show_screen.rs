@@ -11,7 +11,7 @@ use crate::session::Session;
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  pinfold screen editor")]
 pub(crate) struct ScreenArgs {
-    /// An id, the beginning of one, or the name of a live process
+    /// An id, the beginning of one, or a name
     #[arg(value_name = "ID")]
     pub(crate) id: String,
 }
@@ -20,7 +20,7 @@ pub(crate) struct ScreenArgs {
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  pinfold resize editor 40x120")]
 pub(crate) struct ResizeArgs {
-    /// An id, the beginning of one, or the name of a live process
+    /// An id, the beginning of one, or a name
     #[arg(value_name = "ID")]
     pub(crate) id: String,
     /// Rows and columns

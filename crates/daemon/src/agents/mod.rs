@@ -20,6 +20,7 @@ mod driver;
 mod ends;
 mod events;
 mod ladder;
+mod leftovers;
 mod life;
 mod observe;
 mod routes;

@@ -27,13 +27,13 @@ use pinfold_store::layout::Home;
 use pinfold_store::sessions::{KeptProcess, KeptSession, commit_sessions, read_sessions};
 use tokio::sync::Mutex as AsyncMutex;
 
-use crate::clock::{now, rfc3339};
 use crate::access::caller::{By, Caller};
+use crate::clock::{now, rfc3339};
 use crate::core::{Core, blocking};
 use crate::lock::lock;
 use crate::refusal::Refusal;
-use crate::registry::{Entry, Scope};
 use crate::registry::records::{self, Look};
+use crate::registry::{Entry, Scope};
 
 /// Sessions that are known at once. One more is refused, and takes no part.
 const SESSIONS_MOST: usize = 2_000;

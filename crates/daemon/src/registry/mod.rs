@@ -24,5 +24,5 @@ mod view;
 pub(crate) use entries::entry_of;
 pub(crate) use entries::{Entry, Registered, Registry, State};
 pub(crate) use find::Found;
-pub(crate) use owner_book::{Contact, OwnerBook, Releasable, no_owner};
+pub(crate) use owner_book::{Contact, Heard, OwnerBook, Releasable, no_owner};
 pub(crate) use view::Scope;

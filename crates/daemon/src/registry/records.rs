@@ -1,7 +1,7 @@
 //! From what is known to what clients see: records, events, lists of living processes.
 
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use pinfold_api::types::{
     Cause as ApiCause, Event, EventKind as ApiEventKind, Lifetime as ApiLifetime, LimitsShown, NotifyShown,
@@ -25,6 +25,10 @@ use crate::registry::service_records;
 
 /// A directory, its record and the remains of a block, whatever the output was.
 const DIRECTORY_BYTES: u64 = 8192;
+
+/// How long after its fork a process may still be about to execute its program, and how often it is looked at until then.
+const YOUNG: Duration = Duration::from_millis(200);
+const BETWEEN_LOOKS: Duration = Duration::from_millis(5);
 
 /// Whether to look at the living tree, which takes reads of /proc.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -144,7 +148,7 @@ pub(super) fn living(history: &History) -> Vec<TreeMember> {
     if proc::start_time(keeper.pid).ok() != Some(keeper.start_time) {
         return vec![];
     }
-    let members = tree::descendants(keeper.pid);
+    let members = settled(|| tree::descendants(keeper.pid));
     let pids: Vec<u32> = members.iter().map(|member| member.pid).collect();
     let mut listening = ports::listening_ports(&pids);
     let show = |member: tree::Member| TreeMember {
@@ -157,6 +161,22 @@ pub(super) fn living(history: &History) -> Vec<TreeMember> {
         ports: listening.remove(&member.pid).unwrap_or_default(),
     };
     members.into_iter().map(show).collect()
+}
+
+/// The members of a tree, once those that were just forked have executed their program: until then a process shows the
+/// command line of its parent. One that executes nothing for [`YOUNG`] is taken as it is.
+fn settled(look: impl Fn() -> Vec<tree::Member>) -> Vec<tree::Member> {
+    let deadline = Instant::now() + YOUNG;
+    loop {
+        let members = look();
+        let is_between = |member: &tree::Member| {
+            member.stat.age() < YOUNG && (!member.stat.executed || !proc::has_arguments(member.pid))
+        };
+        if !members.iter().any(is_between) || Instant::now() >= deadline {
+            return members;
+        }
+        std::thread::sleep(BETWEEN_LOOKS);
+    }
 }
 
 fn usage(history: &History, members: &[TreeMember]) -> ApiUsage {

@@ -27,8 +27,8 @@ use crate::core::Core;
 use crate::diagnostics::metrics;
 use crate::extract::{Answer, Id, Input, MaybeInput, Params, Shared};
 use crate::json::Json;
-use crate::owners::sessions::PeerPid;
 use crate::output::read::RawPage;
+use crate::owners::sessions::PeerPid;
 use crate::processes::attach;
 use crate::refusal::Refusal;
 
