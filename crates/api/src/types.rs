@@ -1,6 +1,6 @@
-//! The wire types: the same objects in HTTP, in `--json`.
+//! The wire types: the same objects over HTTP and with `--json`.
 //!
-//! Fields are added, never renamed. Times are RFC 3339 in UTC.
+//! Fields may be added but are never renamed. Times are RFC 3339 in UTC.
 
 mod act;
 mod agent;

@@ -26,9 +26,11 @@ use crate::registry::service_records;
 /// A directory, its record and the remains of a block, whatever the output was.
 const DIRECTORY_BYTES: u64 = 8192;
 
-/// How long after its fork a process may still be about to execute its program, and how often it is looked at until then.
+/// A process this young may still be between fork and exec. A look at a tree waits at most [`EXEC_WAIT`] for it: a subshell
+/// never executes anything, and a list must not wait for each of them.
 const YOUNG: Duration = Duration::from_millis(200);
-const BETWEEN_LOOKS: Duration = Duration::from_millis(5);
+const EXEC_WAIT: Duration = Duration::from_millis(20);
+const LOOK_INTERVAL: Duration = Duration::from_millis(2);
 
 /// Whether to look at the living tree, which takes reads of /proc.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -164,9 +166,9 @@ pub(super) fn living(history: &History) -> Vec<TreeMember> {
 }
 
 /// The members of a tree, once those that were just forked have executed their program: until then a process shows the
-/// command line of its parent. One that executes nothing for [`YOUNG`] is taken as it is.
+/// command line of its parent. One that has not by then is taken as it is.
 fn settled(look: impl Fn() -> Vec<tree::Member>) -> Vec<tree::Member> {
-    let deadline = Instant::now() + YOUNG;
+    let deadline = Instant::now() + EXEC_WAIT;
     loop {
         let members = look();
         let is_between = |member: &tree::Member| {
@@ -175,7 +177,7 @@ fn settled(look: impl Fn() -> Vec<tree::Member>) -> Vec<tree::Member> {
         if !members.iter().any(is_between) || Instant::now() >= deadline {
             return members;
         }
-        std::thread::sleep(BETWEEN_LOOKS);
+        std::thread::sleep(LOOK_INTERVAL);
     }
 }
 
