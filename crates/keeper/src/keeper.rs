@@ -74,17 +74,9 @@ impl<S: System> Keeper<S> {
         self.kept.as_ref()
     }
 
-    pub fn system(&self) -> &S {
-        &self.system
-    }
-
-    pub fn system_mut(&mut self) -> &mut S {
-        &mut self.system
-    }
-
-    /// Whether messages wait for the daemon to read.
-    pub fn has_unsent(&self) -> bool {
-        self.link.as_ref().is_some_and(Link::has_unsent)
+    /// The daemon's end of the link, and whether something waits to be sent there.
+    pub fn link(&self) -> Option<(&S::Socket, bool)> {
+        self.link.as_ref().map(|link| (link.socket(), link.has_unsent()))
     }
 
     pub fn handle(&mut self, watched: Watched) {
@@ -122,7 +114,10 @@ impl<S: System> Keeper<S> {
     fn make_room(&mut self) {
         if let Some(over) = self.kept.take_if(|driver| driver.is_over()) {
             over.release_limits();
-            let clean = !over.is_superseded() && self.system.is_reusable(over.has_killed());
+            // A tree that is empty leaves an empty cgroup; anything else is not to be mixed with the next. And
+            // Linux kills whoever is cloned into a cgroup that `cgroup.kill` was ever used on (seen on 6.18).
+            let reusable = self.system.is_cgroup_vacant().is_none_or(|vacant| !over.has_killed() && vacant);
+            let clean = !over.is_superseded() && reusable;
             self.retired |= !clean;
             if clean {
                 self.say(&FromKeeper::Idle);

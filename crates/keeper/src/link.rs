@@ -54,6 +54,10 @@ impl<K: Socket> Link<K> {
         self.open
     }
 
+    pub(crate) fn socket(&self) -> &K {
+        &self.socket
+    }
+
     pub(crate) fn has_unsent(&self) -> bool {
         !self.unsent.is_empty()
     }

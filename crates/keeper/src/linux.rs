@@ -252,10 +252,8 @@ impl System for Linux<'_> {
         self.cgroup.as_ref()
     }
 
-    fn is_reusable(&self, killed: bool) -> bool {
-        // A tree that is empty leaves an empty cgroup; anything else is not to be mixed with the next. And
-        // Linux kills whoever is cloned into a cgroup that `cgroup.kill` was ever used on (seen on 6.18).
-        self.cgroup.as_ref().is_none_or(|cgroup| !killed && cgroup.is_vacant().unwrap_or(false))
+    fn is_cgroup_vacant(&self) -> Option<bool> {
+        self.cgroup.as_ref().map(|cgroup| cgroup.is_vacant().unwrap_or(false))
     }
 }
 

@@ -88,8 +88,8 @@ pub trait System: Sized + Debug {
 
     /// The cgroup of this keeper.
     fn cgroup(&self) -> Option<&Cgroup>;
-    /// Whether a next process may be kept here; `killed`: the tree before was killed.
-    fn is_reusable(&self, killed: bool) -> bool;
+    /// Whether the keeper's cgroup is empty and not frozen; `None` without one.
+    fn is_cgroup_vacant(&self) -> Option<bool>;
 }
 
 /// What to start.

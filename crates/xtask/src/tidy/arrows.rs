@@ -18,11 +18,12 @@ const ARROWS: &[Arrow] = &[
     ("cli", &["daemon", "keeper", "api", "mcp"]),
     ("testkit", &["model", "os", "store", "api", "keeper", "daemon"]),
     ("hostile", &["model", "store", "api", "daemon", "mcp"]),
-    ("xtask", &["model", "api", "testkit"]),
+    ("simulation", &["model", "os", "store", "keeper"]),
+    ("xtask", &["model", "api", "testkit", "simulation"]),
 ];
 
 /// Rooms for development: used in tests, never in the product.
-const DEV_ONLY: &[&str] = &["testkit", "hostile", "xtask"];
+const DEV_ONLY: &[&str] = &["testkit", "hostile", "simulation", "xtask"];
 
 /// Tables of what goes into a program, and of what only its tests use.
 const TABLES: &[(&str, For)] =
