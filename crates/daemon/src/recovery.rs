@@ -15,6 +15,7 @@ use pinfold_api::types::Unreadable;
 use pinfold_model::facts::History;
 use pinfold_model::id::ProcessId;
 use pinfold_model::link::ToKeeper;
+use pinfold_model::reach::{self, KnownLink, TakeUp};
 use pinfold_os::{crash_point, socket};
 use pinfold_store::index::Change;
 use pinfold_store::output::has_output;
@@ -231,28 +232,29 @@ async fn take_up_known(core: &Arc<Core>, links: &HashMap<u32, Arc<Link>>, histor
         let note = format!("its keeper (pid {}) {what}", keeper.pid);
         entry.state.send_modify(|state| state.note = Some(note));
     };
-    match links.get(&keeper.pid) {
-        // Connected, but it has not said hello: stopped, perhaps. It stays bound to its process.
-        Some(link) if link.is_silent() && lives(keeper) => {
+    let link = links.get(&keeper.pid);
+    let known = match link {
+        None => KnownLink::Absent,
+        Some(link) if link.is_silent() => KnownLink::Silent,
+        Some(link) if link.is_newer() => KnownLink::Newer,
+        Some(_) => KnownLink::Other,
+    };
+    match (reach::take_up(known, lives(keeper), || core.keeps_another(&entry, keeper)), link) {
+        // Connected, but it has not said what it keeps: stopped, perhaps. It stays bound to its process.
+        (TakeUp::Bind(what), Some(link)) => {
             link.keep(&entry);
-            note("does not answer");
+            note(what);
             // Had its task ended before, nobody would notice that it is closed.
             if link.is_gone() && link.release().is_some() {
                 tokio::spawn(reach_again(Arc::clone(core), Arc::clone(&entry), keeper.clone()));
             }
         }
-        Some(link) if link.is_newer() => {
-            link.keep(&entry);
-            note("is of a newer pinfold: upgrade this one");
-        }
-        // Its socket is gone, say, or the link closed; its process is none the worse for it.
-        _ if lives(keeper) && !core.keeps_another(&entry, keeper) => {
+        (TakeUp::Reach | TakeUp::Bind(_), _) => {
             note("cannot be reached");
             tokio::spawn(reach_again(Arc::clone(core), Arc::clone(&entry), keeper.clone()));
         }
-        // It is dead, or has told what it keeps, and it is not this.
-        linked => {
-            if linked.is_some() && lives(keeper) {
+        (TakeUp::Settle { disowned }, _) => {
+            if disowned {
                 entry.set_disowned();
             }
             note("died: what it left is being stopped");
