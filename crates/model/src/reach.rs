@@ -4,8 +4,10 @@
 //! A closed link is no sign of the keeper's death: a send may have failed, or a message was not a message. The kernel says
 //! whether it is dead; one that lives is connected to again, for as long as it lives.
 
+use std::io;
 use std::time::Duration;
 
+use crate::facts::Status;
 use crate::id::ProcessId;
 use crate::link::KeeperIdentity;
 
@@ -33,6 +35,26 @@ pub fn lives(keeper: &KeeperIdentity, sighting: Sighting) -> bool {
         Sighting::Gone => false,
         Sighting::Process { start_time, living } => start_time == keeper.start_time && living,
         Sighting::Unknown => true,
+    }
+}
+
+/// What follows when a new daemon cannot connect to the socket of a keeper.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unconnected {
+    /// Nobody listens there any more: the socket is removed.
+    Remove,
+    /// The socket is gone, and so is its keeper.
+    Forget,
+    /// A failure of ours, such as a lack of descriptors, says nothing of the keeper. It is tried again, also if no record
+    /// tells of it: a start may be under way there.
+    Again,
+}
+
+pub fn unconnected(failure: io::ErrorKind) -> Unconnected {
+    match failure {
+        io::ErrorKind::ConnectionRefused => Unconnected::Remove,
+        io::ErrorKind::NotFound => Unconnected::Forget,
+        _ => Unconnected::Again,
     }
 }
 
@@ -162,6 +184,13 @@ impl Reaching {
     }
 }
 
+/// Whether the word of a keeper about what it keeps is taken up, given the status that is known of the process. A keeper may
+/// say hello in the moment between writing the end and letting go: a process that is over, and new to this daemon, is taken up
+/// with its end.
+pub fn is_adopted(known: Option<Status>) -> bool {
+    known.is_none_or(|status| !status.is_over())
+}
+
 /// How it stands with the link to a keeper, when a new daemon takes up what it kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KnownLink {
@@ -230,6 +259,20 @@ mod tests {
         let hello = Heard::Hello { keeper: &stranger, keeps: Some(&ours) };
         assert_eq!(reached(&keeper(), &ours, hello), Reached::Not, "another keeper has its pid");
         assert!(matches!(reached(&keeper(), &ours, Heard::Silent), Reached::Bound(_)));
+    }
+
+    #[test]
+    fn only_a_refused_connection_removes_a_keepers_socket() {
+        assert_eq!(unconnected(io::ErrorKind::ConnectionRefused), Unconnected::Remove);
+        assert_eq!(unconnected(io::ErrorKind::NotFound), Unconnected::Forget);
+        assert_eq!(unconnected(io::Error::from_raw_os_error(24).kind()), Unconnected::Again);
+    }
+
+    #[test]
+    fn an_end_is_taken_up_from_a_hello_once() {
+        assert!(is_adopted(None), "also if it is over");
+        assert!(is_adopted(Some(Status::Running)));
+        assert!(!is_adopted(Some(Status::Finished)) && !is_adopted(Some(Status::Lost)));
     }
 
     #[test]

@@ -26,7 +26,7 @@ pub struct MemoryFile {
 impl MemoryFile {
     /// Makes the record of a process, locked by its maker.
     pub fn create(machine: &Machine, pid: u32, id: &ProcessId) -> io::Result<Self> {
-        let inode = Rc::new(RefCell::new(Inode { bytes: vec![], lock: Some(pid) }));
+        let inode = Rc::new(RefCell::new(Inode { lock: Some(pid), ..Inode::default() }));
         if machine.state().records.contains_key(id) {
             return Err(io::ErrorKind::AlreadyExists.into());
         }
@@ -82,6 +82,7 @@ impl RecordFile for MemoryFile {
         let cut = effect == Effect::Interrupted || state.random.permille(torn);
         let count = if cut { state.random.below(bytes.len() as u64 + 1) as usize } else { bytes.len() };
         let mut inode = self.inode.borrow_mut();
+        inode.version += 1;
         let at = at as usize;
         if inode.bytes.len() < at + count {
             inode.bytes.resize(at + count, 0);
@@ -93,7 +94,9 @@ impl RecordFile for MemoryFile {
 
     fn truncate(&self, length: u64) -> io::Result<()> {
         if self.machine.acts(self.pid) {
-            self.inode.borrow_mut().bytes.resize(length as usize, 0);
+            let mut inode = self.inode.borrow_mut();
+            inode.version += 1;
+            inode.bytes.resize(length as usize, 0);
         }
         Ok(())
     }

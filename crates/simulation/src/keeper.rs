@@ -1,6 +1,7 @@
 //! A keeper on the machine: the product's own, and what stands in the place of its `poll`.
 
 use pinfold_keeper::keeper::{Keeper, Watched};
+use pinfold_model::id::ProcessId;
 use pinfold_model::link::KeeperIdentity;
 use pinfold_os::wait::Status;
 
@@ -55,6 +56,9 @@ impl RunningKeeper {
         {
             ready.push(Watched::Link);
         }
+        if self.machine.state().backlog.get(&self.pid()).is_some_and(|backlog| !backlog.is_empty()) {
+            ready.push(Watched::Listener);
+        }
         ready
     }
 
@@ -74,7 +78,12 @@ impl RunningKeeper {
 
     /// One turn of its loop; whether it lives on.
     pub fn turn(&mut self, woken: &[Watched]) -> bool {
-        woken.iter().for_each(|watched| self.keeper.handle(*watched));
+        for watched in woken {
+            match watched {
+                Watched::Listener => self.accept(),
+                watched => self.keeper.handle(*watched),
+            }
+        }
         self.keeper.end_turn();
         self.lives_on()
     }
@@ -87,12 +96,19 @@ impl RunningKeeper {
         daemons
     }
 
-    /// Somebody connected who is not the daemon.
-    pub fn visit(&mut self) -> MemorySocket {
-        let (theirs, own) = MemorySocket::pair(&self.machine, INIT, self.pid());
-        self.keeper.visitor_connected(own);
-        self.keeper.end_turn();
-        theirs
+    /// Takes the next connection: the daemon is who holds the lock of the home.
+    fn accept(&mut self) {
+        let Some((socket, peer)) = MemorySocket::accept(&self.machine, self.pid()) else { return };
+        let is_daemon = self.machine.state().home_lock == Some(peer);
+        match is_daemon {
+            true => self.keeper.daemon_connected(socket),
+            false => self.keeper.visitor_connected(socket),
+        }
+    }
+
+    /// The process that it keeps, until its end is written.
+    pub fn keeps(&self) -> Option<&ProcessId> {
+        self.keeper.kept().filter(|driver| !driver.is_over()).map(|driver| driver.id())
     }
 
     pub fn lives_on(&mut self) -> bool {

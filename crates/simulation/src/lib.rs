@@ -5,10 +5,15 @@
 //! `sockets` the links, `system` what a keeper sees of them. `check` holds what must be true at every step.
 
 pub mod check;
+pub mod daemon;
 pub mod files;
+pub mod history;
+pub mod index;
 pub mod keeper;
 pub mod machine;
+pub mod plan;
 pub mod random;
 pub mod scene;
 pub mod sockets;
 pub mod system;
+pub mod world;

@@ -107,6 +107,8 @@ pub struct Inode {
     pub bytes: Vec<u8>,
     /// Which program holds the lock.
     pub lock: Option<u32>,
+    /// Grows with every change.
+    pub version: u64,
 }
 
 /// The pipe that a tree writes its output to.
@@ -140,8 +142,14 @@ pub struct State {
     pub records: BTreeMap<ProcessId, Rc<RefCell<Inode>>>,
     pub pipes: BTreeMap<ProcessId, PipeState>,
     pub connections: Vec<Connection>,
-    /// Sockets by which a next daemon finds keepers.
+    /// Sockets by which a next daemon finds keepers, with the start time of the one that listens there.
     pub keeper_sockets: BTreeMap<u32, u64>,
+    /// Connections that a keeper has not accepted yet, each with the pid that made it.
+    pub backlog: BTreeMap<u32, Vec<(usize, u32)>>,
+    /// Who holds the lock of the home.
+    pub home_lock: Option<u32>,
+    /// How leaders ended in truth, and those that were never started.
+    pub truth: BTreeMap<ProcessId, Status>,
     pub random: Random,
     pub faults: Faults,
     /// What becomes of the next start, if that is not left to chance.
@@ -169,6 +177,9 @@ impl Machine {
             pipes: BTreeMap::new(),
             connections: vec![],
             keeper_sockets: BTreeMap::new(),
+            backlog: BTreeMap::new(),
+            home_lock: None,
+            truth: BTreeMap::new(),
             random: Random::new(seed),
             faults: Faults::default(),
             next_launch: None,
@@ -287,7 +298,9 @@ impl State {
     pub fn can_run(&self, pid: u32) -> bool {
         let Some(process) = self.processes.get(&pid) else { return false };
         let frozen = process.cgroup.is_some_and(|cgroup| self.is_frozen(cgroup));
-        process.ended.is_none() && !process.stopped && !frozen && !process.stuck
+        // A KILL that is on its way lets nobody do anything more.
+        let killed = matches!(process.doomed, Some(Status::Signaled { signal: SIGKILL, .. }));
+        process.ended.is_none() && !process.stopped && !frozen && !process.stuck && !killed
     }
 
     pub fn is_frozen(&self, cgroup: u64) -> bool {
@@ -317,7 +330,17 @@ impl State {
     pub fn end(&mut self, pid: u32, status: Status) {
         let Some(process) = self.processes.get_mut(&pid).filter(|process| process.ended.is_none()) else { return };
         process.ended = Some(status);
+        if let (Role::Member { leader: true }, Some(id)) = (process.role, process.of.clone()) {
+            self.truth.insert(id, status);
+        }
+        let process = &self.processes[&pid];
         let (parent, was_reaper) = (process.parent, process.role == Role::Keeper);
+        if self.home_lock == Some(pid) {
+            self.home_lock = None;
+        }
+        for (number, _) in self.backlog.remove(&pid).unwrap_or_default() {
+            self.connections[number].closed[1] = true;
+        }
         let heir = if was_reaper { INIT } else { self.reaper_above(parent) };
         for child in self.children(pid) {
             if let Some(child) = self.processes.get_mut(&child) {

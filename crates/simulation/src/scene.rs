@@ -196,6 +196,9 @@ impl Scene {
     }
 }
 
+/// What a start asks for beyond the usual.
+pub type Change<'a> = &'a dyn Fn(&mut Draft);
+
 /// An intent, as a daemon writes it.
 pub fn intent(number: u64, keeper: &KeeperIdentity, at: u64, change: impl FnOnce(&mut Draft)) -> Intent {
     let mut draft = Draft { command: Some("work".to_owned()), ..Draft::default() };

@@ -6,7 +6,10 @@ use pinfold_keeper::system::Socket;
 use pinfold_os::fsio::Moved;
 
 use crate::check;
-use crate::machine::{Connection, Machine};
+use crate::machine::{Connection, Machine, State};
+
+/// The errno of a program without free descriptors.
+const NO_DESCRIPTORS: i32 = 24;
 
 /// Which end of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,15 +44,41 @@ pub struct MemorySocket {
 impl MemorySocket {
     /// A connection between a daemon and a keeper, by their pids.
     pub fn pair(machine: &Machine, daemon: u32, keeper: u32) -> (Self, Self) {
-        let mut state = machine.state();
-        let number = state.connections.len();
-        // Some are so small that a message does not fit at once.
-        let small = state.random.permille(150) && state.faults.slow_sockets;
-        let capacity = if small { 64 + state.random.below(600) as usize } else { 1 << 20 };
-        state.connections.push(Connection { capacity, ..Connection::default() });
-        drop(state);
+        let number = open(&mut machine.state());
         let end = |side, pid| Self { machine: machine.clone(), number, side, pid };
         (end(Side::Daemon, daemon), end(Side::Keeper, keeper))
+    }
+
+    /// Connects to the socket of a keeper, which accepts when it gets to it.
+    pub fn connect(machine: &Machine, pid: u32, keeper: u32) -> io::Result<Self> {
+        let mut state = machine.state();
+        let (blind, known) = (state.faults.blind, state.keeper_sockets.get(&keeper).copied());
+        if state.random.permille(blind) {
+            return Err(io::Error::from_raw_os_error(NO_DESCRIPTORS));
+        }
+        let start_time = known.ok_or(io::ErrorKind::NotFound)?;
+        let listens = state.is_alive(keeper) && state.processes[&keeper].start_time == start_time;
+        if !listens {
+            return Err(io::ErrorKind::ConnectionRefused.into());
+        }
+        let number = open(&mut state);
+        state.backlog.entry(keeper).or_default().push((number, pid));
+        Ok(Self { machine: machine.clone(), number, side: Side::Daemon, pid })
+    }
+
+    /// The keeper's end of a connection that it accepts, and the pid of who made it.
+    pub fn accept(machine: &Machine, keeper: u32) -> Option<(Self, u32)> {
+        let (number, peer) = {
+            let mut state = machine.state();
+            let backlog = state.backlog.get_mut(&keeper).filter(|backlog| !backlog.is_empty())?;
+            backlog.remove(0)
+        };
+        Some((Self { machine: machine.clone(), number, side: Side::Keeper, pid: keeper }, peer))
+    }
+
+    /// Cuts the connection, as a failed send would: both ends find it closed.
+    pub fn cut(&self) {
+        self.machine.state().connections[self.number].closed = [true, true];
     }
 
     /// Whether there is something to read, or the other end is closed.
@@ -58,6 +87,14 @@ impl MemorySocket {
         let connection = &state.connections[self.number];
         !connection.buffers[self.side.place()].is_empty() || connection.closed[self.side.other().place()]
     }
+}
+
+/// A new connection. Some are so small that a message does not fit at once.
+fn open(state: &mut State) -> usize {
+    let small = state.faults.slow_sockets && state.random.permille(150);
+    let capacity = if small { 64 + state.random.below(600) as usize } else { 1 << 20 };
+    state.connections.push(Connection { capacity, ..Connection::default() });
+    state.connections.len() - 1
 }
 
 impl Drop for MemorySocket {

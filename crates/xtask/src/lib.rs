@@ -18,6 +18,7 @@ pub mod generate;
 pub mod instructions;
 pub mod schemathesis;
 mod section;
+pub mod simulate;
 pub mod tidy;
 
 use std::path::PathBuf;

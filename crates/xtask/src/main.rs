@@ -7,7 +7,8 @@ use clap::{Parser, Subcommand};
 use xtask::generate::Mode;
 use xtask::tidy::{self, Tree};
 use xtask::{
-    bench, chaos, clients, conformance, demo, escapes, fuzz, generate, instructions, schemathesis, workspace_root,
+    bench, chaos, clients, conformance, demo, escapes, fuzz, generate, instructions, schemathesis, simulate,
+    workspace_root,
 };
 
 #[derive(Debug, Parser)]
@@ -45,6 +46,8 @@ enum Command {
     Instructions(instructions::Options),
     /// Try the HTTP API with whatever its document allows and forbids
     Schemathesis(schemathesis::Options),
+    /// Run histories of daemon, keepers and clients on a machine in memory, with faults chosen by a seed
+    Simulate(simulate::Options),
 }
 
 fn main() -> ExitCode {
@@ -61,6 +64,7 @@ fn main() -> ExitCode {
         Command::Fuzz(options) => fuzz::run(&root, &options),
         Command::Instructions(options) => instructions::run(&root, &options),
         Command::Schemathesis(options) => schemathesis::run(&root, &options),
+        Command::Simulate(options) => simulate::run(&options),
     };
     done.unwrap_or_else(|error| {
         eprintln!("xtask: {error:#}");
