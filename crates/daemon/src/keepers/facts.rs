@@ -10,6 +10,7 @@ use pinfold_model::facts::{Fact, History};
 use pinfold_model::id::ProcessId;
 use pinfold_model::link::{Kept, Waiting};
 use pinfold_model::outcome::StartStep;
+use pinfold_model::reach;
 use pinfold_os::crash_point;
 use pinfold_store::index::Change;
 
@@ -93,7 +94,11 @@ impl Core {
     /// A keeper that lived through the death of an earlier daemon.
     pub(super) async fn adopt(self: &Arc<Self>, link: &Arc<Link>, kept: Kept) {
         let Kept { history, terminal, waiting, .. } = kept.clone();
-        let entry = match self.registry.get(&history.intent.id) {
+        let known = self.registry.get(&history.intent.id);
+        if !reach::is_adopted(known.as_ref().map(|entry| entry.status())) {
+            return tracing::warn!(process = %history.intent.id, "a keeper keeps a process that is over");
+        }
+        let entry = match known {
             Some(entry) => entry,
             None => {
                 let entry = Entry::new(history.clone());
@@ -103,9 +108,6 @@ impl Core {
                 entry
             }
         };
-        if entry.status().is_over() {
-            return tracing::warn!(process = %entry.id, "a keeper keeps a process that is over");
-        }
         link.keep(&entry);
         crash_point!("daemon.keeper_adopted");
         self.owners.learn(&history);
