@@ -199,7 +199,8 @@ impl World {
         }
         let mut expected: Vec<EventKind> = history.events().into_iter().map(|(kind, _)| kind).collect();
         let mut shown = self.index.events_of(id);
-        (expected.sort(), shown.sort());
+        expected.sort();
+        shown.sort();
         // An end that follows on the close of the output within a microsecond is one event.
         if shown != expected && !only_closed_differs(&shown, &expected) {
             return Err(format!("S4: {id} has the events {shown:?}, its record {expected:?}"));

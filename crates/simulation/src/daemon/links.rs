@@ -129,17 +129,11 @@ impl Daemon {
                     }
                 }
             }
-            FromKeeper::Fact { id, fact } => {
-                if self.links[&number].bound.as_ref() == Some(&id) {
-                    self.note_fact(&id, fact);
-                }
-            }
-            FromKeeper::Refused { id, .. } => {
-                if self.links[&number].bound.as_ref() == Some(&id) {
-                    self.release(number);
-                    self.machine.note(|| format!("daemon hears that {id} is refused"));
-                    self.undo_start(&id);
-                }
+            FromKeeper::Fact { id, fact } if self.is_bound(number, &id) => self.note_fact(&id, fact),
+            FromKeeper::Refused { id, .. } if self.is_bound(number, &id) => {
+                self.release(number);
+                self.machine.note(|| format!("daemon hears that {id} is refused"));
+                self.undo_start(&id);
             }
             FromKeeper::Idle => {
                 self.release(number);
@@ -153,6 +147,10 @@ impl Daemon {
             }
             _ => {}
         }
+    }
+
+    fn is_bound(&self, link: usize, id: &ProcessId) -> bool {
+        self.links.get(&link).is_some_and(|link| link.bound.as_ref() == Some(id))
     }
 
     /// A start left nothing: it is forgotten.
