@@ -185,13 +185,12 @@ impl Records {
             }
             return Some(before.clone());
         }
-        let record = match parse_record(PathBuf::from("record"), bytes) {
-            Ok((record, _)) => record,
-            Err(RecordError::Empty { .. }) => return None,
-            Err(error) => {
-                machine.broken(format!("the record of {id} cannot be read: {error}"));
-                return None;
+        let Some(record) = record_of(machine, id) else {
+            match parse_record(PathBuf::from("record"), bytes) {
+                Ok(_) | Err(RecordError::Empty { .. }) => {}
+                Err(error) => machine.broken(format!("the record of {id} cannot be read: {error}")),
             }
+            return None;
         };
         let ends = record.facts.iter().filter(|fact| matches!(fact, Fact::Finished(_) | Fact::Lost { .. })).count();
         if ends > 1 {

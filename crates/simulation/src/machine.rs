@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use pinfold_model::id::ProcessId;
 use pinfold_model::units::Moment;
 use pinfold_os::wait::Status;
+use pinfold_store::record::Record;
 
 use crate::random::Random;
 
@@ -109,6 +110,8 @@ pub struct Inode {
     pub lock: Option<u32>,
     /// Grows with every change.
     pub version: u64,
+    /// What it said when it was last read, and at which version that was.
+    pub read: Option<(u64, Option<Rc<Record>>)>,
 }
 
 /// The pipe that a tree writes its output to.

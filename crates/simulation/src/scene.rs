@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -174,7 +175,7 @@ impl Scene {
 
     /// What the record of a process says.
     pub fn record(&self, id: &ProcessId) -> Option<Record> {
-        record_of(&self.machine, id)
+        record_of(&self.machine, id).map(|record| (*record).clone())
     }
 
     /// The kinds of the lines in a record.
@@ -242,10 +243,16 @@ pub fn write(machine: &Machine, id: &ProcessId, bytes: usize) {
 }
 
 /// What the record of a process says; `None` if there is none, or not even its first line.
-pub fn record_of(machine: &Machine, id: &ProcessId) -> Option<Record> {
+pub fn record_of(machine: &Machine, id: &ProcessId) -> Option<Rc<Record>> {
     let inode = machine.state().records.get(id).cloned()?;
-    let bytes = inode.borrow().bytes.clone();
-    parse_record(PathBuf::from("record"), &bytes).ok().map(|(record, _)| record)
+    let mut inode = inode.borrow_mut();
+    let version = inode.version;
+    if let Some((_, read)) = inode.read.as_ref().filter(|(at, _)| *at == version) {
+        return read.clone();
+    }
+    let read = parse_record(PathBuf::from("record"), &inode.bytes).ok().map(|(record, _)| Rc::new(record));
+    inode.read = Some((version, read.clone()));
+    read
 }
 
 /// The name of a fact's kind.

@@ -14,7 +14,7 @@
 //! Bounds: [`service::AGENTS_MOST`] agents that are not over, [`spec::QUEUE_MOST`] turns that wait for each,
 //! [`spec::PROMPT_MOST`] bytes of a prompt, [`events::KEPT`] events in memory.
 //!
-//! May use: registry, waits, access, events, processes.
+//! May use: registry, waits, access, events, services, processes.
 
 mod driver;
 mod ends;

@@ -3,7 +3,7 @@
 //! `start` starts one, after `admission`; `start_timeout` gives up on a keeper that does not decide a start; `actions` stops,
 //! signals, pauses and resumes; `input` writes to stdin; `attach` is the WebSocket of one observer; `list` makes pages; `retention` removes what ended long ago.
 //!
-//! May use: registry, waits, access, events, output, services, keepers; by exception: agents.
+//! May use: registry, waits, access, events, output, services, keepers; by exception: agents, owners.
 
 mod actions;
 mod admission;

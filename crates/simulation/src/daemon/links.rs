@@ -149,8 +149,8 @@ impl Daemon {
         }
     }
 
-    fn is_bound(&self, number: usize, id: &ProcessId) -> bool {
-        self.links[&number].bound.as_ref() == Some(id)
+    fn is_bound(&self, link: usize, id: &ProcessId) -> bool {
+        self.links.get(&link).is_some_and(|link| link.bound.as_ref() == Some(id))
     }
 
     /// A start left nothing: it is forgotten.

@@ -116,7 +116,7 @@ impl Daemon {
         if let Some(record) = record_of(&self.machine, id)
             && record.is_over()
         {
-            let (news, _) = self.entries[id].history.news(record.facts);
+            let (news, _) = self.entries[id].history.news(record.facts.clone());
             news.into_iter().for_each(|fact| self.note_fact(id, fact));
         }
         self.entries[id].history.status().is_over()

@@ -78,7 +78,8 @@ impl Daemon {
         let checked = proof.check();
         self.machine.note(|| format!("daemon looks what became of {id}: {proof:?} {checked:?}"));
         checked.ok()?;
-        let read = record_of(&self.machine, id).map_or(RecordRead::Nothing, |record| RecordRead::Facts(record.facts));
+        let read =
+            record_of(&self.machine, id).map_or(RecordRead::Nothing, |record| RecordRead::Facts(record.facts.clone()));
         Some(recorded_end(history, read))
     }
 

@@ -66,12 +66,15 @@ pub(super) const ROOMS: &[Room] = &[
         name: "processes",
         owns: "what clients do with processes: start, stop, signal, pause, input, attach, list, remove",
         uses: &["registry", "waits", "access", "events", "output", "services", "keepers"],
-        exceptions: &[("agents", "what a hosted agent needs is not removed")],
+        exceptions: &[
+            ("agents", "what a hosted agent needs is not removed"),
+            ("owners", "the periodic sweep also notes which sessions ended"),
+        ],
     },
     Room {
         name: "agents",
         owns: "hosted agents: a client of the rest",
-        uses: &["registry", "waits", "access", "events", "processes"],
+        uses: &["registry", "waits", "access", "events", "services", "processes"],
         exceptions: &[],
     },
     Room {
