@@ -12,6 +12,9 @@ use serde_json::{Value, json};
 use crate::adapter::{Adapter, Ended, Heard, Settings};
 use crate::bounds::{DETAIL_MOST, cut};
 
+/// Tasks in its background that are known.
+const TASKS_MOST: usize = 1000;
+
 /// The conversation with one Claude Code.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Claude {
@@ -22,11 +25,25 @@ pub struct Claude {
     version: Option<String>,
     in_turn: bool,
     interrupted: bool,
+    /// What runs in its background now, and what did when the turn began, as it says.
+    #[serde(default)]
+    tasks: Vec<String>,
+    #[serde(default)]
+    earlier_tasks: Vec<String>,
 }
 
 impl Claude {
     pub fn new(settings: Settings) -> Self {
-        Self { requests: 0, opening: None, session: settings.resume, version: None, in_turn: false, interrupted: false }
+        Self {
+            requests: 0,
+            opening: None,
+            session: settings.resume,
+            version: None,
+            in_turn: false,
+            interrupted: false,
+            tasks: vec![],
+            earlier_tasks: vec![],
+        }
     }
 
     pub fn arguments(settings: &Settings) -> Vec<String> {
@@ -134,6 +151,11 @@ impl Adapter for Claude {
                 vec![Heard::Unasked(message["request_id"].as_str().unwrap_or_default().to_owned())]
             }
             Some("system") if message["subtype"] == "init" => self.initialized(message),
+            Some("system") if message["subtype"] == "background_tasks_changed" => {
+                let tasks = message["tasks"].as_array().into_iter().flatten().take(TASKS_MOST);
+                self.tasks = tasks.filter_map(|task| task["task_id"].as_str().map(str::to_owned)).collect();
+                vec![]
+            }
             Some("stream_event") if is_main => delta(&message["event"]),
             Some("assistant") if is_main => content(message, said),
             Some("user") if is_main => content(message, came_back),
@@ -145,6 +167,7 @@ impl Adapter for Claude {
 
     fn prompt(&mut self, text: &str) -> Vec<Value> {
         (self.in_turn, self.interrupted) = (true, false);
+        self.earlier_tasks = self.tasks.clone();
         let message = json!({ "role": "user", "content": text });
         let session = self.session.clone().unwrap_or_default();
         vec![json!({ "type": "user", "message": message, "parent_tool_use_id": null, "session_id": session })]
@@ -152,7 +175,12 @@ impl Adapter for Claude {
 
     fn interrupt(&mut self) -> Vec<Value> {
         self.interrupted = true;
-        vec![self.control(json!({ "subtype": "interrupt" })).1]
+        let begun = self.tasks.iter().filter(|task| !self.earlier_tasks.contains(task));
+        let begun: Vec<String> = begun.cloned().collect();
+        let mut messages = vec![self.control(json!({ "subtype": "interrupt" })).1];
+        // An interrupt leaves tasks in the background running. One that is stopped so is not reported to the model later.
+        messages.extend(begun.iter().map(|task| self.control(json!({ "subtype": "stop_task", "task_id": task })).1));
+        messages
     }
 
     fn answer(&mut self, ask: &Ask, verdict: Verdict, message: Option<&str>) -> Vec<Value> {

@@ -2,7 +2,8 @@
 //!
 //! `initialize` → `initialized` → `thread/start` or `thread/resume` → ready; then per turn `turn/start` → items and
 //! deltas → `turn/completed`. A second `turn/start` would be taken into the running turn, so turns must be led one
-//! after the other. Threads of others (sub-agents) are not ours: their turns are not heard.
+//! after the other. Threads of others (sub-agents) are not ours: their turns are not heard. An answer to a request for
+//! approval is a word without a text: the message of a denial goes to the model by `turn/steer`.
 
 use pinfold_api::types::{Ask, ToolCall, TurnUsage, Verdict};
 use serde::{Deserialize, Serialize};
@@ -24,6 +25,9 @@ pub struct Codex {
     interrupt: Interrupt,
     /// The last error that ends a turn.
     error: Option<String>,
+    /// The request that brought the message of a denial.
+    #[serde(default)]
+    steer: Option<u64>,
     /// Tokens of the thread, when the turn began and now.
     before: Option<TurnUsage>,
     now: Option<TurnUsage>,
@@ -64,6 +68,7 @@ impl Codex {
             turn: TurnStep::None,
             interrupt: Interrupt::No,
             error: None,
+            steer: None,
             before: None,
             now: None,
         }
@@ -107,6 +112,23 @@ impl Codex {
         Some(request)
     }
 
+    /// The message of a denial, as input to the turn that asked: an answer to a request for approval has no place for text.
+    fn steer(&mut self, ask: &Ask, message: &str) -> Option<Value> {
+        let params = &ask.detail["params"];
+        let own = match &self.turn {
+            TurnStep::Running(turn) => Some(turn.clone()),
+            _ => None,
+        };
+        let turn = text_of(&params["turnId"]).or(own)?;
+        let thread = text_of(&params["threadId"]).or_else(|| self.thread.clone())?;
+        let text = format!("Permission was denied ({}): {message}", cut(&ask.what, 200));
+        let input = json!([{ "type": "text", "text": cut(&text, DETAIL_MOST) }]);
+        let params = json!({ "threadId": thread, "expectedTurnId": turn, "input": input });
+        let (id, request) = self.request("turn/steer", params);
+        self.steer = Some(id);
+        Some(request)
+    }
+
     fn answered(&mut self, id: u64, message: &Value) -> Vec<Heard> {
         let error = message.get("error").map(|error| error["message"].as_str().unwrap_or("an error").to_owned());
         match (&self.step, &self.turn, self.interrupt) {
@@ -117,6 +139,11 @@ impl Codex {
             (.., Interrupt::Asked(wanted)) if wanted == id && error.is_some() => {
                 self.interrupt = Interrupt::Wanted;
                 vec![]
+            }
+            _ if self.steer == Some(id) => {
+                self.steer = None;
+                let text = |error: String| format!("it did not take the message of a denial: {}", cut(&error, 300));
+                error.map(|error| Heard::Notice(text(error))).into_iter().collect()
             }
             _ => vec![],
         }
@@ -272,7 +299,8 @@ impl Adapter for Codex {
         self.ask_interrupt().into_iter().collect()
     }
 
-    fn answer(&mut self, ask: &Ask, verdict: Verdict, _message: Option<&str>) -> Vec<Value> {
+    fn answer(&mut self, ask: &Ask, verdict: Verdict, message: Option<&str>) -> Vec<Value> {
+        let steer = message.filter(|_| verdict == Verdict::Deny).and_then(|message| self.steer(ask, message));
         let native = &ask.detail["id"];
         let params = &ask.detail["params"];
         let result = match (ask.detail["method"].as_str().unwrap_or_default(), verdict) {
@@ -283,7 +311,8 @@ impl Adapter for Codex {
             (_, Verdict::Allow) => json!({ "decision": "accept" }),
             (_, Verdict::Deny) => json!({ "decision": "decline" }),
         };
-        vec![json!({ "id": native, "result": result })]
+        // The message first: it is then beside the denial in the next request to the model.
+        steer.into_iter().chain([json!({ "id": native, "result": result })]).collect()
     }
 
     fn save(&self) -> Value {

@@ -37,6 +37,19 @@ impl Kind {
         }
     }
 
+    /// The variable that it sets for the commands that it runs, and not for its own servers and helpers.
+    pub fn command_variable(self) -> &'static str {
+        match self {
+            Kind::Codex => "CODEX_THREAD_ID",
+            Kind::Claude => "CLAUDE_PID",
+        }
+    }
+
+    /// The owner of what it starts through `pinfold mcp` in this session.
+    pub fn owner_in(self, session: &str) -> String {
+        format!("{}-{session}", self.name())
+    }
+
     /// Whether it can connect to a WebSocket of ours.
     pub fn takes_websocket(self) -> bool {
         self == Kind::Claude

@@ -1,12 +1,13 @@
 //! The typed client: one method per route, over the daemon's Unix socket.
 //!
-//! Owns how a request is written and an answer is read. Starts no daemon and decides nothing: whoever uses it
-//! decides what an error means. Invariant A1, *no request is done twice*: a request is repeated only if its kept
-//! connection closed before a byte of the answer, and only if it was not sent or is safe to repeat.
+//! Owns how a request is encoded and a response is decoded. It does not start a daemon, and leaves it to the caller what
+//! an error means. Invariant A1, *no request is done twice*: a request is retried only if its pooled connection closed
+//! before the first byte of the response, and only if the request was not sent or is safe to repeat.
 
 mod agents;
 mod attach;
 mod query;
+mod sessions;
 mod sse;
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
@@ -29,28 +30,30 @@ use crate::types::*;
 pub use attach::{AttachReader, AttachWriter, Received};
 use transport::{Answer, Ask, Connection, Transport};
 
-/// The header that says which owner a request acts as.
+/// The header with the owner that a request acts as.
 pub const OWNER_HEADER: HeaderName = HeaderName::from_static("pinfold-owner");
-/// The header that says who that owner's parent is.
+/// The header with the parent of that owner.
 pub const PARENT_HEADER: HeaderName = HeaderName::from_static("pinfold-parent");
+/// The header that says how long after its last contact the owner counts as gone.
+pub const GRACE_HEADER: HeaderName = HeaderName::from_static("pinfold-owner-grace");
 
-/// A client of one daemon. Clones share its connections; requests made at the same time use several.
+/// A client of one daemon. Clones share a connection pool; concurrent requests use several connections.
 #[derive(Clone, Debug)]
 pub struct Client {
     transport: Arc<Transport>,
     /// Headers of the owner it acts as.
-    scope: Arc<[(HeaderName, HeaderValue)]>,
+    owner_headers: Arc<[(HeaderName, HeaderValue)]>,
 }
 
-/// Why a request has no good answer.
+/// Why a request failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
-    /// Nobody answers at the socket, or the connection broke.
+    /// Cannot connect to the socket, or the connection broke.
     #[error("cannot reach the daemon at {}: {source}", socket.display())]
     Unreachable {
-        /// Where the daemon was looked for.
+        /// The daemon's socket.
         socket: PathBuf,
-        /// What the system said.
+        /// The error of the operating system.
         source: std::io::Error,
     },
     /// The daemon refused or failed.
@@ -58,67 +61,75 @@ pub enum ClientError {
     Api {
         /// The HTTP status.
         status: u16,
-        /// What the daemon said.
+        /// The daemon's error.
         error: ApiError,
     },
-    /// What answered does not speak this API.
-    #[error("the daemon's answer is not understood: {0}")]
+    /// The response is not one of this API.
+    #[error("unexpected response from the daemon: {0}")]
     Protocol(String),
 }
 
-/// A stretch of output as the bytes themselves.
+/// A range of output as raw bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RawOutput {
     /// The bytes.
     pub bytes: Bytes,
-    /// Where they begin.
+    /// Cursor of the first byte.
     pub cursor: u64,
-    /// Where the next read continues.
+    /// Cursor for the next read.
     pub next_cursor: u64,
-    /// How much output there is now.
+    /// Total bytes of output so far.
     pub end: u64,
-    /// Bytes that are no longer kept.
+    /// Range before `bytes` that is no longer stored.
     pub gap: Option<Range>,
     /// Whether the leader has exited.
     pub exited: bool,
-    /// Whether nothing more can come.
+    /// Whether the output is complete: all of its writers have closed it.
     pub closed: bool,
-    /// Where the process is in its life.
+    /// The status of the process.
     pub status: Status,
 }
 
-/// Events as they happen. Ends when the daemon does: ask again with `after` the last `seq`.
+/// A live stream of events. It ends when the daemon stops: reconnect with `after` set to the last `seq`.
 #[derive(Debug)]
 pub struct EventStream {
     transport: Arc<Transport>,
     body: Incoming,
-    /// The stream's own connection: it closes with the stream.
+    /// Not pooled: it closes when the stream is dropped.
     _connection: Connection,
     parser: sse::Parser,
     ready: std::collections::VecDeque<sse::Message>,
 }
 
 impl Client {
-    /// A client of the daemon at this socket. Connects at the first request.
+    /// A client of the daemon at this socket. Connects on the first request.
     pub fn new(socket: impl Into<PathBuf>) -> Self {
-        Client { transport: Arc::new(Transport::new(socket.into())), scope: Arc::new([]) }
+        Client { transport: Arc::new(Transport::new(socket.into())), owner_headers: Arc::new([]) }
     }
 
-    /// The same client acting as an owner: it sees and touches only what belongs to it and its descendants. The
-    /// daemon judges the names; a text that no header can carry is replaced by one that it refuses.
+    /// The same client acting as an owner: it sees and changes only what belongs to that owner and its descendants. The
+    /// daemon validates the names; a name that is not a valid header value is replaced by one that the daemon rejects.
     pub fn acting_as(&self, owner: &str, parent: Option<&str>) -> Self {
         let value = |text: &str| HeaderValue::from_bytes(text.as_bytes()).unwrap_or(HeaderValue::from_static("\t"));
-        let mut scope = vec![(OWNER_HEADER, value(owner))];
-        scope.extend(parent.map(|parent| (PARENT_HEADER, value(parent))));
-        Client { transport: Arc::clone(&self.transport), scope: scope.into() }
+        let mut owner_headers = vec![(OWNER_HEADER, value(owner))];
+        owner_headers.extend(parent.map(|parent| (PARENT_HEADER, value(parent))));
+        Client { transport: Arc::clone(&self.transport), owner_headers: owner_headers.into() }
     }
 
-    /// Where the daemon is looked for.
+    /// The same client, declaring in every request how long after its last contact the owner counts as gone. Processes started
+    /// in its name that end with their owner, without an `owner_grace` of their own, get this one.
+    pub fn leaving_after(&self, grace: &str) -> Self {
+        let value = HeaderValue::from_str(grace).unwrap_or(HeaderValue::from_static("invalid"));
+        let owner_headers = self.owner_headers.iter().cloned().chain([(GRACE_HEADER, value)]).collect::<Vec<_>>();
+        Client { transport: Arc::clone(&self.transport), owner_headers: owner_headers.into() }
+    }
+
+    /// The daemon's socket.
     pub fn socket(&self) -> &Path {
         self.transport.socket()
     }
 
-    /// Connects now, to see whether anybody is there; the connection serves the next request.
+    /// Connects now, to check that the daemon is running; the next request uses the connection.
     pub async fn connect(&self) -> Result<(), ClientError> {
         self.transport.connect().await
     }
@@ -175,7 +186,7 @@ impl Client {
         self.ask(Ask { repeatable: true, ..post("/v1/wait", request)? }).await
     }
 
-    /// Asks for the next life of a process, the current one ended first.
+    /// `POST /v1/processes/{id}/restart`.
     pub async fn restart(&self, id: &str, request: &StopRequest) -> Result<Record, ClientError> {
         self.ask(post(&of_process(id, "/restart"), request)?).await
     }
@@ -221,10 +232,10 @@ impl Client {
         self.ask(get("/v1/events", query)?).await
     }
 
-    /// `GET /v1/events`, as they happen.
+    /// `GET /v1/events`, as a live stream.
     pub async fn events_stream(&self, query: &EventsQuery) -> Result<EventStream, ClientError> {
         let (response, connection) =
-            self.transport.send(&get("/v1/events", query)?, &self.scope, "text/event-stream").await?;
+            self.transport.send(&get("/v1/events", query)?, &self.owner_headers, "text/event-stream").await?;
         let status = response.status();
         let mut stream = EventStream {
             transport: Arc::clone(&self.transport),
@@ -233,7 +244,7 @@ impl Client {
             parser: sse::Parser::default(),
             ready: std::collections::VecDeque::new(),
         };
-        if status.is_success() { Ok(stream) } else { Err(refusal(status, &stream.rest().await?)) }
+        if status.is_success() { Ok(stream) } else { Err(error_response(status, &stream.rest().await?)) }
     }
 
     /// `POST /v1/consumers/{name}/ack`.
@@ -320,8 +331,8 @@ impl Client {
     }
 
     async fn succeed(&self, ask: Ask) -> Result<Answer, ClientError> {
-        let answer = self.transport.exchange(&ask, &self.scope).await?;
-        if answer.status.is_success() { Ok(answer) } else { Err(refusal(answer.status, &answer.body)) }
+        let answer = self.transport.exchange(&ask, &self.owner_headers).await?;
+        if answer.status.is_success() { Ok(answer) } else { Err(error_response(answer.status, &answer.body)) }
     }
 }
 
@@ -342,14 +353,14 @@ impl EventStream {
                         Err(error) => return Some(Err(ClientError::Protocol(error.to_string()))),
                     }
                 }
-                Err(error) => return Some(Err(self.transport.gone(&error))),
+                Err(error) => return Some(Err(self.transport.disconnected(&error))),
             }
         }
     }
 
-    /// What is left of the body, for a refusal.
+    /// The rest of the body: of an error response.
     async fn rest(&mut self) -> Result<Bytes, ClientError> {
-        let body = http_body_util::Limited::new(&mut self.body, sse::LARGEST);
+        let body = http_body_util::Limited::new(&mut self.body, sse::MAX_MESSAGE);
         body.collect().await.map(|body| body.to_bytes()).map_err(|error| ClientError::Protocol(error.to_string()))
     }
 }
@@ -376,8 +387,8 @@ fn delete(path: &str) -> Ask {
     Ask { method: Method::DELETE, target: path.to_owned(), body: None, repeatable: false }
 }
 
-/// The error in a body; an answer that carries none is told by its status and first bytes.
-fn refusal(status: StatusCode, body: &[u8]) -> ClientError {
+/// The error in the body of a response; if there is none, an error with the status and the first bytes of the body.
+fn error_response(status: StatusCode, body: &[u8]) -> ClientError {
     let error = serde_json::from_slice(body).unwrap_or_else(|_| {
         let text: String = String::from_utf8_lossy(body).trim().chars().take(200).collect();
         ApiError { code: ErrorCode::Internal, message: format!("the daemon answered {status}: {text}"), id: None }
@@ -388,7 +399,7 @@ fn refusal(status: StatusCode, body: &[u8]) -> ClientError {
 fn parsed<T: std::str::FromStr>(headers: &HeaderMap, name: &str) -> Result<Option<T>, ClientError> {
     let Some(value) = headers.get(name) else { return Ok(None) };
     let value = value.to_str().ok().and_then(|text| text.parse().ok());
-    value.map(Some).ok_or_else(|| ClientError::Protocol(format!("the header {name} has an unusable value")))
+    value.map(Some).ok_or_else(|| ClientError::Protocol(format!("the header {name} has an invalid value")))
 }
 
 fn required<T: std::str::FromStr>(headers: &HeaderMap, name: &str) -> Result<T, ClientError> {

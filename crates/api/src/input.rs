@@ -1,6 +1,6 @@
-//! Values that a request may write in more than one form: `30`, `"30"`, `"30s"`; `65536`, `"64k"`.
+//! Values that a request may give in more than one form: `30`, `"30"`, `"30s"`; `65536`, `"64k"`.
 //!
-//! They travel as they were written and are read by the daemon, so that one parser decides.
+//! Clients send them as given. Only the daemon parses them, so that there is one parser.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

@@ -1,7 +1,6 @@
-//! What pinfold's clients see: wire types, stable error codes, the OpenAPI document, the typed client, and
-//! the stream it speaks over.
+//! What pinfold's clients see: wire types, stable error codes, the OpenAPI document, the typed client and its transport.
 //!
-//! Owns the words of the API. Contains no server behaviour: the daemon decides, this room names.
+//! Owns the names and shapes of the API. Contains no server behaviour: that is in the daemon.
 
 pub mod client;
 pub mod error;

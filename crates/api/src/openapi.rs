@@ -1,7 +1,7 @@
-//! The OpenAPI document, assembled from the wire types and one table of routes.
+//! The OpenAPI document, generated from the wire types and one table of routes.
 //!
-//! Owns what each route takes and answers, as far as a reader of the document sees it. Descriptions of fields and
-//! types are those of `types.rs`: nothing is stated here a second time.
+//! Owns the documented request and responses of each route. Descriptions of types and fields are the doc comments in
+//! `types`, and are not repeated here.
 
 mod agents;
 
@@ -12,7 +12,7 @@ use serde_json::{Map, Value, json};
 use crate::error::ApiError;
 use crate::types::*;
 
-/// Makes the schema of one type, by reference.
+/// Returns the schema of one type.
 type SchemaOf = fn(&mut SchemaGenerator) -> Schema;
 
 /// One route.
@@ -24,40 +24,36 @@ struct Route {
     summary: &'static str,
     query: Option<SchemaOf>,
     body: Option<SchemaOf>,
-    /// Whether the body may be left out.
+    /// Whether the body may be omitted.
     body_optional: bool,
     answers: &'static [Answer],
 }
 
-/// One successful answer.
+/// One successful response.
 struct Answer {
     status: &'static str,
-    says: &'static str,
+    description: &'static str,
     content: Content,
 }
 
-/// What an answer carries.
+/// The content of a response.
 enum Content {
     Json(SchemaOf),
-    /// JSON, or the same as bytes or stream of this media type.
+    /// JSON, or bytes or a stream of this media type.
     JsonOr(SchemaOf, &'static str),
-    /// Text frames of a WebSocket, to the client and from it.
+    /// Text frames of a WebSocket: to the client, from the client.
     Frames(SchemaOf, SchemaOf),
     Text,
     AnyJson,
 }
 
-/// Every route, once.
+/// All routes except those of hosted agents.
 const ROUTES: &[Route] = &[
     Route {
         body: Some(reference::<StartRequest>),
         answers: &[
             answer("201", "Started.", Content::Json(reference::<Started>)),
-            answer(
-                "200",
-                "The idempotency key found the process that exists already.",
-                Content::Json(reference::<Started>),
-            ),
+            answer("200", "A process with this idempotency key already exists.", Content::Json(reference::<Started>)),
         ],
         ..post("/v1/processes", "start", "Start a process")
     },
@@ -74,7 +70,7 @@ const ROUTES: &[Route] = &[
         query: Some(inline::<OutputQuery>),
         answers: &[answer(
             "200",
-            "A stretch of output. With `format=raw` the bytes, and the facts in headers `pinfold-cursor`, \
+            "A range of output. With `format=raw` the bytes, and metadata in the headers `pinfold-cursor`, \
              `pinfold-next-cursor`, `pinfold-end`, `pinfold-gap-from`, `pinfold-gap-to`, `pinfold-exited`, \
              `pinfold-closed` and `pinfold-status`.",
             Content::JsonOr(reference::<OutputPage>, "application/octet-stream"),
@@ -98,69 +94,65 @@ const ROUTES: &[Route] = &[
     Route {
         body: Some(reference::<StopRequest>),
         body_optional: true,
-        answers: &[answer("200", "The next life.", Content::Json(reference::<Record>))],
-        ..post(
-            "/v1/processes/{id}/restart",
-            "restart",
-            "Ask for the next life of a process, the current one ended first",
-        )
+        answers: &[answer("200", "The restarted process, which has a new id.", Content::Json(reference::<Record>))],
+        ..post("/v1/processes/{id}/restart", "restart", "Restart a process; if it is running, stop it first")
     },
     Route {
         body: Some(reference::<StopRequest>),
         body_optional: true,
         answers: &[answer(
             "200",
-            "The tree is empty, or its survivors are named.",
+            "The tree is empty, or `survivors` lists what is left.",
             Content::Json(reference::<StopAnswer>),
         )],
-        ..post("/v1/processes/{id}/stop", "stop", "Stop a whole tree: signal, grace, KILL, verified")
+        ..post("/v1/processes/{id}/stop", "stop", "Stop a whole tree: signal, grace period, KILL, verification")
     },
     Route {
         body: Some(reference::<SignalRequest>),
-        answers: &[answer("200", "What the signal reached.", Content::Json(reference::<SignalAnswer>))],
+        answers: &[answer("200", "Which processes it reached.", Content::Json(reference::<SignalAnswer>))],
         ..post("/v1/processes/{id}/signal", "signal", "Send a signal to a whole tree")
     },
     Route {
         body: Some(reference::<InputRequest>),
         answers: &[answer(
             "200",
-            "How much of it is held or written; less than all is not an error.",
+            "How much of it was accepted; less than all is not an error.",
             Content::Json(reference::<InputAnswer>),
         )],
         ..post("/v1/processes/{id}/input", "input", "Send input to a process")
     },
     Route {
-        answers: &[answer("200", "What its terminal shows.", Content::Json(reference::<Screen>))],
+        answers: &[answer("200", "The screen of its terminal.", Content::Json(reference::<Screen>))],
         ..get("/v1/processes/{id}/screen", "screen", "Show the screen of a process with a terminal")
     },
     Route {
         body: Some(reference::<ResizeRequest>),
         answers: &[answer("200", "The screen in its new size.", Content::Json(reference::<Screen>))],
-        ..post("/v1/processes/{id}/resize", "resize", "Give a terminal another size")
+        ..post("/v1/processes/{id}/resize", "resize", "Resize the terminal of a process")
     },
     Route {
         query: Some(inline::<AttachQuery>),
         answers: &[answer(
             "101",
-            "A WebSocket. Binary frames are output one way and input the other; text frames are JSON: `AttachNotice` from \
-             the daemon, `AttachControl` to it.",
+            "A WebSocket. Binary frames are output from the daemon and input to it; text frames are JSON: `AttachNotice` \
+             from the daemon, `AttachControl` to it.",
             Content::Frames(reference::<AttachNotice>, reference::<AttachControl>),
         )],
-        ..get("/v1/processes/{id}/attach", "attach", "Attach to a process: output and input by WebSocket")
+        ..get("/v1/processes/{id}/attach", "attach", "Attach to a process: output and input over a WebSocket")
     },
     Route {
-        answers: &[answer("200", "What was paused.", Content::Json(reference::<SignalAnswer>))],
+        answers: &[answer("200", "Which processes were paused.", Content::Json(reference::<SignalAnswer>))],
         ..post("/v1/processes/{id}/pause", "pause", "Pause a whole tree")
     },
     Route {
-        answers: &[answer("200", "What was resumed.", Content::Json(reference::<SignalAnswer>))],
+        answers: &[answer("200", "Which processes were resumed.", Content::Json(reference::<SignalAnswer>))],
         ..post("/v1/processes/{id}/resume", "resume", "Resume a paused tree")
     },
     Route {
         query: Some(inline::<EventsQuery>),
         answers: &[answer(
             "200",
-            "A stretch of the event log. With `Accept: text/event-stream` events as they happen: `id` is the number, \
+            "A page of the event log. With `Accept: text/event-stream`, a live stream: `id` is the number, \
              `event` the kind, `data` the event.",
             Content::JsonOr(reference::<EventPage>, "text/event-stream"),
         )],
@@ -168,16 +160,16 @@ const ROUTES: &[Route] = &[
     },
     Route {
         body: Some(reference::<AckRequest>),
-        answers: &[answer("200", "The consumer as it is now.", Content::Json(reference::<Consumer>))],
-        ..post("/v1/consumers/{name}/ack", "ack", "Say that events are dealt with")
+        answers: &[answer("200", "The updated consumer.", Content::Json(reference::<Consumer>))],
+        ..post("/v1/consumers/{name}/ack", "ack", "Acknowledge events")
     },
     Route {
         answers: &[answer("200", "The caller's consumers.", Content::Json(reference::<ConsumerList>))],
         ..get("/v1/consumers", "consumers", "List consumers of events")
     },
     Route {
-        answers: &[answer("200", "The consumer as it was.", Content::Json(reference::<Consumer>))],
-        ..delete("/v1/consumers/{name}", "forget_consumer", "Forget a consumer and its cursor")
+        answers: &[answer("200", "The deleted consumer.", Content::Json(reference::<Consumer>))],
+        ..delete("/v1/consumers/{name}", "forget_consumer", "Delete a consumer and its cursor")
     },
     Route {
         body: Some(reference::<HandoverRequest>),
@@ -185,31 +177,53 @@ const ROUTES: &[Route] = &[
         ..post("/v1/processes/{id}/handover", "handover", "Hand a live process over to another owner")
     },
     Route {
-        answers: &[answer("200", "The owners in view.", Content::Json(reference::<OwnerList>))],
+        answers: &[answer("200", "The owners that the caller can see.", Content::Json(reference::<OwnerList>))],
         ..get("/v1/owners", "owners", "List owners")
     },
     Route {
         body: Some(reference::<EndRequest>),
         body_optional: true,
-        answers: &[answer("200", "What became of its processes.", Content::Json(reference::<EndAnswer>))],
-        ..post("/v1/owners/{name}/end", "end_owner", "End an owner: its processes go the way of their `lifetime`")
+        answers: &[answer("200", "What happened to its processes.", Content::Json(reference::<EndAnswer>))],
+        ..post("/v1/owners/{name}/end", "end_owner", "End an owner and apply the `lifetime` of its processes")
     },
     Route {
         answers: &[answer("200", "How many waits were open.", Content::Json(reference::<ReleaseAnswer>))],
         ..post("/v1/owners/{name}/release", "release_owner", "Release an owner's open waits; the processes run on")
     },
     Route {
+        body: Some(reference::<SessionRequest>),
+        answers: &[answer("200", "The session, and what was taken along.", Content::Json(reference::<SessionAnswer>))],
+        ..post(
+            "/v1/sessions",
+            "register_session",
+            "Say that this program serves a session of an agent, for as long as it lives",
+        )
+    },
+    Route {
+        answers: &[answer("200", "What ended sessions left running.", Content::Json(reference::<LeftBehindList>))],
+        ..get(
+            "/v1/sessions/left_behind",
+            "left_behind",
+            "List live processes of ended sessions of the same client in the same directory",
+        )
+    },
+    Route {
+        body: Some(reference::<AdoptRequest>),
+        answers: &[answer("200", "What was taken over, and what was not.", Content::Json(reference::<AdoptAnswer>))],
+        ..post("/v1/sessions/adopt", "adopt", "Take over processes that ended sessions left behind")
+    },
+    Route {
         body: Some(reference::<TokenRequest>),
         body_optional: true,
-        answers: &[answer("201", "The token, this once.", Content::Json(reference::<TokenAnswer>))],
-        ..post("/v1/tokens", "add_token", "Make a token for TCP")
+        answers: &[answer("201", "The token; its text is shown only now.", Content::Json(reference::<TokenAnswer>))],
+        ..post("/v1/tokens", "add_token", "Create a token for TCP")
     },
     Route {
         answers: &[answer("200", "The tokens, without their text.", Content::Json(reference::<TokenList>))],
         ..get("/v1/tokens", "tokens", "List tokens")
     },
     Route {
-        answers: &[answer("200", "The token as it was.", Content::Json(reference::<Token>))],
+        answers: &[answer("200", "The revoked token.", Content::Json(reference::<Token>))],
         ..delete("/v1/tokens/{name}", "revoke_token", "Revoke a token")
     },
     Route {
@@ -221,12 +235,12 @@ const ROUTES: &[Route] = &[
     Route {
         body: Some(reference::<ShutdownRequest>),
         body_optional: true,
-        answers: &[answer("200", "The daemon ends now.", Content::Json(reference::<ShutdownAnswer>))],
-        ..post("/v1/shutdown", "shutdown", "End the daemon; processes live on unless asked otherwise")
+        answers: &[answer("200", "The daemon is stopping.", Content::Json(reference::<ShutdownAnswer>))],
+        ..post("/v1/shutdown", "shutdown", "Stop the daemon; processes run on unless `stop_processes` is set")
     },
     Route {
         answers: &[answer("200", "The daemon's state.", Content::Json(reference::<Health>))],
-        ..get("/healthz", "health", "Whether the daemon is well")
+        ..get("/healthz", "health", "Health of the daemon")
     },
     Route {
         answers: &[answer("200", "Metrics in the Prometheus text format.", Content::Text)],
@@ -250,34 +264,34 @@ const fn delete(path: &'static str, operation: &'static str, summary: &'static s
     Route { method: "delete", ..get(path, operation, summary) }
 }
 
-const fn answer(status: &'static str, says: &'static str, content: Content) -> Answer {
-    Answer { status, says, content }
+const fn answer(status: &'static str, description: &'static str, content: Content) -> Answer {
+    Answer { status, description, content }
 }
 
-/// A reference to the type's schema among the components.
+/// A reference to the type's schema in the components.
 fn reference<T: JsonSchema>(generator: &mut SchemaGenerator) -> Schema {
     generator.subschema_for::<T>()
 }
 
-/// The type's schema itself: a query's fields become parameters.
+/// The type's schema itself, for queries, whose fields become parameters.
 fn inline<T: JsonSchema>(generator: &mut SchemaGenerator) -> Schema {
     T::json_schema(generator)
 }
 
-/// The whole document, OpenAPI 3.1.
+/// The complete document, OpenAPI 3.1.
 pub fn document() -> Value {
-    // What is sent and what is answered differ in which fields are always there.
-    let mut taken = generator(SchemaSettings::draft2020_12().for_deserialize());
-    let mut given = generator(SchemaSettings::draft2020_12().for_serialize());
-    let error = given.subschema_for::<ApiError>();
+    // Requests and responses differ in which fields are required.
+    let mut requests = generator(SchemaSettings::draft2020_12().for_deserialize());
+    let mut responses = generator(SchemaSettings::draft2020_12().for_serialize());
+    let error = responses.subschema_for::<ApiError>();
     let mut paths = Map::new();
     for route in ROUTES.iter().chain(agents::ROUTES) {
-        let operation = render_operation(route, &mut taken, &mut given);
+        let operation = render_operation(route, &mut requests, &mut responses);
         let methods = paths.entry(route.path).or_insert_with(|| json!({}));
         methods[route.method] = operation;
     }
-    let mut schemas = taken.take_definitions(true);
-    schemas.extend(given.take_definitions(true));
+    let mut schemas = requests.take_definitions(true);
+    schemas.extend(responses.take_definitions(true));
     json!({
         "openapi": "3.1.0",
         "info": {
@@ -292,7 +306,7 @@ pub fn document() -> Value {
             "schemas": schemas,
             "responses": {
                 "Error": {
-                    "description": "Refused or failed: a stable code, what was wrong, and what to do.",
+                    "description": "An error: a stable code, what went wrong, and what to do.",
                     "content": { "application/json": { "schema": error } },
                 },
             },
@@ -301,14 +315,14 @@ pub fn document() -> Value {
                     "name": "id",
                     "in": "path",
                     "required": true,
-                    "description": "An id, an unambiguous prefix of one, or the name of a live process or agent.",
+                    "description": "An id, an unambiguous prefix of one, or the name of a process or agent: of a live one, else of the latest that ended.",
                     "schema": { "type": "string" },
                 },
                 "number": {
                     "name": "number",
                     "in": "path",
                     "required": true,
-                    "description": "The number of a turn, from 1 on.",
+                    "description": "The number of a turn; the first is 1.",
                     "schema": { "type": "integer" },
                 },
                 "name": {
@@ -322,15 +336,22 @@ pub fn document() -> Value {
                     "name": "Pinfold-Owner",
                     "in": "header",
                     "required": false,
-                    "description": "Act as this owner: see and touch only what belongs to it and its descendants.",
+                    "description": "Act as this owner: see and change only what belongs to it and its descendants.",
                     "schema": { "type": "string" },
                 },
                 "parent": {
                     "name": "Pinfold-Parent",
                     "in": "header",
                     "required": false,
-                    "description": "The parent of the owner in `Pinfold-Owner`. The first one said stands.",
+                    "description": "The parent of the owner in `Pinfold-Owner`. The first parent given is final.",
                     "schema": { "type": "string" },
+                },
+                "grace": {
+                    "name": "Pinfold-Owner-Grace",
+                    "in": "header",
+                    "required": false,
+                    "description": "With `Pinfold-Owner`: the owner counts as gone this long after its last contact. What is started in its name with `lifetime` `owner` or `parent` and no `owner_grace` gets this one.",
+                    "schema": { "type": "string", "examples": ["60s"] },
                 },
             },
         },
@@ -345,7 +366,7 @@ fn generator(settings: SchemaSettings) -> SchemaGenerator {
     settings.with(at_components).into_generator()
 }
 
-fn render_operation(route: &Route, taken: &mut SchemaGenerator, given: &mut SchemaGenerator) -> Value {
+fn render_operation(route: &Route, requests: &mut SchemaGenerator, responses: &mut SchemaGenerator) -> Value {
     let mut parameters = Vec::new();
     if route.path.contains("{id}") {
         parameters.push(json!({ "$ref": "#/components/parameters/id" }));
@@ -361,35 +382,35 @@ fn render_operation(route: &Route, taken: &mut SchemaGenerator, given: &mut Sche
     }
     if route.operation == "start" {
         parameters.push(json!({ "$ref": "#/components/parameters/parent" }));
+        parameters.push(json!({ "$ref": "#/components/parameters/grace" }));
     }
     if let Some(query) = route.query {
-        parameters.extend(render_parameters(&query(taken)));
+        parameters.extend(render_parameters(&query(requests)));
     }
-    let mut responses = Map::new();
+    let mut answers = Map::new();
     for answer in route.answers {
-        let content = render_content(&answer.content, given);
-        responses.insert(answer.status.to_owned(), json!({ "description": answer.says, "content": content }));
+        let content = render_content(&answer.content, responses);
+        answers.insert(answer.status.to_owned(), json!({ "description": answer.description, "content": content }));
     }
-    responses.insert("default".to_owned(), json!({ "$ref": "#/components/responses/Error" }));
+    answers.insert("default".to_owned(), json!({ "$ref": "#/components/responses/Error" }));
     let mut operation = json!({
         "operationId": route.operation,
         "summary": route.summary,
         "parameters": parameters,
-        "responses": responses,
+        "responses": answers,
     });
     if let Some(body) = route.body {
-        operation["requestBody"] =
-            json!({ "required": !route.body_optional, "content": { "application/json": { "schema": body(taken) } } });
+        operation["requestBody"] = json!({ "required": !route.body_optional, "content": { "application/json": { "schema": body(requests) } } });
     }
     operation
 }
 
-fn render_content(content: &Content, given: &mut SchemaGenerator) -> Value {
+fn render_content(content: &Content, schemas: &mut SchemaGenerator) -> Value {
     match content {
-        Content::Json(schema) => json!({ "application/json": { "schema": schema(given) } }),
-        Content::JsonOr(schema, other) => json!({ "application/json": { "schema": schema(given) }, *other: {} }),
-        Content::Frames(told, said) => {
-            json!({ "application/json": { "schema": { "anyOf": [told(given), said(given)] } } })
+        Content::Json(schema) => json!({ "application/json": { "schema": schema(schemas) } }),
+        Content::JsonOr(schema, other) => json!({ "application/json": { "schema": schema(schemas) }, *other: {} }),
+        Content::Frames(to_client, from_client) => {
+            json!({ "application/json": { "schema": { "anyOf": [to_client(schemas), from_client(schemas)] } } })
         }
         Content::Text => json!({ "text/plain": { "schema": { "type": "string" } } }),
         Content::AnyJson => json!({ "application/json": { "schema": { "type": "object" } } }),
@@ -418,7 +439,7 @@ fn render_parameters(query: &Schema) -> Vec<Value> {
     fields.into_iter().flatten().map(render).collect()
 }
 
-/// A query leaves a field out; it cannot say null.
+/// Removes `null` from a type: a query can omit a field but cannot set it to null.
 fn drop_null(schema: &mut Value) {
     if let Some(Value::Array(kinds)) = schema.get_mut("type") {
         kinds.retain(|kind| kind != "null");
@@ -446,7 +467,7 @@ mod tests {
     }
 
     #[test]
-    fn every_reference_leads_to_a_component() {
+    fn every_reference_resolves_to_a_component() {
         let document = document();
         let mut found = Vec::new();
         references(&document, &mut found);
@@ -468,7 +489,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_sent_may_be_left_out_and_what_is_answered_is_there() {
+    fn request_fields_with_a_default_are_optional_and_response_fields_are_required() {
         let schemas = &document()["components"]["schemas"];
         let required = |name: &str, field: &str| {
             schemas[name]["required"].as_array().is_some_and(|names| names.iter().any(|name| name == field))
@@ -478,19 +499,19 @@ mod tests {
     }
 
     #[test]
-    fn types_that_are_sent_and_answered_are_the_same() {
-        let mut taken = generator(SchemaSettings::draft2020_12().for_deserialize());
-        let mut given = generator(SchemaSettings::draft2020_12().for_serialize());
+    fn types_in_requests_and_responses_have_the_same_schema() {
+        let mut requests = generator(SchemaSettings::draft2020_12().for_deserialize());
+        let mut responses = generator(SchemaSettings::draft2020_12().for_serialize());
         for route in ROUTES {
-            render_operation(route, &mut taken, &mut given);
+            render_operation(route, &mut requests, &mut responses);
         }
-        for (name, schema) in taken.definitions() {
-            assert!(given.definitions().get(name).is_none_or(|other| other == schema), "{name}");
+        for (name, schema) in requests.definitions() {
+            assert!(responses.definitions().get(name).is_none_or(|other| other == schema), "{name}");
         }
     }
 
     #[test]
-    fn a_body_is_required_only_where_leaving_it_out_is_refused() {
+    fn a_body_is_required_only_where_omitting_it_is_an_error() {
         let document = document();
         let required = |path: &str| &document["paths"][path]["post"]["requestBody"]["required"];
         assert_eq!(required("/v1/processes"), true);
@@ -500,7 +521,7 @@ mod tests {
     }
 
     #[test]
-    fn operations_have_names_of_their_own() {
+    fn operation_names_are_unique() {
         let mut names: Vec<_> = ROUTES.iter().map(|route| route.operation).collect();
         names.sort_unstable();
         names.dedup();

@@ -1,12 +1,12 @@
-//! Text of others that is safe to show: which characters are not, and how they look instead.
+//! Escapes characters in untrusted text that would control a terminal or change the order of displayed text.
 //!
-//! Commands, names, labels and errors carry text that processes and other owners wrote. A terminal obeys some characters in
-//! it (escape sequences, C1 controls), and others turn the order of what a reader sees (bidirectional overrides).
+//! Commands, names, labels and errors contain text written by processes and other owners. A terminal interprets some
+//! characters in it (escape sequences, C1 controls), and others change the display order (bidirectional overrides).
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
 
-/// Whether a character steers a terminal or the order of text, and is not simply shown.
+/// Whether a character controls a terminal or the display order instead of being displayed.
 pub fn is_steering(c: char) -> bool {
     c.is_control()
         || matches!(
@@ -15,7 +15,7 @@ pub fn is_steering(c: char) -> bool {
         )
 }
 
-/// The text with steering characters written out (`\x1b`, `\u{202e}`). Line breaks and tabs stay.
+/// The text with such characters escaped (`\x1b`, `\u{202e}`). Newlines and tabs stay.
 pub fn visible(text: &str) -> Cow<'_, str> {
     let steers = |c: char| is_steering(c) && !matches!(c, '\n' | '\t');
     if !text.chars().any(steers) {
@@ -32,7 +32,8 @@ pub fn visible(text: &str) -> Cow<'_, str> {
     Cow::Owned(shown)
 }
 
-/// A JSON document in which what JSON itself lets stand is written out, too. Outside of strings it has no such characters.
+/// A JSON document with those characters escaped that JSON itself allows unescaped in strings. Outside of strings valid
+/// JSON contains none of them.
 pub fn visible_json(json: &str) -> Cow<'_, str> {
     let steers = |c: char| is_steering(c) && !matches!(c, '\n' | '\t' | '\r');
     if !json.chars().any(steers) {
@@ -53,14 +54,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_steers_is_written_out_and_the_rest_stays() {
+    fn control_characters_are_escaped_and_the_rest_stays() {
         assert_eq!(visible("plain é 漢\n\ttext"), "plain é 漢\n\ttext");
         assert_eq!(visible("\u{1b}[2J\u{9b}31m\r\u{7f}\u{0}"), "\\x1b[2J\\u{9b}31m\\x0d\\x7f\\x00");
         assert_eq!(visible("a\u{202e}b\u{2066}c\u{200f}"), "a\\u{202e}b\\u{2066}c\\u{200f}");
     }
 
     #[test]
-    fn a_document_means_the_same_after() {
+    fn escaping_a_json_document_keeps_its_meaning() {
         let value = serde_json::json!({ "a\u{9b}": "\u{1b}[2J\u{202e}x\u{7f}", "b": ["\u{feff}\n"] });
         let text = serde_json::to_string_pretty(&value).expect("json");
         let shown = visible_json(&text);

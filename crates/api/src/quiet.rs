@@ -1,7 +1,7 @@
-//! A Unix stream whose task is woken when there is something to read, and for room to write only when it lacked some.
+//! A Unix stream that registers for writability only after a write would block.
 //!
-//! tokio's own asks the kernel for both at once, and so is woken each time the other side has read what was written to it:
-//! several times for each command, for nothing, while others have better use for the cores.
+//! tokio's `UnixStream` always registers for both directions, so its task is also woken each time the peer has read what
+//! was written: several useless wake-ups per command.
 
 use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -14,37 +14,39 @@ use rustix::net::{SendAncillaryBuffer, SendFlags, Shutdown, send, sendmsg, shutd
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::unix::pipe;
 
+/// A connected Unix stream without spurious wake-ups.
 #[derive(Debug)]
 pub struct QuietStream {
-    /// The stream. An end of a pipe, for tokio: such are watched for one direction alone, and any descriptor can be one.
+    /// The stream. It is wrapped as a pipe end because tokio registers pipe ends for one direction only, and accepts any
+    /// descriptor as one.
     incoming: pipe::Receiver,
-    /// A second descriptor of it, while room is waited for.
-    room: Option<pipe::Sender>,
+    /// A duplicate of the descriptor, registered for writability while a write is blocked.
+    writable: Option<pipe::Sender>,
 }
 
 impl QuietStream {
-    /// Takes over a connected stream; within a runtime.
+    /// Takes over a connected stream. Call it within a tokio runtime.
     pub fn new(stream: UnixStream) -> io::Result<Self> {
         stream.set_nonblocking(true)?;
-        Ok(Self { incoming: pipe::Receiver::from_owned_fd_unchecked(stream.into())?, room: None })
+        Ok(Self { incoming: pipe::Receiver::from_owned_fd_unchecked(stream.into())?, writable: None })
     }
 
-    /// Writes, if need be when there is room.
+    /// Calls `write`; while it would block, waits until the stream is writable.
     fn poll_with(
         &mut self,
         context: &mut Context<'_>,
         mut write: impl FnMut(BorrowedFd<'_>) -> Result<usize, Errno>,
     ) -> Poll<io::Result<usize>> {
         loop {
-            if let Some(room) = &self.room {
-                ready!(room.poll_write_ready(context))?;
-                self.room = None;
+            if let Some(writable) = &self.writable {
+                ready!(writable.poll_write_ready(context))?;
+                self.writable = None;
             }
             let stream = self.incoming.as_fd();
             match write(stream) {
                 Err(Errno::INTR) => {}
                 Err(Errno::AGAIN) => {
-                    self.room = Some(pipe::Sender::from_owned_fd_unchecked(stream.try_clone_to_owned()?)?);
+                    self.writable = Some(pipe::Sender::from_owned_fd_unchecked(stream.try_clone_to_owned()?)?);
                 }
                 written => return Poll::Ready(Ok(written?)),
             }
@@ -72,8 +74,8 @@ impl AsyncWrite for QuietStream {
         context: &mut Context<'_>,
         pieces: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        let nothing_more = &mut SendAncillaryBuffer::default();
-        self.poll_with(context, |stream| sendmsg(stream, pieces, nothing_more, SendFlags::NOSIGNAL))
+        let no_ancillary = &mut SendAncillaryBuffer::default();
+        self.poll_with(context, |stream| sendmsg(stream, pieces, no_ancillary, SendFlags::NOSIGNAL))
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -111,11 +113,11 @@ mod tests {
         ours.write_all(&sent).await.expect("written");
         ours.shutdown().await.expect("closed");
         assert!(read.await.expect("a task").expect("read") == sent);
-        assert!(ours.room.is_none(), "nobody waits for room any more");
+        assert!(ours.writable.is_none(), "it is no longer registered for writability");
     }
 
     #[tokio::test]
-    async fn both_directions_at_once() {
+    async fn both_directions_work_at_the_same_time() {
         let (ours, mut theirs) = pair();
         let (mut reader, mut writer) = tokio::io::split(ours);
         for round in 0..100_u8 {
@@ -128,6 +130,6 @@ mod tests {
         }
         drop(theirs);
         assert_eq!(reader.read(&mut [0; 1]).await.expect("the end"), 0);
-        assert!(writer.write_all(&[0; 1]).await.is_err(), "nobody is there");
+        assert!(writer.write_all(&[0; 1]).await.is_err(), "the peer is gone");
     }
 }

@@ -1,6 +1,6 @@
-//! The wire types: the same objects in HTTP, in `--json`.
+//! The wire types: the same objects over HTTP and with `--json`.
 //!
-//! Fields are added, never renamed. Times are RFC 3339 in UTC.
+//! Fields may be added but are never renamed. Times are RFC 3339 in UTC.
 
 mod act;
 mod agent;
@@ -12,6 +12,7 @@ mod owner;
 mod record;
 mod screen;
 mod service;
+mod session;
 mod start;
 mod turn;
 mod upkeep;
@@ -36,6 +37,9 @@ pub use record::{
 };
 pub use screen::{Position, Pty, PtySize, ResizeRequest, Screen};
 pub use service::{LifeShown, Port, Ready, ReadyShown, ReadyState, Restart, RestartPolicy};
+pub use session::{
+    AdoptAnswer, AdoptRefusal, AdoptRequest, LeftBehind, LeftBehindList, ServerProcess, SessionAnswer, SessionRequest,
+};
 pub use start::{Lifetime, Notify, OnWaitTimeout, StartRequest, Started, Strays, Streams, Waited};
 pub use turn::{
     AgentAttachQuery, AgentEvent, AgentEventKind, AgentEventPage, AgentEventsQuery, IfBusy, InterruptAnswer,

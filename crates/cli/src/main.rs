@@ -2,17 +2,17 @@
 //!
 //! Owns arguments, exit codes and what people read. Must not reach around the api client to state.
 
-mod agents;
+mod agent_config;
 mod args;
 mod commands;
-mod connect;
+mod console;
+mod daemon_on_demand;
 mod exit;
 mod failure;
 mod offload;
 mod options;
 mod paths;
 mod render;
-mod screen;
 mod session;
 
 use std::process::ExitCode;
@@ -23,7 +23,7 @@ fn main() -> ExitCode {
         pinfold_keeper::nursery::main()
     }
     let args = args::Args::read();
-    let mut screen = screen::Screen::new(args.global.json);
+    let mut screen = console::Screen::new(args.global.json);
     match commands::dispatch(args, &mut screen).and_then(|code| screen.finish().map(|()| code)) {
         Ok(code) => ExitCode::from(code),
         Err(mut failure) => {

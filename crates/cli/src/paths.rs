@@ -10,7 +10,7 @@ use crate::failure::Failure;
 /// The paths, absolute, so that a daemon started from here finds the same ones from anywhere.
 pub(crate) fn resolve(global: &Global) -> Result<Paths, Failure> {
     let mut paths = match &global.home {
-        Some(home) => Paths::in_home(home.clone()),
+        Some(home) => Paths::at(absolute(home)?),
         None => Paths::resolve().map_err(|error| Failure::refused(error.to_string()))?,
     };
     paths.home = absolute(&paths.home)?;

@@ -10,9 +10,9 @@ use pinfold_api::error::ErrorCode;
 use pinfold_daemon::config::Paths;
 
 use crate::args::Global;
-use crate::connect;
+use crate::console::Screen;
+use crate::daemon_on_demand;
 use crate::failure::Failure;
-use crate::screen::Screen;
 
 /// How often one request is asked of new daemons before the command gives up.
 const TRIES: u32 = 5;
@@ -46,7 +46,7 @@ impl Session {
         let operator = Client::new(paths.socket());
         let acting_as = global.acting_as.as_deref();
         let client = acting_as.map_or_else(|| operator.clone(), |owner| operator.acting_as(owner, None));
-        connect::ensure(&client, &paths).await?;
+        daemon_on_demand::ensure(&client, &paths).await?;
         Ok(Session { client, paths, says_waiting: !global.json })
     }
 
@@ -81,7 +81,7 @@ impl Session {
             if passes {
                 tokio::time::sleep(SHUTDOWN_PAUSE).await;
             }
-            connect::ensure(&self.client, &self.paths).await?;
+            daemon_on_demand::ensure(&self.client, &self.paths).await?;
         }
     }
 

@@ -35,9 +35,16 @@ impl Chat {
     }
 
     pub fn start_by(program: &Program, way: &Way) -> Self {
+        Self::start_changed(program, way, |_, _| {})
+    }
+
+    /// A chat whose client is changed before it runs; `change` gets the directory with its home and its work.
+    pub fn start_changed(program: &Program, way: &Way, change: impl FnOnce(&mut Command, &Path)) -> Self {
         let scratch = new_scratch();
         let model = Model::listen();
-        let client = spawn(program, &Mode::Headless, &scratch, &model, way);
+        let mut command = program.command(&scratch, model.address, way);
+        change(&mut command, &scratch);
+        let client = spawn(command, &scratch);
         Chat { client, model, program: program.clone(), way: way.clone(), scratch, log: String::new() }
     }
 
@@ -112,7 +119,8 @@ impl Chat {
         self.kill_group();
         self.model.forget_turn();
         let mode = Mode::Resumed { chat: self.program.agent().chat_id(&self.printed()) };
-        self.client = spawn(&self.program, &mode, &self.scratch, &self.model, &self.way);
+        let command = self.program.command_in(&mode, &self.scratch, self.model.address, &self.way);
+        self.client = spawn(command, &self.scratch);
     }
 
     fn printed(&self) -> String {
@@ -148,8 +156,7 @@ pub(crate) fn new_scratch() -> PathBuf {
     scratch
 }
 
-fn spawn(program: &Program, mode: &Mode, scratch: &Path, model: &Model, way: &Way) -> Child {
-    let mut command = program.command_in(mode, scratch, model.address, way);
+fn spawn(mut command: Command, scratch: &Path) -> Child {
     let file = |name: &str| File::options().create(true).append(true).open(scratch.join(name)).expect("a file");
     command.stdin(Stdio::null()).stdout(file("stdout")).stderr(file("stderr")).process_group(0);
     command.spawn().expect("the client runs")

@@ -21,18 +21,17 @@ use crate::access::tokens::Tokens;
 use crate::agents::Agents;
 use crate::coder::Coder;
 use crate::config::Config;
-use crate::diagnostics::metrics::Metrics;
 use crate::events::index_writer::Ledger;
 use crate::events::webhook::Webhooks;
 use crate::keepers::pool::Keepers;
 use crate::lock::lock;
+use crate::metrics::Metrics;
+use crate::owners::sessions::SessionBook;
 use crate::processes::retention::ClockWatch;
-use crate::recovery::Progress;
 use crate::refusal::Refusal;
-use crate::registry::entries::Registry;
-use crate::registry::find::Found;
-use crate::registry::owner_book::OwnerBook;
 use crate::registry::records;
+use crate::registry::recovery_progress::Progress;
+use crate::registry::{Found, OwnerBook, Registry};
 use crate::services::ports::Leases;
 use crate::services::restarts::Chains;
 pub(crate) use crate::threads::blocking;
@@ -49,6 +48,7 @@ pub(crate) struct Core {
     pub(crate) keepers: Keepers,
     pub(crate) ledger: Ledger,
     pub(crate) owners: OwnerBook,
+    pub(crate) sessions: SessionBook,
     pub(crate) tokens: Tokens,
     pub(crate) peers: Peers,
     pub(crate) webhooks: Webhooks,

@@ -7,7 +7,7 @@
 use std::io;
 use std::num::NonZeroU16;
 
-use pinfold_model::keys::Keyboard;
+use pinfold_model::keyboard::Keyboard;
 use pinfold_model::spec::PtySize;
 use pinfold_store::reader::OutputReader;
 use vt100::{Callbacks, Parser, Screen};

@@ -10,6 +10,7 @@
 //! - D6 a port is lent to one process at a time (`services::ports`).
 //! - D7 no end has two successors, and none that is owed is lost (`services::restarts`).
 //! - D8 no path that a request names is touched by the daemon (`processes::start_timeout`).
+//! - D9 only an ended session's processes are shown to another session (`owners::sessions`).
 //!
 //! `run` composes it and `core` is the state that all tasks share. Each folder is a room; its `mod.rs` says what it owns, and
 //! ARCHITECTURE.md which rooms it may use. Files beside the folders are used by all.
@@ -31,6 +32,7 @@ mod json;
 mod keepers;
 mod lock;
 mod log;
+mod metrics;
 mod output;
 mod owners;
 mod processes;

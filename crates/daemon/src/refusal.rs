@@ -6,10 +6,10 @@ use pinfold_api::error::{ApiError, ErrorCode};
 use pinfold_model::admission;
 use pinfold_model::id::ProcessId;
 use pinfold_model::outcome::StartStep;
+use pinfold_model::output_view::BadPattern;
 use pinfold_model::signal::BadSignal;
 use pinfold_model::spec;
 use pinfold_model::units::{BadDuration, BadSize};
-use pinfold_model::view::BadPattern;
 use pinfold_os::proc;
 use pinfold_store::index::IndexError;
 

@@ -24,7 +24,6 @@ use crate::clock::now;
 use crate::coder::Coder;
 use crate::config::{Config, Containment, Paths};
 use crate::core::Core;
-use crate::diagnostics::metrics::Metrics;
 use crate::events::delivery;
 use crate::events::index_writer::Ledger;
 use crate::events::webhook::Webhooks;
@@ -34,12 +33,13 @@ use crate::home::guard::Guard;
 use crate::keepers::limit_cgroups;
 use crate::keepers::pool::{self, Keepers};
 use crate::log;
+use crate::metrics::Metrics;
+use crate::owners::sessions::SessionBook;
 use crate::owners::silence;
 use crate::processes::retention;
-use crate::recovery::Progress;
 use crate::recovery::recover;
-use crate::registry::entries::Registry;
-use crate::registry::owner_book::OwnerBook;
+use crate::registry::recovery_progress::Progress;
+use crate::registry::{OwnerBook, Registry};
 use crate::server::routes;
 use crate::server::socket;
 use crate::server::tcp;
@@ -193,6 +193,7 @@ fn compose(options: &Options, home: Home) -> Result<Core, RunError> {
     let owners = OwnerBook::new(queries.parents()?);
     let registry = Registry::default();
     let ledger = Ledger::start(index, config.events, registry.clone())?;
+    let boot_id = proc::boot_id().map_err(io("cannot read the boot id"))?;
     let name = cgroup_name(home.root());
     let limit_name = limit_cgroups::place_name(&name);
     let cgroups = match config.containment {
@@ -224,7 +225,8 @@ fn compose(options: &Options, home: Home) -> Result<Core, RunError> {
         metrics: Metrics::default(),
         coder: Coder::open(&home).map_err(io(format!("cannot read {}", home.coder_key().display())))?,
         agents: Agents::default(),
-        boot_id: proc::boot_id().map_err(io("cannot read the boot id"))?,
+        sessions: SessionBook::open(&home, &boot_id),
+        boot_id,
         user_home: std::env::var("HOME").ok().filter(|home| home.starts_with('/')).unwrap_or_else(|| "/".to_owned()),
         started_at: now(),
         cgroups,

@@ -2,7 +2,7 @@
 
 // The editor is a part of the command line's program, which has no library: the same files, compiled here too.
 #[allow(dead_code, unreachable_pub)]
-#[path = "../../cli/src/agents/jsonc/mod.rs"]
+#[path = "../../cli/src/agent_config/jsonc/mod.rs"]
 mod jsonc;
 
 use jsonc::edit::{Item, Which, insert, remove};

@@ -1,6 +1,6 @@
 //! Searching output: patterns from clients, lines from processes, in whatever chunks they come.
 
-use pinfold_model::view::{CONTEXT_MOST, LINE_MOST, Line, SearchOptions, Searcher, parse_pattern};
+use pinfold_model::output_view::{CONTEXT_MOST, LINE_MOST, Line, SearchOptions, Searcher, parse_pattern};
 
 use crate::feed::{Feed, text};
 

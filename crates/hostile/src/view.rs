@@ -1,6 +1,6 @@
 //! Output as a model reads it: the invariants of `model::view`, for any bytes, budget and way of reading.
 
-use pinfold_model::view::{LEAST_BUDGET, Options, SEQUENCE_MOST, Source, View, render};
+use pinfold_model::output_view::{LEAST_BUDGET, Options, SEQUENCE_MOST, Source, View, render};
 
 use crate::feed::Feed;
 

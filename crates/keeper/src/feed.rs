@@ -15,7 +15,8 @@ use pinfold_os::fsio::{self, Wrote};
 use pinfold_os::pty::{self, Size};
 use pinfold_os::{daemonize, tree};
 
-use crate::driver::{Driver, Means, say};
+use crate::driver::{Driver, KeeperContext, say};
+use crate::system::System;
 
 /// After so long without input or output it is looked at whether the process waits.
 const QUIET: Duration = Duration::from_millis(250);
@@ -151,20 +152,20 @@ fn standing(answered: Standing, now: Standing) -> Standing {
     if answered == Standing::KeyTaken { answered } else { now }
 }
 
-impl Driver {
+impl<S: System> Driver<S> {
     /// Takes what the daemon sent, and answers at once.
-    pub(crate) fn input(&mut self, request: u64, input: &Input, means: &mut Means<'_>) {
+    pub(crate) fn input(&mut self, request: u64, input: &Input, context: &mut KeeperContext<'_, S>) {
         let Some(feed) = &mut self.feed else {
-            return say(means.link, FromKeeper::Input { request, taken: Taken::nothing(Standing::Absent) });
+            return say(context.link, FromKeeper::Input { request, taken: Taken::nothing(Standing::Absent) });
         };
         let taken = feed.offer(input);
         feed.stirred();
         // Whoever got an answer must not hear that it waits, when that was before the input.
         if feed.waiting.now == Some(true) {
             feed.waiting.now = Some(false);
-            self.tell_waiting(means);
+            self.tell_waiting(context);
         }
-        say(means.link, FromKeeper::Input { request, taken });
+        say(context.link, FromKeeper::Input { request, taken });
     }
 
     /// There is room to write.
@@ -175,9 +176,9 @@ impl Driver {
         }
     }
 
-    pub(crate) fn resize(&mut self, request: u64, size: PtySize, means: &mut Means<'_>) {
+    pub(crate) fn resize(&mut self, request: u64, size: PtySize, context: &mut KeeperContext<'_, S>) {
         let done = self.feed.as_mut().is_some_and(|feed| feed.resize(size));
-        say(means.link, FromKeeper::Resized { request, done });
+        say(context.link, FromKeeper::Resized { request, done });
     }
 
     /// What a terminal answers by itself.
@@ -188,15 +189,15 @@ impl Driver {
     }
 
     /// It has been quiet: whether it waits for input is looked at, and told if that has changed.
-    pub(crate) fn look_for_waiting(&mut self, means: &mut Means<'_>) {
+    pub(crate) fn look_for_waiting(&mut self, context: &mut KeeperContext<'_, S>) {
         if self.feed.as_mut().is_some_and(Feed::look) {
-            self.tell_waiting(means);
+            self.tell_waiting(context);
         }
     }
 
-    fn tell_waiting(&self, means: &mut Means<'_>) {
+    fn tell_waiting(&self, context: &mut KeeperContext<'_, S>) {
         if let Some(feed) = &self.feed {
-            say(means.link, FromKeeper::Waiting { id: self.id().clone(), waiting: feed.waiting });
+            say(context.link, FromKeeper::Waiting { id: self.id().clone(), waiting: feed.waiting });
         }
     }
 }

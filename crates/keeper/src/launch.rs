@@ -34,24 +34,24 @@ const TERM: &str = "xterm-256color";
 #[derive(Debug)]
 pub(crate) struct Launched {
     pub(crate) child: Child,
-    pub(crate) sources: Vec<Source>,
+    pub(crate) sources: Vec<Source<OwnedFd>>,
     pub(crate) feed: Option<Feed>,
 }
 
 /// A start that failed.
 #[derive(Debug)]
-pub(crate) struct Failure {
-    pub(crate) step: StartStep,
-    pub(crate) error: String,
+pub struct Failure {
+    pub step: StartStep,
+    pub error: String,
     /// The leader hung before its exec, and was killed; it may not be gone yet.
-    pub(crate) stuck: bool,
+    pub stuck: bool,
     /// Nothing is to be kept of the attempt: the directory or program that was asked for does not exist, or the kernel has
     /// no process to give.
-    pub(crate) refused: bool,
+    pub refused: bool,
 }
 
 impl Failure {
-    pub(crate) fn of(step: StartStep, error: String) -> Self {
+    pub fn of(step: StartStep, error: String) -> Self {
         Self { step, error, stuck: false, refused: false }
     }
 }
@@ -177,7 +177,7 @@ struct StandardStreams {
     stdin: Option<OwnedFd>,
     stdout: OwnedFd,
     stderr: Option<OwnedFd>,
-    sources: Vec<Source>,
+    sources: Vec<Source<OwnedFd>>,
     feed: Option<Feed>,
 }
 

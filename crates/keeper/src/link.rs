@@ -6,13 +6,15 @@
 //! reading is dropped at [`UNSENT_MOST`].
 
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 
 use pinfold_model::id::ProcessId;
 use pinfold_model::link::{BadFrame, Decoder, FromKeeper, ToKeeper, encode, encode_fact};
-use pinfold_os::fsio::{self, Moved};
+use pinfold_os::crash_point;
+use pinfold_os::fsio::Moved;
 use pinfold_os::poll::Interest;
-use pinfold_os::{crash_point, socket};
+
+use crate::system::Socket;
 
 /// A daemon that leaves more than this unread is taken for gone.
 const UNSENT_MOST: usize = 4 << 20;
@@ -20,34 +22,44 @@ const UNSENT_MOST: usize = 4 << 20;
 const VISITOR_MOST: usize = 64 << 10;
 
 #[derive(Debug)]
-pub(crate) struct Link {
-    socket: OwnedFd,
+pub(crate) struct Link<K> {
+    socket: K,
     decoder: Decoder,
     unsent: Vec<u8>,
     unsent_most: usize,
     open: bool,
 }
 
-impl Link {
-    pub(crate) fn new(socket: OwnedFd) -> io::Result<Self> {
-        fsio::set_nonblocking(socket.as_fd())?;
+impl<K: Socket + AsFd> Link<K> {
+    pub(crate) fn interest(&self) -> (BorrowedFd<'_>, Interest) {
+        let interest = if self.unsent.is_empty() { Interest::Read } else { Interest::ReadWrite };
+        (self.socket.as_fd(), interest)
+    }
+}
+
+impl<K: Socket> Link<K> {
+    /// A link over a socket that does not block.
+    pub(crate) fn new(socket: K) -> Self {
         let unsent_most = UNSENT_MOST;
-        Ok(Self { socket, decoder: Decoder::default(), unsent: Vec::new(), unsent_most, open: true })
+        Self { socket, decoder: Decoder::default(), unsent: Vec::new(), unsent_most, open: true }
     }
 
     /// To somebody who is not the daemon.
-    pub(crate) fn to_visitor(socket: OwnedFd) -> io::Result<Self> {
+    pub(crate) fn to_visitor(socket: K) -> Self {
         let decoder = Decoder::bounded(VISITOR_MOST);
-        Ok(Self { decoder, unsent_most: VISITOR_MOST, ..Self::new(socket)? })
+        Self { decoder, unsent_most: VISITOR_MOST, ..Self::new(socket) }
     }
 
     pub(crate) fn is_open(&self) -> bool {
         self.open
     }
 
-    pub(crate) fn interest(&self) -> (BorrowedFd<'_>, Interest) {
-        let interest = if self.unsent.is_empty() { Interest::Read } else { Interest::ReadWrite };
-        (self.socket.as_fd(), interest)
+    pub(crate) fn socket(&self) -> &K {
+        &self.socket
+    }
+
+    pub(crate) fn has_unsent(&self) -> bool {
+        !self.unsent.is_empty()
     }
 
     /// Says something at the end of this turn.
@@ -66,7 +78,7 @@ impl Link {
             return;
         }
         while self.open && !self.unsent.is_empty() {
-            match socket::send(self.socket.as_fd(), &self.unsent) {
+            match self.socket.send(&self.unsent) {
                 Ok(count) => drop(self.unsent.drain(..count)),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
@@ -83,7 +95,7 @@ impl Link {
     pub(crate) fn receive(&mut self) -> Vec<ToKeeper> {
         while self.open && !self.decoder.is_full() {
             let space = self.decoder.space();
-            match fsio::read_some(self.socket.as_fd(), space) {
+            match self.socket.read_some(space) {
                 // There was room for more: that was all.
                 Ok(Moved::Bytes(_)) if space.len() < space.capacity() => break,
                 Ok(Moved::Bytes(_)) => {}

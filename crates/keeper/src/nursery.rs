@@ -79,7 +79,7 @@ fn keep(birthright: &Birthright, link: OwnedFd) -> ! {
     daemonize::leave_session();
     // SIGCHLD is no longer ignored: this program waits for its children.
     daemonize::default_child_signal();
-    let code = match Keeper::new(birthright, link) {
+    let code = match Keeper::open(birthright, link) {
         Ok(mut keeper) => i32::from(keeper.run().is_err()),
         Err(_) => 1,
     };

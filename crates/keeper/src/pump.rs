@@ -3,12 +3,11 @@
 //! No file is made before the first byte. A disk in trouble never stops the command: the pipe is emptied all the same, and
 //! the writer counts what it cannot keep.
 
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-
 use pinfold_model::units::Moment;
-use pinfold_os::fsio::{self, Moved};
+use pinfold_os::fsio::Moved;
 use pinfold_store::marks::Stream;
-use pinfold_store::output::OutputWriter;
+
+use crate::system::{Output, Pipe};
 
 /// The most bytes moved before others get their turn; also more than any pipe holds.
 const TURN: usize = 2 << 20;
@@ -21,46 +20,46 @@ const BULK: usize = 48 * 1024;
 
 /// One stream of the process.
 #[derive(Debug)]
-pub(crate) struct Source {
-    pipe: OwnedFd,
+pub struct Source<P> {
+    pipe: P,
     stream: Stream,
     open: bool,
     /// Whether it holds as much as it can.
     wide: bool,
 }
 
-impl Source {
-    pub(crate) fn stdout(pipe: OwnedFd) -> Self {
+impl<P> Source<P> {
+    pub fn stdout(pipe: P) -> Self {
         Self { pipe, stream: Stream::Stdout, open: true, wide: false }
     }
 
-    pub(crate) fn stderr(pipe: OwnedFd) -> Self {
+    pub fn stderr(pipe: P) -> Self {
         Self { pipe, stream: Stream::Stderr, open: true, wide: false }
     }
 
     /// Our end of a terminal; it is closed when nobody has the other open.
-    pub(crate) fn terminal(master: OwnedFd) -> Self {
+    pub(crate) fn terminal(master: P) -> Self {
         Self { wide: true, ..Self::stdout(master) }
     }
 }
 
 #[derive(Debug)]
-pub(crate) struct Pump {
-    sources: Vec<Source>,
-    writer: OutputWriter,
+pub(crate) struct Pump<P, W> {
+    sources: Vec<Source<P>>,
+    writer: W,
     /// What is read passes through here.
     buffer: Vec<u8>,
 }
 
-impl Pump {
-    pub(crate) fn new(sources: Vec<Source>, writer: OutputWriter) -> Self {
+impl<P: Pipe, W: Output> Pump<P, W> {
+    pub(crate) fn new(sources: Vec<Source<P>>, writer: W) -> Self {
         Self { sources, writer, buffer: Vec::with_capacity(PIECE) }
     }
 
     /// The pipes that are still open, with their places.
-    pub(crate) fn open_pipes(&self) -> impl Iterator<Item = (usize, BorrowedFd<'_>)> {
+    pub(crate) fn open_pipes(&self) -> impl Iterator<Item = (usize, &P)> {
         let open = self.sources.iter().enumerate().filter(|(_, source)| source.open);
-        open.map(|(place, source)| (place, source.pipe.as_fd()))
+        open.map(|(place, source)| (place, &source.pipe))
     }
 
     /// Whether all writers are gone.
@@ -91,7 +90,7 @@ impl Pump {
         let mut moved = 0;
         while moved < TURN {
             self.buffer.clear();
-            match fsio::read_some(source.pipe.as_fd(), &mut self.buffer) {
+            match source.pipe.read_some(&mut self.buffer) {
                 Ok(Moved::Bytes(count)) => {
                     self.writer.append(source.stream, &self.buffer, now);
                     moved += count;
@@ -105,7 +104,7 @@ impl Pump {
             }
         }
         if moved >= BULK && !source.wide {
-            fsio::widen(source.pipe.as_fd());
+            source.pipe.widen();
             source.wide = true;
             self.buffer.clear();
             self.buffer.reserve(BULK_PIECE);

@@ -4,12 +4,13 @@
 //! may leave unread; nothing here waits for them.
 
 use std::collections::VecDeque;
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 
 use pinfold_model::link::{FromKeeper, ToKeeper};
 use pinfold_os::poll::Interest;
 
 use crate::link::Link;
+use crate::system::Socket;
 
 /// More than this at once: the oldest is hung up on.
 const VISITORS_MOST: usize = 8;
@@ -17,22 +18,30 @@ const VISITORS_MOST: usize = 8;
 /// What is said to a visitor who asks for what only the daemon may.
 const REFUSED: &str = "not the daemon of this home: use its API";
 
-#[derive(Debug, Default)]
-pub(crate) struct Visitors(VecDeque<Link>);
+#[derive(Debug)]
+pub(crate) struct Visitors<K>(VecDeque<Link<K>>);
 
-impl Visitors {
-    pub(crate) fn welcome(&mut self, socket: OwnedFd, hello: &FromKeeper) {
-        let Ok(mut link) = Link::to_visitor(socket) else { return };
+impl<K> Default for Visitors<K> {
+    fn default() -> Self {
+        Self(VecDeque::new())
+    }
+}
+
+impl<K: Socket + AsFd> Visitors<K> {
+    pub(crate) fn interests(&self) -> impl Iterator<Item = (usize, (BorrowedFd<'_>, Interest))> {
+        self.0.iter().map(Link::interest).enumerate()
+    }
+}
+
+impl<K: Socket> Visitors<K> {
+    pub(crate) fn welcome(&mut self, socket: K, hello: &FromKeeper) {
+        let mut link = Link::to_visitor(socket);
         if self.0.len() == VISITORS_MOST {
             self.0.pop_front();
         }
         link.say(hello);
         link.flush();
         self.0.push_back(link);
-    }
-
-    pub(crate) fn interests(&self) -> impl Iterator<Item = (usize, (BorrowedFd<'_>, Interest))> {
-        self.0.iter().map(Link::interest).enumerate()
     }
 
     /// Serves one; gives the number of its request if it asks for a daemon.

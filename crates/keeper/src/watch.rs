@@ -28,7 +28,7 @@ const BRAKE_AGAIN: Duration = Duration::from_secs(2);
 const LOOK_FAR: Duration = Duration::from_secs(1);
 
 #[derive(Debug)]
-pub(crate) struct Watch {
+pub struct Watch {
     limits: TreeLimits,
     limited: Limited,
     /// What the cgroup of the tree had used before it, where there is a cgroup to ask.

@@ -6,6 +6,7 @@
 use axum::http::HeaderMap;
 use serde_json::{Map, Value};
 
+use crate::claude;
 use crate::refusal::Refusal;
 
 /// The longest owner that the daemon takes.
@@ -30,8 +31,10 @@ pub(crate) struct Seat {
     /// The explicit owner and its parent.
     pub(crate) owner: Option<String>,
     pub(crate) parent: Option<String>,
-    /// Claude's session.
+    /// Claude's session, as the environment has it.
     pub(crate) claude: Option<String>,
+    /// Whether Claude is asked with each call which session it is in.
+    pub(crate) follows_claude: bool,
     /// The owner of the managed process that the shim runs in.
     pub(crate) inside: Option<String>,
     /// One owner per connection; none over HTTP, where the session says it.
@@ -59,6 +62,8 @@ impl Seat {
             return Ok(Caller { owner: format!("codex-{thread}"), parent, is_one_chat: true });
         }
         if let Some(session) = &self.claude {
+            let current = if self.follows_claude { claude::current_session() } else { None };
+            let session = current.unwrap_or_else(|| session.clone());
             return Ok(Caller { owner: format!("claude-{session}"), parent: self.above(), is_one_chat: false });
         }
         let session = said("mcp-session-id")?.map(|session| format!("mcp-{session}"));

@@ -205,6 +205,13 @@ impl News {
         mailbox.note_shown(shown);
     }
 
+    /// This owner took these over itself: that they are its own now is no news.
+    pub(crate) async fn took_over(&self, owner: &str, processes: &[String]) {
+        let mailbox = self.mailbox(owner);
+        let mut mailbox = mailbox.lock().await;
+        processes.iter().for_each(|process| mailbox.note_told(&taking_of(process)));
+    }
+
     /// The owners who were told anything here.
     pub(crate) fn owners(&self) -> Vec<String> {
         self.boxes.lock().unwrap_or_else(PoisonError::into_inner).keys().cloned().collect()
@@ -304,7 +311,7 @@ impl Mailbox {
             match event.kind {
                 EventKind::Matched => !seen(),
                 EventKind::Heartbeat | EventKind::WaitingForInput => !seen() && !told.contains(&event.process),
-                EventKind::HandedOver => true,
+                EventKind::HandedOver => !told.contains(&taking_of(&event.process)),
                 EventKind::Ready | EventKind::NotReady => {
                     !told.contains(&readiness_of(&event.process)) && !told.contains(&event.process)
                 }
@@ -343,6 +350,11 @@ impl Delivery {
 /// What stands for the verdict on a process's readiness among what was told; no id has a space.
 fn readiness_of(process: &str) -> String {
     format!("{process} ready")
+}
+
+/// What stands for the taking over of a process among what was told.
+fn taking_of(process: &str) -> String {
+    format!("{process} taken")
 }
 
 /// The last of what a process said before it ended.

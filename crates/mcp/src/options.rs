@@ -24,7 +24,7 @@ pub struct Options {
     pub owner_grace: Option<String>,
     /// Variables of this program's environment that do not reach what it starts.
     pub withheld: Vec<String>,
-    /// No call takes longer, where the client hears no progress. Default 50 s: below every client's own limit.
+    /// No call takes longer. Default: what is known of the client.
     pub longest_call: Option<Duration>,
     /// Hosts that may be named in `Host` beside loopback; for HTTP.
     pub allowed_hosts: Vec<String>,

@@ -1,4 +1,4 @@
-//! Owners whose processes are to end with them: while this server lives, each is in contact with the daemon.
+//! The owners in whose names this server acts: while it lives, each is in contact with the daemon.
 //!
 //! An open stream of events is that contact. When the server ends, in whatever way, the stream closes, and the
 //! processes' `owner_grace` begins to run.
@@ -15,6 +15,8 @@ use crate::reach::Reach;
 pub(crate) const GRACE: &str = "60s";
 /// The same where no server stands for the owner: over HTTP each call is a contact.
 pub(crate) const GRACE_OVER_HTTP: &str = "10m";
+/// Owners that one server keeps in contact, each with a stream. Of one more, each call is a contact.
+const OWNERS_MOST: usize = 256;
 /// The pause before a stream that ended is opened again; shorter than any grace.
 const AGAIN: Duration = Duration::from_secs(1);
 
@@ -25,10 +27,10 @@ pub(crate) struct Presence {
 }
 
 impl Presence {
-    /// Keeps an owner in contact from here on.
+    /// Keeps an owner in contact from here on, unless there are [`OWNERS_MOST`] already.
     pub(crate) fn keep(&self, owner: &str, reach: &Reach) {
-        let is_new = self.owners.lock().unwrap_or_else(PoisonError::into_inner).insert(owner.to_owned());
-        if is_new {
+        let mut owners = self.owners.lock().unwrap_or_else(PoisonError::into_inner);
+        if owners.len() < OWNERS_MOST && owners.insert(owner.to_owned()) {
             tokio::spawn(stay(reach.clone()));
         }
     }

@@ -48,9 +48,9 @@ impl Reach {
         Reach { client, ensure }
     }
 
-    /// The same way, with every request made in the caller's name.
-    pub(crate) fn acting_as(&self, caller: &Caller) -> Self {
-        let client = self.client.acting_as(&caller.owner, caller.parent.as_deref());
+    /// The same way, with every request made in the caller's name, which counts as gone `grace` after the last one.
+    pub(crate) fn acting_as(&self, caller: &Caller, grace: &str) -> Self {
+        let client = self.client.acting_as(&caller.owner, caller.parent.as_deref()).leaving_after(grace);
         Reach { client, ensure: self.ensure.clone() }
     }
 

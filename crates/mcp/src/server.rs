@@ -16,11 +16,12 @@ use crate::identity::{Caller, Seat};
 use crate::memory::Memory;
 use crate::news::News;
 use crate::options::{Base, Options};
-use crate::presence::Presence;
+use crate::presence::{self, Presence};
 use crate::reach::{Ensure, Reach};
 use crate::refusal::Refusal;
 use crate::render::Explain;
 use crate::resources::Followed;
+use crate::sessions::Sessions;
 use crate::tools::{self, Answer, Call, Desk, Shape};
 use crate::{duplicates, tasks};
 
@@ -47,8 +48,17 @@ struct Inner {
     owner_grace: Option<String>,
     presence: Presence,
     claims: Claims,
+    sessions: Sessions,
     /// What is offered, after restriction.
     offered: Vec<Tool>,
+}
+
+impl Inner {
+    /// How long after its last contact an owner counts as gone.
+    fn grace(&self) -> &str {
+        let default = if self.base.env.is_some() { presence::GRACE } else { presence::GRACE_OVER_HTTP };
+        self.owner_grace.as_deref().unwrap_or(default)
+    }
 }
 
 impl Clone for Server {
@@ -66,6 +76,7 @@ impl Server {
             .collect();
         let inner = Inner {
             reach: Reach::new(client, ensure),
+            sessions: Sessions::new(&seat, &base),
             seat,
             base,
             memory: Arc::default(),
@@ -97,8 +108,22 @@ impl Server {
     pub(crate) fn caller(&self, context: &RequestContext<RoleServer>) -> Result<(Caller, Reach), Refusal> {
         let headers = context.extensions.get::<Parts>().map(|parts| &parts.headers);
         let caller = self.inner.seat.caller(&context.meta.0.0, headers)?;
-        let reach = self.inner.reach.acting_as(&caller);
+        let reach = self.inner.reach.acting_as(&caller, self.inner.grace());
+        if self.inner.base.env.is_some() {
+            self.inner.presence.keep(&caller.owner, &reach);
+        }
         Ok((caller, reach))
+    }
+
+    /// Keeps the owner in contact from the start, where it is known before the first call: a chat that goes on may not
+    /// call anything for a while.
+    pub(crate) fn keep_known_owner(&self) {
+        let Seat { owner, claude, .. } = &self.inner.seat;
+        if (owner.is_some() || claude.is_some())
+            && let Ok(caller) = self.inner.seat.caller(&Map::new(), None)
+        {
+            self.inner.presence.keep(&caller.owner, &self.inner.reach.acting_as(&caller, self.inner.grace()));
+        }
     }
 
     /// Calls a tool. Bad arguments are a result that says so; only an unknown tool is an error of the protocol.
@@ -118,6 +143,7 @@ impl Server {
             Err(refusal) => return Ok(self.refused(&refusal).into()),
         };
         let inner = &self.inner;
+        inner.sessions.register(context.client_info().map(|client| client.name), &caller, &reach).await;
         inner.news.settle(&reach, &caller.owner).await;
         let desk = self.desk(caller, reach, context);
         let answer = match tools::call(inner.shape, &desk, call(request, context)).await {
@@ -174,7 +200,10 @@ impl Server {
     /// Acknowledges what was handed over, before a clean exit.
     pub(crate) async fn settle(&self) {
         for owner in self.inner.news.owners() {
-            let reach = self.inner.reach.acting_as(&Caller { owner: owner.clone(), parent: None, is_one_chat: false });
+            let reach = self
+                .inner
+                .reach
+                .acting_as(&Caller { owner: owner.clone(), parent: None, is_one_chat: false }, self.inner.grace());
             self.inner.news.settle(&reach, &owner).await;
         }
     }
@@ -195,11 +224,25 @@ impl Server {
     }
 
     fn desk<'a>(&'a self, caller: Caller, reach: Reach, context: &'a RequestContext<RoleServer>) -> Desk<'a> {
-        let Inner { memory, base, longest_call, lifetime, owner_grace, presence, claims, .. } = &*self.inner;
+        let Inner { memory, base, longest_call, lifetime, owner_grace, presence, claims, sessions, news, .. } =
+            &*self.inner;
         let (longest_call, lifetime) = (*longest_call, *lifetime);
         let owner_grace = owner_grace.as_deref();
         let claim = claims.begin(&caller.owner);
-        Desk { reach, caller, memory, base, context, longest_call, lifetime, owner_grace, presence, claim }
+        Desk {
+            reach,
+            caller,
+            memory,
+            base,
+            context,
+            longest_call,
+            lifetime,
+            owner_grace,
+            presence,
+            claim,
+            sessions,
+            news,
+        }
     }
 }
 

@@ -29,9 +29,13 @@ const LAST_ACKS: Duration = Duration::from_millis(100);
 pub async fn serve_stdio(client: Client, ensure: Ensure, options: Options) -> std::io::Result<()> {
     let server = Server::new(client, Some(ensure), seat(&options), Base::of_this_program(&options.withheld), &options);
     let warming = {
-        let reach = server.reach().clone();
+        let server = server.clone();
         // Whoever calls first meets the same trouble, and is told of it.
-        tokio::spawn(async move { reach.ensure().await.is_ok() })
+        tokio::spawn(async move {
+            if server.reach().ensure().await.is_ok() {
+                server.keep_known_owner();
+            }
+        })
     };
     let (stdin, stdout) = stdio_pipes();
     let (near, far) = tokio::io::duplex(BUFFER);
@@ -81,6 +85,7 @@ fn seat(options: &Options) -> Seat {
         owner: options.owner.clone(),
         parent: options.parent.clone(),
         claude: variable("CLAUDE_CODE_SESSION_ID"),
+        follows_claude: true,
         inside: variable("PINFOLD_OWNER"),
         connection: Some(format!("mcp-{}", random::hex(8))),
     }

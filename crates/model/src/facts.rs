@@ -339,6 +339,44 @@ impl History {
         })
     }
 
+    /// Those of these facts that are not known yet, and the history with them.
+    pub fn news(&self, facts: Vec<Fact>) -> (Vec<Fact>, History) {
+        let mut after = self.clone();
+        let mut is_news = |fact: &Fact| {
+            let before = after.clone();
+            after.add(fact.clone());
+            after != before
+        };
+        let news = facts.into_iter().filter(|fact| is_news(fact)).collect();
+        (news, after)
+    }
+
+    /// Every event that this amounts to, in order. Facts that coincided with the end have none of their own.
+    pub fn events(&self) -> Vec<(EventKind, Moment)> {
+        let mut events = Vec::new();
+        let mut add = |kind, at: Option<Moment>| events.extend(at.map(|at| (kind, at)));
+        add(EventKind::Started, self.start.as_ref().map(|start| start.at));
+        self.handovers.iter().for_each(|handover| add(EventKind::HandedOver, Some(handover.at)));
+        if let Some(readiness) = &self.readiness {
+            let kind = Fact::Readiness(readiness.clone()).event();
+            kind.into_iter().for_each(|kind| add(kind, Some(readiness.at)));
+        }
+        let end = self.finish.as_ref().map(|finish| finish.at);
+        let closed = self.closed_at.filter(|at| end.is_none_or(|end| *at < end));
+        let exited = self.exit.as_ref().map(|exit| exit.at);
+        add(EventKind::Exited, exited.filter(|_| self.lingered()));
+        add(EventKind::Closed, closed);
+        add(EventKind::Finished, end);
+        add(EventKind::Lost, self.lost.as_ref().map(|(_, at)| *at));
+        events
+    }
+
+    /// The handover that this event reports.
+    pub fn handover_of(&self, kind: EventKind, at: Moment) -> Option<usize> {
+        let place = self.handovers.iter().position(|handover| handover.at == at);
+        place.filter(|_| kind == EventKind::HandedOver)
+    }
+
     /// Labels, for filters.
     pub fn labels(&self) -> &BTreeMap<String, String> {
         &self.intent.spec.labels

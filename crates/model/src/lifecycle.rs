@@ -7,7 +7,8 @@
 //! - L3 the leader's end is recorded before `Finished`, or with it.
 //! - L4 a stop is bounded: from `Asking` the only ways are the end and `Killing`.
 //!
-//! Recording an effect means: written to the store first, told to others after, by one function of the driver.
+//! A milestone is recorded by one function of the driver: written to the store first, sent to the daemon after. Only
+//! [`step`] makes a [`Phase`].
 
 use std::time::Duration;
 
@@ -63,15 +64,21 @@ pub enum Stop {
 /// What happened to the process, or what is asked of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Input {
-    LeaderStarted,
+    LeaderStarted {
+        pid: u32,
+        start_time: u64,
+    },
     StartFailed {
         step: StartStep,
         error: String,
     },
     /// `out_of_memory`: since it was last asked, the kernel killed somebody of the tree for want of memory.
+    /// `output_closed`: all output ends are closed by now. Without strays that is part of the end; with strays,
+    /// [`Input::OutputClosed`] follows.
     LeaderExited {
         outcome: Outcome,
         out_of_memory: bool,
+        output_closed: bool,
         strays_alive: bool,
         policy: (Strays, StopManner),
     },
@@ -95,8 +102,8 @@ pub enum Input {
 /// What the driver must do, in this order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Effect {
-    /// Write the fact, then tell it.
-    Record(EventKind),
+    /// Write it to the record, then send it to the daemon.
+    Record(Milestone),
     /// Send this signal, then CONT, to the whole tree.
     SignalTree(Signal),
     /// Send KILL to the whole tree, whatever it does.
@@ -107,41 +114,65 @@ pub enum Effect {
     ArmDrain(Duration),
 }
 
+/// What is recorded of a life. The driver adds the times and, to the end, what was used.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Milestone {
+    Started { pid: u32, start_time: u64 },
+    Exited(End),
+    Closed,
+    Finished { end: End, closed: bool },
+    Lost { evidence: String },
+}
+
+impl Milestone {
+    /// The event that reports it.
+    pub fn event(&self) -> EventKind {
+        match self {
+            Milestone::Started { .. } => EventKind::Started,
+            Milestone::Exited(_) => EventKind::Exited,
+            Milestone::Closed => EventKind::Closed,
+            Milestone::Finished { .. } => EventKind::Finished,
+            Milestone::Lost { .. } => EventKind::Lost,
+        }
+    }
+}
+
 /// The whole life. Total: every phase answers every input.
 pub fn step(phase: Phase, input: Input) -> (Phase, Vec<Effect>) {
     use Effect::Record;
     match (phase, input) {
         (phase @ (Phase::Finished { .. } | Phase::Lost { .. }), _) => (phase, vec![]),
-        (_, Input::KeeperDied { evidence }) => (Phase::Lost { evidence }, vec![Record(EventKind::Lost)]),
+        (_, Input::KeeperDied { evidence }) => {
+            (Phase::Lost { evidence: evidence.clone() }, vec![Record(Milestone::Lost { evidence })])
+        }
 
-        (Phase::Starting, Input::LeaderStarted) => {
+        (Phase::Starting, Input::LeaderStarted { pid, start_time }) => {
             let stop = Stop::Unasked { sent: None };
-            (Phase::Running { stop, closed: false }, vec![Record(EventKind::Started)])
+            (Phase::Running { stop, closed: false }, vec![Record(Milestone::Started { pid, start_time })])
         }
         (Phase::Starting, Input::StartFailed { step, error }) => {
-            let end = End { outcome: Outcome::FailedToStart { step, error }, cause: Cause::OnItsOwn };
-            (Phase::Finished { end, closed: true }, vec![Record(EventKind::Finished)])
+            finish(End { outcome: Outcome::FailedToStart { step, error }, cause: Cause::OnItsOwn }, true)
         }
         (Phase::Starting, _) => (Phase::Starting, vec![]),
 
-        (Phase::Running { stop, closed }, Input::LeaderExited { outcome, out_of_memory, strays_alive, policy }) => {
+        (
+            Phase::Running { stop, closed },
+            Input::LeaderExited { outcome, out_of_memory, output_closed, strays_alive, policy },
+        ) => {
             let cause = cause_of(&stop, &outcome, out_of_memory);
+            let closed = closed || output_closed && !strays_alive;
             leader_exited(stop, closed, End { outcome, cause }, strays_alive, policy)
         }
         (Phase::Lingering { end, closed, .. }, Input::TreeEmptied) => tree_emptied(end, closed),
 
         (Phase::Running { stop, closed: false }, Input::OutputClosed) => {
-            (Phase::Running { stop, closed: true }, vec![Record(EventKind::Closed)])
+            (Phase::Running { stop, closed: true }, vec![Record(Milestone::Closed)])
         }
         (Phase::Lingering { end, stop, closed: false }, Input::OutputClosed) => {
-            (Phase::Lingering { end, stop, closed: true }, vec![Record(EventKind::Closed)])
+            (Phase::Lingering { end, stop, closed: true }, vec![Record(Milestone::Closed)])
         }
-        (Phase::Draining { end }, Input::OutputClosed) => {
-            (Phase::Finished { end, closed: true }, vec![Record(EventKind::Finished)])
-        }
-        (Phase::Draining { end }, Input::DrainElapsed) => {
-            (Phase::Finished { end, closed: false }, vec![Record(EventKind::Finished)])
-        }
+        (Phase::Draining { end }, Input::OutputClosed) => finish(end, true),
+        (Phase::Draining { end }, Input::DrainElapsed) => finish(end, false),
 
         (Phase::Running { stop, closed }, input) => {
             let (stop, effects) = stopping(stop, input);
@@ -162,14 +193,15 @@ fn leader_exited(
     strays_alive: bool,
     (strays, manner): (Strays, StopManner),
 ) -> (Phase, Vec<Effect>) {
+    if !strays_alive && closed {
+        return finish(end, closed);
+    }
+    let mut effects = vec![Effect::Record(Milestone::Exited(end.clone()))];
     if !strays_alive {
-        let (phase, mut effects) = tree_emptied(end, closed);
-        if matches!(phase, Phase::Draining { .. }) {
-            effects.insert(0, Effect::Record(EventKind::Exited));
-        }
+        let (phase, more) = tree_emptied(end, closed);
+        effects.extend(more);
         return (phase, effects);
     }
-    let mut effects = vec![Effect::Record(EventKind::Exited)];
     let stop = match (stop, strays) {
         (Stop::Unasked { .. }, Strays::Stop) => {
             let (stop, more) = ask(Cause::OnItsOwn, manner);
@@ -182,11 +214,12 @@ fn leader_exited(
 }
 
 fn tree_emptied(end: End, closed: bool) -> (Phase, Vec<Effect>) {
-    if closed {
-        (Phase::Finished { end, closed }, vec![Effect::Record(EventKind::Finished)])
-    } else {
-        (Phase::Draining { end }, vec![Effect::ArmDrain(DRAIN)])
-    }
+    if closed { finish(end, closed) } else { (Phase::Draining { end }, vec![Effect::ArmDrain(DRAIN)]) }
+}
+
+fn finish(end: End, closed: bool) -> (Phase, Vec<Effect>) {
+    let milestone = Milestone::Finished { end: end.clone(), closed };
+    (Phase::Finished { end, closed }, vec![Effect::Record(milestone)])
 }
 
 /// Why the leader ended: a stop under way, or the very signal a client had sent, or the KILL by which the kernel

@@ -18,7 +18,7 @@ pub(crate) const GENTLE: StopManner = StopManner { signal: Signal::TERM, grace: 
 pub(crate) const AT_ONCE: StopManner = StopManner { signal: Signal::TERM, grace: Duration::ZERO };
 
 pub(crate) const PHASES: usize = 13;
-pub(crate) const INPUTS: usize = 16;
+pub(crate) const INPUTS: usize = 17;
 /// How many of the phases come before the leader's end.
 const BEFORE_THE_END: usize = 6;
 
@@ -87,19 +87,27 @@ pub(crate) fn phases() -> [(&'static str, Phase); PHASES] {
 
 /// One input of each kind that `step` tells apart, with the name of its row.
 pub(crate) fn inputs() -> [(&'static str, Input); INPUTS] {
-    let exit =
-        |outcome, strays_alive, policy| Input::LeaderExited { outcome, out_of_memory: false, strays_alive, policy };
-    let policy = (Strays::Keep, GENTLE);
+    let (output_closed, policy) = (false, (Strays::Keep, GENTLE));
+    let exit = |outcome, strays_alive, policy| Input::LeaderExited {
+        outcome,
+        out_of_memory: false,
+        output_closed,
+        strays_alive,
+        policy,
+    };
+    let (out_of_memory, strays_alive) = (false, false);
+    let closing = Input::LeaderExited { outcome: exited(), out_of_memory, output_closed: true, strays_alive, policy };
     let stop = |manner| Input::Stop { cause: asked_by("bob"), manner };
     let (step, error) = (StartStep::Cwd, "no such directory".to_owned());
     [
-        ("leader started", Input::LeaderStarted),
+        ("leader started", Input::LeaderStarted { pid: 7, start_time: 1 }),
         ("start failed", Input::StartFailed { step, error }),
         ("leader exited, no strays", exit(exited(), false, (Strays::Keep, GENTLE))),
+        ("leader exited, no strays, output closed", closing),
         ("leader ended by TERM, no strays", exit(signaled(), false, (Strays::Stop, GENTLE))),
         (
             "leader killed for memory, no strays",
-            Input::LeaderExited { outcome: killed(), out_of_memory: true, strays_alive: false, policy },
+            Input::LeaderExited { outcome: killed(), out_of_memory: true, output_closed, strays_alive, policy },
         ),
         ("leader exited, strays to keep", exit(exited(), true, (Strays::Keep, GENTLE))),
         ("leader exited, strays to stop", exit(exited(), true, (Strays::Stop, GENTLE))),
@@ -198,7 +206,7 @@ fn end_of(phase: &Phase) -> Option<&End> {
 
 fn render_effect(effect: &Effect) -> String {
     match effect {
-        Effect::Record(kind) => format!("record `{}`", kind.name()),
+        Effect::Record(milestone) => format!("record `{}`", milestone.event().name()),
         Effect::SignalTree(signal) => format!("signal the tree {}", signal.name()),
         Effect::KillTree => "kill the tree".to_owned(),
         Effect::ArmGrace(time) => format!("arm grace {time:?}"),

@@ -1,6 +1,7 @@
-//! The lifecycle cell by cell, and its invariants against random histories. No process is started.
+//! The lifecycle cell by cell. No process is started.
 
-use proptest::prelude::*;
+#[path = "lifecycle_properties.rs"]
+mod properties;
 
 use super::*;
 use crate::lifecycle_table::{
@@ -9,25 +10,65 @@ use crate::lifecycle_table::{
 use EventKind as Event;
 
 /// What a cell expects: nothing, or a next phase with effects.
-type Cell = Option<(Phase, Vec<Effect>)>;
+type Cell = Option<(Phase, Vec<Shown>)>;
 
-fn to<const N: usize>(phase: Phase, effects: [Effect; N]) -> Cell {
+/// An effect, of a record only the kind: [`carries_its_facts`] checks the rest.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Shown {
+    Record(Event),
+    Act(Effect),
+}
+
+fn shown(effects: &[Effect]) -> Vec<Shown> {
+    let show = |effect: &Effect| match effect {
+        Effect::Record(milestone) => Shown::Record(milestone.event()),
+        act => Shown::Act(act.clone()),
+    };
+    effects.iter().map(show).collect()
+}
+
+/// Whether what is to be recorded is what the phase after it says.
+fn carries_its_facts(effect: &Effect, input: &Input, after: &Phase) -> bool {
+    match effect {
+        Effect::Record(Milestone::Started { pid, start_time }) => {
+            *input == Input::LeaderStarted { pid: *pid, start_time: *start_time }
+        }
+        Effect::Record(Milestone::Exited(end)) => end_of(after) == Some(end),
+        Effect::Record(Milestone::Finished { end, closed }) => {
+            *after == Phase::Finished { end: end.clone(), closed: *closed }
+        }
+        Effect::Record(Milestone::Lost { evidence }) => is_keeper_death(input, evidence),
+        _ => true,
+    }
+}
+
+/// [`step`], with its effects as [`shown`].
+fn stepped(phase: Phase, input: Input) -> (Phase, Vec<Shown>) {
+    let (after, effects) = step(phase, input.clone());
+    for effect in &effects {
+        assert!(carries_its_facts(effect, &input, &after), "{effect:?} does not say what {after:?} says");
+    }
+    (after, shown(&effects))
+}
+
+fn to<const N: usize>(phase: Phase, effects: [Shown; N]) -> Cell {
     Some((phase, effects.to_vec()))
 }
 
-const fn record(kind: Event) -> Effect {
-    Effect::Record(kind)
+const fn record(kind: Event) -> Shown {
+    Shown::Record(kind)
 }
 
 const SAME: Cell = None;
-const EXITED: Effect = record(Event::Exited);
-const CLOSED: Effect = record(Event::Closed);
-const FINISHED: Effect = record(Event::Finished);
-const DRAIN_1S: Effect = Effect::ArmDrain(DRAIN);
-const TERM: Effect = Effect::SignalTree(Signal::TERM);
-const GRACE: Effect = Effect::ArmGrace(GENTLE.grace);
-const KILL: Effect = Effect::KillTree;
-const AGAIN: Effect = Effect::ArmGrace(KILL_AGAIN);
+const EXITED: Shown = record(Event::Exited);
+const CLOSED: Shown = record(Event::Closed);
+const FINISHED: Shown = record(Event::Finished);
+const DRAIN_1S: Shown = Shown::Act(Effect::ArmDrain(DRAIN));
+const TERM: Shown = Shown::Act(Effect::SignalTree(Signal::TERM));
+const GRACE: Shown = Shown::Act(Effect::ArmGrace(GENTLE.grace));
+const KILL: Shown = Shown::Act(Effect::KillTree);
+const AGAIN: Shown = Shown::Act(Effect::ArmGrace(KILL_AGAIN));
+const STARTED: Input = Input::LeaderStarted { pid: 7, start_time: 1 };
 
 fn unasked() -> Stop {
     Stop::Unasked { sent: None }
@@ -66,7 +107,7 @@ fn lost() -> Cell {
 }
 
 /// One row for each phase, one cell for each input, both in the order of `lifecycle_table`:
-/// started, start failed; leader gone: alone, alone by TERM, killed for memory, strays kept, stopped, stopped at once;
+/// started, start failed; leader gone: alone, alone with the output, alone by TERM, killed for memory, strays kept, stopped, stopped at once;
 /// emptied, closed; TERM sent, stop, stop at once; grace, drain; keeper died.
 fn expectations() -> [[Cell; INPUTS]; PHASES] {
     let own = || Cause::OnItsOwn;
@@ -85,6 +126,7 @@ fn expectations() -> [[Cell; INPUTS]; PHASES] {
             SAME,
             SAME,
             to(draining(exited(), own()), [EXITED, DRAIN_1S]),
+            to(finished(exited(), own(), true), [FINISHED]),
             to(draining(signaled(), own()), [EXITED, DRAIN_1S]),
             to(draining(killed(), Cause::OutOfMemory), [EXITED, DRAIN_1S]),
             to(lingering(own(), unasked(), false), [EXITED]),
@@ -103,6 +145,7 @@ fn expectations() -> [[Cell; INPUTS]; PHASES] {
         [
             SAME,
             SAME,
+            to(finished(exited(), own(), true), [FINISHED]),
             to(finished(exited(), own(), true), [FINISHED]),
             to(finished(signaled(), own(), true), [FINISHED]),
             to(finished(killed(), Cause::OutOfMemory, true), [FINISHED]),
@@ -123,6 +166,7 @@ fn expectations() -> [[Cell; INPUTS]; PHASES] {
             SAME,
             SAME,
             to(draining(exited(), own()), [EXITED, DRAIN_1S]),
+            to(finished(exited(), own(), true), [FINISHED]),
             to(draining(signaled(), alice()), [EXITED, DRAIN_1S]),
             to(draining(killed(), Cause::OutOfMemory), [EXITED, DRAIN_1S]),
             to(lingering(own(), sent_by("alice"), false), [EXITED]),
@@ -142,6 +186,7 @@ fn expectations() -> [[Cell; INPUTS]; PHASES] {
             SAME,
             SAME,
             to(draining(exited(), alice()), [EXITED, DRAIN_1S]),
+            to(finished(exited(), alice(), true), [FINISHED]),
             to(draining(signaled(), alice()), [EXITED, DRAIN_1S]),
             to(draining(killed(), alice()), [EXITED, DRAIN_1S]),
             to(lingering(alice(), asking(alice()), false), [EXITED]),
@@ -161,6 +206,7 @@ fn expectations() -> [[Cell; INPUTS]; PHASES] {
             SAME,
             SAME,
             to(finished(exited(), alice(), true), [FINISHED]),
+            to(finished(exited(), alice(), true), [FINISHED]),
             to(finished(signaled(), alice(), true), [FINISHED]),
             to(finished(killed(), alice(), true), [FINISHED]),
             to(lingering(alice(), killing(alice()), true), [EXITED]),
@@ -177,6 +223,7 @@ fn expectations() -> [[Cell; INPUTS]; PHASES] {
         ],
         // lingering
         [
+            SAME,
             SAME,
             SAME,
             SAME,
@@ -204,6 +251,7 @@ fn expectations() -> [[Cell; INPUTS]; PHASES] {
             SAME,
             SAME,
             SAME,
+            SAME,
             to(finished(exited(), own(), true), [FINISHED]),
             SAME,
             to(lingering(own(), sent_by("bob"), true), []),
@@ -215,6 +263,7 @@ fn expectations() -> [[Cell; INPUTS]; PHASES] {
         ],
         // lingering, asking
         [
+            SAME,
             SAME,
             SAME,
             SAME,
@@ -242,6 +291,7 @@ fn expectations() -> [[Cell; INPUTS]; PHASES] {
             SAME,
             SAME,
             SAME,
+            SAME,
             to(finished(exited(), own(), true), [FINISHED]),
             SAME,
             SAME,
@@ -253,6 +303,7 @@ fn expectations() -> [[Cell; INPUTS]; PHASES] {
         ],
         // draining
         [
+            SAME,
             SAME,
             SAME,
             SAME,
@@ -282,7 +333,7 @@ fn every_phase_answers_every_input_as_the_table_says() {
     for ((phase_name, phase), row) in phases().into_iter().zip(expectations()) {
         for ((input_name, input), cell) in inputs().into_iter().zip(row) {
             let expected = cell.unwrap_or_else(|| (phase.clone(), vec![]));
-            assert_eq!(step(phase.clone(), input), expected, "{phase_name} × {input_name}");
+            assert_eq!(stepped(phase.clone(), input), expected, "{phase_name} × {input_name}");
         }
     }
 }
@@ -290,7 +341,7 @@ fn every_phase_answers_every_input_as_the_table_says() {
 #[test]
 fn a_signal_that_did_not_end_it_is_not_the_cause() {
     let hup = Input::SignalSent { signal: Signal::HUP, by: "bob".to_owned() };
-    let life = live(vec![Input::LeaderStarted, hup, leader_exited(signaled(), false)]);
+    let life = live(vec![STARTED, hup, leader_exited(signaled(), false)]);
     assert_eq!(life.phase, draining(signaled(), Cause::OnItsOwn));
 }
 
@@ -305,18 +356,20 @@ fn only_a_kill_by_the_kernel_that_nobody_asked_for_is_out_of_memory() {
         (Input::TreeEmptied, exited(), Cause::OnItsOwn),
         (Input::TreeEmptied, signaled(), Cause::OnItsOwn),
     ] {
-        let (policy, strays_alive) = ((Strays::Keep, GENTLE), false);
-        let exit = Input::LeaderExited { outcome: outcome.clone(), out_of_memory: true, strays_alive, policy };
-        assert_eq!(live(vec![Input::LeaderStarted, before, exit]).phase, draining(outcome, cause));
+        let (policy, output_closed, strays_alive) = ((Strays::Keep, GENTLE), false, false);
+        let outcome_seen = outcome.clone();
+        let exit =
+            Input::LeaderExited { outcome: outcome_seen, out_of_memory: true, output_closed, strays_alive, policy };
+        assert_eq!(live(vec![STARTED, before, exit]).phase, draining(outcome, cause));
     }
-    let unseen = live(vec![Input::LeaderStarted, leader_exited(killed(), false)]);
+    let unseen = live(vec![STARTED, leader_exited(killed(), false)]);
     assert_eq!(unseen.phase, draining(killed(), Cause::OnItsOwn));
 }
 
 #[test]
 fn a_stop_with_kill_has_no_grace() {
     let manner = StopManner { signal: Signal::KILL, grace: GENTLE.grace };
-    let (phase, effects) = step(running(unasked(), false), Input::Stop { cause: Cause::TimeLimit, manner });
+    let (phase, effects) = stepped(running(unasked(), false), Input::Stop { cause: Cause::TimeLimit, manner });
     assert_eq!((phase, effects), (running(killing(Cause::TimeLimit), false), vec![KILL, AGAIN]));
 }
 
@@ -324,15 +377,15 @@ fn a_stop_with_kill_has_no_grace() {
 struct Life {
     phase: Phase,
     /// Before each input: the phase. After it: the effects.
-    steps: Vec<(Phase, Input, Vec<Effect>)>,
+    steps: Vec<(Phase, Input, Vec<Shown>)>,
 }
 
 impl Life {
     fn records(&self) -> Vec<Event> {
         let effects = self.steps.iter().flat_map(|(_, _, effects)| effects);
         let records = effects.filter_map(|effect| match effect {
-            Effect::Record(kind) => Some(*kind),
-            _ => None,
+            Shown::Record(kind) => Some(*kind),
+            Shown::Act(_) => None,
         });
         records.collect()
     }
@@ -347,7 +400,7 @@ fn live(inputs: Vec<Input>) -> Life {
     let mut life = Life { phase: Phase::Starting, steps: vec![] };
     for input in inputs {
         let before = life.phase;
-        let (after, effects) = step(before.clone(), input.clone());
+        let (after, effects) = stepped(before.clone(), input.clone());
         life.phase = after;
         life.steps.push((before, input, effects));
     }
@@ -355,7 +408,8 @@ fn live(inputs: Vec<Input>) -> Life {
 }
 
 fn leader_exited(outcome: Outcome, strays_alive: bool) -> Input {
-    Input::LeaderExited { outcome, out_of_memory: false, strays_alive, policy: (Strays::Keep, GENTLE) }
+    let (out_of_memory, output_closed, policy) = (false, false, (Strays::Keep, GENTLE));
+    Input::LeaderExited { outcome, out_of_memory, output_closed, strays_alive, policy }
 }
 
 fn end_of(phase: &Phase) -> Option<&End> {
@@ -391,202 +445,4 @@ fn is_killing(phase: &Phase) -> bool {
 
 fn is_over(phase: &Phase) -> bool {
     matches!(phase, Phase::Finished { .. } | Phase::Lost { .. })
-}
-
-fn outcome() -> impl Strategy<Value = Outcome> {
-    prop_oneof![
-        any::<u8>().prop_map(|code| Outcome::Exited { code }),
-        (signal(), any::<bool>()).prop_map(|(signal, core_dumped)| Outcome::Signaled { signal, core_dumped }),
-    ]
-}
-
-fn signal() -> impl Strategy<Value = Signal> {
-    prop::sample::select(vec![Signal::HUP, Signal::INT, Signal::TERM, Signal::KILL])
-}
-
-fn manner() -> impl Strategy<Value = StopManner> {
-    let any_manner =
-        (signal(), 0u64..10).prop_map(|(signal, grace)| StopManner { signal, grace: Duration::from_secs(grace) });
-    prop_oneof![Just(GENTLE), Just(AT_ONCE), any_manner]
-}
-
-fn input() -> impl Strategy<Value = Input> {
-    let policy = (prop::sample::select(vec![Strays::Keep, Strays::Stop]), manner());
-    let cause = prop_oneof!["[a-z]{1,3}".prop_map(|who| asked_by(&who)), Just(Cause::TimeLimit)];
-    prop_oneof![
-        2 => Just(Input::LeaderStarted),
-        1 => "[a-z]{0,9}".prop_map(|error| Input::StartFailed { step: StartStep::Exec, error }),
-        3 => (outcome(), any::<bool>(), any::<bool>(), policy).prop_map(|(outcome, out_of_memory, strays_alive, policy)| {
-            Input::LeaderExited { outcome, out_of_memory, strays_alive, policy }
-        }),
-        2 => Just(Input::TreeEmptied),
-        2 => Just(Input::OutputClosed),
-        2 => (signal(), "[a-z]{1,3}").prop_map(|(signal, by)| Input::SignalSent { signal, by }),
-        3 => (cause, manner()).prop_map(|(cause, manner)| Input::Stop { cause, manner }),
-        3 => Just(Input::GraceElapsed),
-        1 => Just(Input::DrainElapsed),
-        1 => "[a-z]{0,9}".prop_map(|evidence| Input::KeeperDied { evidence }),
-    ]
-}
-
-/// Inputs in any order, most often after a start.
-fn history() -> impl Strategy<Value = Vec<Input>> {
-    (prop::bool::weighted(0.8), prop::collection::vec(input(), 0..30)).prop_map(|(started, mut inputs)| {
-        if started {
-            inputs.insert(0, Input::LeaderStarted);
-        }
-        inputs
-    })
-}
-
-/// The history of a process that runs and is not lost, so that stops have time to work.
-fn history_of_a_run() -> impl Strategy<Value = Vec<Input>> {
-    history().prop_map(|mut inputs| {
-        inputs.insert(0, Input::LeaderStarted);
-        inputs.retain(|input| !matches!(input, Input::KeeperDied { .. }));
-        inputs
-    })
-}
-
-proptest! {
-    #![proptest_config(ProptestConfig::with_cases(1000))]
-
-    /// L1
-    #[test]
-    fn no_outcome_is_invented(inputs in history()) {
-        let life = live(inputs);
-        for (index, phase) in life.phases().enumerate() {
-            let mut came_in = life.steps[..index].iter().map(|(_, input, _)| input);
-            let is_true = match phase {
-                Phase::Lost { evidence } => came_in.any(|input| is_keeper_death(input, evidence)),
-                phase => end_of(phase).is_none_or(|end| came_in.any(|input| brings(input, &end.outcome))),
-            };
-            prop_assert!(is_true, "{:?}", phase);
-        }
-    }
-
-    /// L1, the other half: an end, once there, is never rewritten.
-    #[test]
-    fn the_first_end_of_the_leader_stands(inputs in history()) {
-        let life = live(inputs);
-        let ends: Vec<&End> = life.phases().filter_map(end_of).collect();
-        prop_assert!(ends.windows(2).all(|pair| pair[0] == pair[1]));
-    }
-
-    /// L2
-    #[test]
-    fn at_most_one_end_is_recorded_and_never_replaced(inputs in history()) {
-        let life = live(inputs);
-        let records = life.records();
-        let ends = records.iter().filter(|kind| matches!(kind, Event::Finished | Event::Lost)).count();
-        prop_assert_eq!(ends, usize::from(is_over(&life.phase)));
-        for (before, _, effects) in life.steps.iter().filter(|(before, _, _)| is_over(before)) {
-            prop_assert_eq!(before, &life.phase);
-            prop_assert_eq!(effects, &vec![]);
-        }
-        if ends == 1 {
-            prop_assert!(matches!(records.last(), Some(Event::Finished | Event::Lost)));
-        }
-    }
-
-    /// L3
-    #[test]
-    fn the_leaders_end_is_recorded_before_finished_or_with_it(inputs in history()) {
-        let life = live(inputs);
-        let mut exit_recorded = false;
-        for (index, (before, input, effects)) in life.steps.iter().enumerate() {
-            let after = life.phases().nth(index + 1).expect("a phase after each step");
-            exit_recorded |= effects.contains(&EXITED);
-            if effects.contains(&FINISHED) {
-                let with_it = matches!(input, Input::LeaderExited { .. } | Input::StartFailed { .. });
-                prop_assert!(exit_recorded != with_it, "{before:?}");
-            }
-            if end_of(before).is_none() && end_of(after).is_some() {
-                prop_assert!(matches!(effects[0], EXITED | FINISHED));
-            }
-        }
-    }
-
-    /// L4
-    #[test]
-    fn stop_is_bounded(inputs in history_of_a_run(), repeats in 1usize..5) {
-        let mut life = live(inputs);
-        for (before, _, _) in &life.steps {
-            if let Some(Stop::Asking { .. }) = stop_of(before) {
-                let (after, effects) = step(before.clone(), Input::GraceElapsed);
-                prop_assert_eq!(effects, vec![KILL, AGAIN]);
-                prop_assert!(is_killing(&after));
-            }
-        }
-        for pair in life.phases().collect::<Vec<_>>().windows(2) {
-            let bounded = match (stop_of(pair[0]), stop_of(pair[1])) {
-                (Some(Stop::Asking { .. }), stop) => !matches!(stop, Some(Stop::Unasked { .. })),
-                (Some(Stop::Killing { .. }), stop) => matches!(stop, Some(Stop::Killing { .. }) | None),
-                _ => true,
-            };
-            prop_assert!(bounded, "{:?} became {:?}", pair[0], pair[1]);
-        }
-        if stop_of(&life.phase).is_some_and(|stop| !matches!(stop, Stop::Unasked { .. })) {
-            for _ in 0..repeats {
-                let (after, effects) = step(life.phase, Input::GraceElapsed);
-                prop_assert_eq!(effects, vec![KILL, AGAIN]);
-                life.phase = after;
-            }
-            let (after, _) = step(life.phase, leader_exited(exited(), false));
-            let (after, _) = step(after, Input::TreeEmptied);
-            let (after, _) = step(after, Input::DrainElapsed);
-            prop_assert!(is_over(&after));
-        }
-    }
-
-    #[test]
-    fn a_grace_is_armed_whenever_a_stop_begins_or_kills(inputs in history()) {
-        for (before, _, effects) in &live(inputs).steps {
-            let acts = effects.iter().any(|effect| matches!(effect, Effect::SignalTree(_) | Effect::KillTree));
-            let armed = effects.iter().any(|effect| matches!(effect, Effect::ArmGrace(_)));
-            prop_assert_eq!(acts, armed, "{:?}", before);
-        }
-    }
-
-    #[test]
-    fn each_event_kind_is_recorded_at_most_once(inputs in history()) {
-        let mut records = live(inputs).records();
-        let all = records.len();
-        records.sort();
-        records.dedup();
-        prop_assert_eq!(records.len(), all);
-    }
-
-    #[test]
-    fn started_is_recorded_before_any_other_record_except_a_failed_start(inputs in history()) {
-        let life = live(inputs);
-        let never_ran = match &life.phase {
-            Phase::Finished { end, .. } => matches!(end.outcome, Outcome::FailedToStart { .. }),
-            Phase::Lost { .. } => !life.phases().any(|phase| matches!(phase, Phase::Running { .. })),
-            _ => false,
-        };
-        match life.records().as_slice() {
-            [] => {}
-            [only] if never_ran => prop_assert!(matches!(only, Event::Finished | Event::Lost)),
-            [first, ..] => prop_assert_eq!(*first, Event::Started),
-        }
-    }
-
-    #[test]
-    fn the_cause_comes_from_the_first_stop_asked(inputs in history_of_a_run()) {
-        let life = live(inputs);
-        let mut first = None;
-        for (before, input, _) in &life.steps {
-            match input {
-                Input::Stop { cause, .. } if matches!(before, Phase::Running { .. }) => {
-                    first.get_or_insert(cause.clone());
-                }
-                _ => {}
-            }
-        }
-        let end = life.phases().find_map(end_of);
-        if let (Some(cause), Some(end)) = (first, end) {
-            prop_assert_eq!(&end.cause, &cause);
-        }
-    }
 }

@@ -14,7 +14,7 @@ use serde_json::value::RawValue;
 
 use crate::facts::{Fact, History, Intent};
 use crate::id::ProcessId;
-use crate::input::{Input, Taken, as_base64};
+use crate::input::{Input, Standing, Taken, as_base64};
 use crate::outcome::{Cause, StartStep};
 use crate::ready::Readiness;
 use crate::signal::Signal;
@@ -142,6 +142,45 @@ pub enum ToKeeper {
     Unknown {
         error: String,
     },
+}
+
+impl ToKeeper {
+    /// The process that this is about, if it is about one that is kept already.
+    pub fn process(&self) -> Option<&ProcessId> {
+        match self {
+            ToKeeper::Stop { id, .. }
+            | ToKeeper::Signal { id, .. }
+            | ToKeeper::Pause { id, .. }
+            | ToKeeper::Resume { id, .. }
+            | ToKeeper::HandOver { id, .. }
+            | ToKeeper::Readiness { id, .. }
+            | ToKeeper::WatchOutput { id, .. }
+            | ToKeeper::Input { id, .. }
+            | ToKeeper::Resize { id, .. }
+            | ToKeeper::Reply { id, .. } => Some(id),
+            ToKeeper::Prepare { .. }
+            | ToKeeper::Start(_)
+            | ToKeeper::Retire
+            | ToKeeper::StartDaemon { .. }
+            | ToKeeper::Unknown { .. } => None,
+        }
+    }
+
+    /// What a keeper answers that does not keep the process, or not any more.
+    pub fn answer_without_process(&self) -> Option<FromKeeper> {
+        match *self {
+            ToKeeper::Stop { request, .. } => Some(FromKeeper::Stopped { request, survivors: vec![] }),
+            ToKeeper::Signal { request, .. } | ToKeeper::Pause { request, .. } | ToKeeper::Resume { request, .. } => {
+                Some(FromKeeper::Signaled { request, reached: 0, refused: vec![] })
+            }
+            ToKeeper::HandOver { request, .. } => Some(FromKeeper::HandedOver { request, done: false }),
+            ToKeeper::Input { request, .. } => {
+                Some(FromKeeper::Input { request, taken: Taken::nothing(Standing::Absent) })
+            }
+            ToKeeper::Resize { request, .. } => Some(FromKeeper::Resized { request, done: false }),
+            _ => None,
+        }
+    }
 }
 
 /// What a keeper is to run; on its way in, with the intent as it was sent.

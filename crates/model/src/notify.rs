@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use crate::output_view::{BadPattern, parse_pattern};
 use crate::units::Moment;
-use crate::view::{BadPattern, parse_pattern};
 
 /// Patterns of one watch.
 pub const PATTERNS_MOST: usize = 8;

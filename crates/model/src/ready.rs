@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use crate::output_view::{BadPattern, parse_pattern};
 use crate::units::Moment;
-use crate::view::{BadPattern, parse_pattern};
 
 /// How long is looked, unless asked otherwise, and at most.
 pub const TIMEOUT: Duration = Duration::from_secs(60);

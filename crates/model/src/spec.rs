@@ -13,6 +13,8 @@ use crate::signal::Signal;
 
 /// Marks that pinfold sets in every process's environment; a request cannot override them.
 pub const RESERVED_ENV: [&str; 3] = ["PINFOLD_ID", "PINFOLD_OWNER", "PINFOLD_MARK"];
+/// The variable that names a home. Each process gets the home that it is kept in, unless the request sets or unsets it.
+pub const HOME_ENV: &str = "PINFOLD_HOME";
 /// The shell of a `command`, unless the request names another.
 pub const DEFAULT_SHELL: &str = "/bin/sh";
 /// Where programs are looked for when the environment has no PATH, as the C library has it.
@@ -107,6 +109,15 @@ impl Lifetime {
         match self {
             Lifetime::Keep => None,
             Lifetime::Owner { grace } | Lifetime::Parent { grace } => grace,
+        }
+    }
+
+    /// The same lifetime with this grace, if it ends with its owner and has no grace of its own.
+    pub fn or_grace(self, default: Option<Duration>) -> Self {
+        match self {
+            Lifetime::Owner { grace: None } => Lifetime::Owner { grace: default },
+            Lifetime::Parent { grace: None } => Lifetime::Parent { grace: default },
+            kept => kept,
         }
     }
 }

@@ -1,8 +1,8 @@
-//! Whether a process is blocked until somebody sends it input: which call its threads sleep in, and on which file.
+//! Detects that a process is blocked waiting for input: which system call its threads sleep in, and on which file.
 //!
-//! Owns the reading of `/proc/PID/task/TID/syscall` and of what lies behind it. It needs to be an ancestor of the
-//! process or to have its user; where the kernel does not tell, the answer is "unknown" and never a guess. A sleep with a
-//! time limit is unknown too: whoever sets an alarm has something else to do.
+//! Owns the reading of `/proc/PID/task/TID/syscall` and of the descriptors and memory that the call refers to. The
+//! caller must be an ancestor of the process or run as its user. If the kernel does not tell, the answer is `Unknown`,
+//! never a guess. A sleep with a timeout is `Unknown` too: a program that sets one has something else to do.
 
 use std::fs;
 use std::io;
@@ -10,24 +10,25 @@ use std::os::fd::{AsFd, BorrowedFd};
 
 use rustix::fs::{FileType, Stat, fstat};
 
-/// The most threads of one process that are looked at, and the most descriptors that one call waits for.
-const THREADS_MOST: usize = 64;
-const WATCHED_MOST: u64 = 1024;
-/// `/dev/tty`: whoever reads it reads its own terminal.
+/// Maximum number of threads of one process that are checked; later ones are ignored.
+const MAX_THREADS: usize = 64;
+/// Maximum number of descriptors of one call that are checked; later ones are ignored.
+const MAX_WATCHED: u64 = 1024;
+/// The device number of `/dev/tty`, which stands for the reader's controlling terminal.
 const OWN_TERMINAL: u64 = 5 << 8;
 
-/// What is known of a process, ordered: of several, the greatest is what counts.
+/// Whether a process waits for input. Ordered: of several threads or processes, the greatest value counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Awaiting {
-    /// It does something else.
+    /// It is doing something else.
     Else,
-    /// The kernel does not tell, or it may wake by itself.
+    /// The kernel does not tell, or the sleep has a timeout.
     Unknown,
     /// It sleeps until there is input.
     Input,
 }
 
-/// The file that input comes through, known by what the kernel calls it.
+/// The pipe or terminal that input comes from, as the kernel identifies it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Source {
     Pipe { device: u64, inode: u64 },
@@ -35,7 +36,7 @@ pub enum Source {
 }
 
 impl Source {
-    /// The pipe or terminal behind a descriptor, either end of a pipe, the process's end of a terminal.
+    /// The pipe or terminal of a descriptor: either end of a pipe, the process's end of a terminal.
     pub fn of(fd: BorrowedFd<'_>) -> io::Result<Self> {
         Ok(Self::from_stat(&fstat(fd.as_fd())?))
     }
@@ -47,30 +48,30 @@ impl Source {
         }
     }
 
-    /// Whether this descriptor of a process is the file.
-    fn is_behind(self, pid: u32, fd: u64) -> bool {
+    /// Whether this descriptor of the process refers to this pipe or terminal.
+    fn is_open_as(self, pid: u32, fd: u64) -> bool {
         let Ok(stat) = rustix::fs::stat(format!("/proc/{pid}/fd/{fd}")) else { return false };
-        let found = Self::from_stat(&stat);
-        found == self || matches!((self, found), (Source::Terminal { .. }, Source::Terminal { number: OWN_TERMINAL }))
+        let other = Self::from_stat(&stat);
+        other == self || matches!((self, other), (Source::Terminal { .. }, Source::Terminal { number: OWN_TERMINAL }))
     }
 }
 
-/// Looks at every thread of a process.
+/// Checks every thread of a process.
 pub fn observe(pid: u32, source: Source) -> Awaiting {
     let Ok(threads) = fs::read_dir(format!("/proc/{pid}/task")) else { return Awaiting::Else };
-    let threads = threads.flatten().take(THREADS_MOST);
+    let threads = threads.flatten().take(MAX_THREADS);
     threads.map(|thread| observe_thread(pid, &thread.path().join("syscall"), source)).max().unwrap_or(Awaiting::Else)
 }
 
 fn observe_thread(pid: u32, path: &std::path::Path, source: Source) -> Awaiting {
     match fs::read_to_string(path) {
-        Ok(line) => parse(&line).map_or(Awaiting::Else, |call| judge(pid, &call, source)),
+        Ok(line) => parse(&line).map_or(Awaiting::Else, |call| classify_wait(pid, &call, source)),
         Err(error) if crate::proc::is_gone(&error) => Awaiting::Else,
         Err(_) => Awaiting::Unknown,
     }
 }
 
-/// The number of a system call and its arguments; `None` for a thread that runs.
+/// The number of the system call and its arguments; `None` for a thread that is running.
 fn parse(line: &str) -> Option<(i64, [u64; 6])> {
     let mut words = line.split_ascii_whitespace();
     let number = words.next()?.parse().ok()?;
@@ -81,7 +82,7 @@ fn parse(line: &str) -> Option<(i64, [u64; 6])> {
     Some((number, arguments))
 }
 
-/// Which kind of sleep a call is.
+/// The kind of system call; `endless` if it has no timeout.
 enum Call {
     Read,
     Poll { endless: bool },
@@ -108,7 +109,7 @@ fn classify((number, arguments): &(i64, [u64; 6])) -> Call {
     }
 }
 
-fn judge(pid: u32, call: &(i64, [u64; 6]), source: Source) -> Awaiting {
+fn classify_wait(pid: u32, call: &(i64, [u64; 6]), source: Source) -> Awaiting {
     let arguments = &call.1;
     let (watched, endless) = match classify(call) {
         Call::Read => (Some(vec![arguments[0]]), true),
@@ -118,17 +119,17 @@ fn judge(pid: u32, call: &(i64, [u64; 6]), source: Source) -> Awaiting {
         Call::Other => return Awaiting::Else,
     };
     let Some(watched) = watched else { return Awaiting::Unknown };
-    match watched.into_iter().any(|fd| source.is_behind(pid, fd)) {
+    match watched.into_iter().any(|fd| source.is_open_as(pid, fd)) {
         true if endless => Awaiting::Input,
         true => Awaiting::Unknown,
         false => Awaiting::Else,
     }
 }
 
-/// The descriptors in a `pollfd` array that are waited on for reading.
+/// The descriptors in a `pollfd` array that are polled for reading.
 fn polled(pid: u32, address: u64, count: u64) -> Option<Vec<u64>> {
     const SIZE: usize = size_of::<libc::pollfd>();
-    let memory = read_memory(pid, address, usize::try_from(count.min(WATCHED_MOST)).ok()? * SIZE)?;
+    let memory = read_memory(pid, address, usize::try_from(count.min(MAX_WATCHED)).ok()? * SIZE)?;
     let entry = |entry: &[u8]| {
         let fd = i32::from_ne_bytes(*entry.first_chunk()?);
         let events = i16::from_ne_bytes(*entry.get(4..6)?.first_chunk()?);
@@ -142,7 +143,7 @@ fn selected(pid: u32, address: u64, count: u64) -> Option<Vec<u64>> {
     if address == 0 {
         return Some(vec![]);
     }
-    let count = count.min(WATCHED_MOST);
+    let count = count.min(MAX_WATCHED);
     let memory = read_memory(pid, address, usize::try_from(count.div_ceil(64)).ok()? * 8)?;
     Some((0..count).filter(|fd| memory[(fd / 8) as usize] & (1 << (fd % 8)) != 0).collect())
 }
@@ -163,8 +164,8 @@ fn read_memory(pid: u32, address: u64, length: usize) -> Option<Vec<u8>> {
     let mut memory = vec![0_u8; length];
     let local = libc::iovec { iov_base: memory.as_mut_ptr().cast(), iov_len: length };
     let remote = libc::iovec { iov_base: address as *mut libc::c_void, iov_len: length };
-    // SAFETY: the kernel writes at most `length` bytes to our own buffer; the remote address is only read by it, and a
-    // wrong one is an error.
+    // SAFETY: the kernel writes at most `length` bytes to our own buffer; it only reads the remote address, and returns
+    // an error for a wrong one.
     let read = unsafe { libc::process_vm_readv(pid as libc::pid_t, &local, 1, &remote, 1, 0) };
     (usize::try_from(read) == Ok(length)).then_some(memory)
 }

@@ -1,7 +1,8 @@
-//! When a child was born, without a look into `/proc`, which costs as much as several other system calls.
+//! The start time of a child without reading `/proc`, which costs as much as several other system calls.
 //!
-//! The kernel notes the moment during the clone, by a clock that we can read too, and shows it in ticks. A tick is so long
-//! that the moment before a clone and the child's own first are nearly always in the same one, and then it is the child's.
+//! The kernel takes the start time during the clone from a clock that we can read too, and shows it in ticks. A tick is
+//! long (10 ms at 100 Hz), so the time just before the clone and the time when the child first runs are nearly always in
+//! the same tick. Then that tick is the child's start time.
 
 use std::time::Duration;
 
@@ -9,39 +10,40 @@ use rustix::time::{ClockId, clock_gettime};
 
 use crate::proc;
 
-/// How far two readings of the clock, in the kernel and here, may be apart by rounding.
+/// Maximum rounding difference between the kernel's reading of the clock and ours.
 const ROUNDING: Duration = Duration::from_micros(1);
 
-/// The time since boot, as it is now. Neither allocates nor locks: a child may ask before exec.
+/// The current time since boot. Neither allocates nor locks: a child calls it before exec.
 pub(crate) fn since_boot() -> Duration {
     let time = clock_gettime(ClockId::Boottime);
     Duration::new(time.tv_sec.try_into().unwrap_or(0), time.tv_nsec.try_into().unwrap_or(0))
 }
 
-/// Tells start times of children; for one process, which learns from its first child whether the clock can be relied on.
+/// Computes start times of children. Compares the first one with `/proc` to learn whether the method works here.
 #[derive(Debug, Default)]
 pub(crate) struct BirthClock {
-    /// Whether `/proc` told the same once. A sandbox that imitates `/proc` may count otherwise.
+    /// Whether `/proc` showed the same start time; `None` before the first child. A sandbox that emulates `/proc` may
+    /// use another clock.
     agrees: Option<bool>,
 }
 
 impl BirthClock {
-    /// The start time of a living or unreaped child that was born in this span, in clock ticks since boot.
+    /// The start time, in clock ticks since boot, of an unreaped child that was cloned between these two times.
     pub(crate) fn start_time(&mut self, pid: u32, before: Duration, after: Duration) -> u64 {
-        let look = || proc::start_time(pid).unwrap_or(0);
+        let read_proc = || proc::start_time(pid).unwrap_or(0);
         match (only_tick(before, after), self.agrees) {
             (Some(tick), Some(true)) => tick,
             (Some(tick), None) => {
-                let told = look();
-                self.agrees = Some(told == tick);
-                told
+                let shown = read_proc();
+                self.agrees = Some(shown == tick);
+                shown
             }
-            (Some(_), Some(false)) | (None, _) => look(),
+            (Some(_), Some(false)) | (None, _) => read_proc(),
         }
     }
 }
 
-/// The tick that a span lies in, if it is one.
+/// The tick that both times are in; `None` if they are in different ticks.
 fn only_tick(before: Duration, after: Duration) -> Option<u64> {
     let tick = |at: Duration| (at.as_nanos() * u128::from(proc::clock_ticks_per_second()) / 1_000_000_000) as u64;
     let first = tick(before.saturating_sub(ROUNDING));
@@ -65,12 +67,12 @@ mod tests {
     #[test]
     fn a_clock_that_disagrees_is_not_relied_on() {
         let own = std::process::id();
-        let told = proc::start_time(own).expect("this process");
+        let shown = proc::start_time(own).expect("this process");
         let tick = Duration::from_secs(1) / proc::clock_ticks_per_second() as u32;
         let elsewhen = tick * 3 + tick / 2;
         let mut clock = BirthClock::default();
         for _ in 0..2 {
-            assert_eq!(clock.start_time(own, elsewhen, elsewhen), told);
+            assert_eq!(clock.start_time(own, elsewhen, elsewhen), shown);
         }
         assert_eq!(clock.agrees, Some(false));
     }

@@ -1,9 +1,9 @@
 //! cgroup v2 as a container for one process tree: found without configuration, killed and frozen as a whole.
 //!
-//! Owns the search for a place where cgroups can be made, and the `cgroup.*` files of those it made. It sets
-//! no limits and enables no controller, so the "no internal processes" rule never applies and a child of our
-//! own cgroup will do. Whether a place works is decided by doing: mkdir alone proves nothing (on a hybrid
-//! host `/sys/fs/cgroup` is a tmpfs), and permission to enter depends on ancestors we cannot see.
+//! Owns the search for a directory where cgroups can be made, and the `cgroup.*` files of the cgroups it made. It sets
+//! no limits and enables no controller, so the kernel's "no internal processes" rule does not apply, and a child of our
+//! own cgroup can be used. Whether a directory works is tested by starting a process in it: a successful mkdir proves
+//! nothing (on a hybrid host `/sys/fs/cgroup` is a tmpfs), and permission to enter depends on ancestors we cannot see.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -20,37 +20,38 @@ use rustix::io::Errno;
 use crate::controllers::value_of;
 use crate::mounts::{self, CGROUP2_SUPER_MAGIC};
 
-/// clone3: start in the cgroup of `clone_args.cgroup`. `libc::CLONE_INTO_CGROUP` overflows to 0.
+/// clone3: start the child in the cgroup of `clone_args.cgroup`. `libc::CLONE_INTO_CGROUP` is an `int` that overflows
+/// to 0.
 const CLONE_INTO_CGROUP: u64 = 0x2_0000_0000;
-/// clone3: hand out a pidfd of the child.
+/// clone3: return a pidfd of the child.
 const CLONE_PIDFD: u64 = 0x1000;
-/// Most sub-cgroups of one cgroup that are visited; processes in those beyond are not listed.
+/// Maximum number of cgroups visited below one; processes in further ones are not listed.
 const MAX_SUBGROUPS: usize = 4096;
-/// Longest wait for a cgroup to empty; a longer one is cut to this.
-const LONGEST_WAIT: Duration = Duration::from_secs(24 * 3600);
+/// Maximum time to wait for a change of a cgroup; a longer deadline is cut to this.
+const MAX_WAIT: Duration = Duration::from_secs(24 * 3600);
 
-/// Why no cgroup can contain processes here, in words that say what would help.
+/// Why processes cannot be put into a cgroup here. Each message says what would help.
 #[derive(Debug, thiserror::Error)]
 pub enum Unavailable {
     /// There is no cgroup v2 at all.
     #[error("no cgroup v2 hierarchy is mounted; mount one with `mount -t cgroup2 none /sys/fs/cgroup/unified`")]
     NoMount,
-    /// Our own cgroup lies outside of what the mount shows, as in some containers.
+    /// Our own cgroup is outside of what the mount shows, as in some containers.
     #[error(
         "our own cgroup {own} is not visible below the cgroup v2 mount {mount}; start the container with its own cgroup namespace"
     )]
     NotVisible {
         /// Where cgroup v2 is mounted.
         mount: PathBuf,
-        /// Our place as the kernel names it.
+        /// Our own cgroup, as the kernel names it.
         own: String,
     },
-    /// No cgroup can be made in our own or in any above it.
+    /// No cgroup can be made in our own cgroup or in any ancestor.
     #[error(
         "no cgroup can be made at {path} ({error}); run as root, or delegate one: `systemd-run --user --scope -p Delegate=yes`"
     )]
     NotWritable {
-        /// The nearest place tried.
+        /// The nearest directory tried.
         path: PathBuf,
         /// What the kernel said.
         error: io::Error,
@@ -61,9 +62,9 @@ pub enum Unavailable {
         /// The cgroup that was tried.
         path: PathBuf,
     },
-    /// A cgroup can be made, but no process started in it.
+    /// A cgroup can be made, but no process can be started in it.
     #[error(
-        "no process can be started in {path} ({error}); start pinfold inside of the delegated cgroup, and allow clone3 in the sandbox"
+        "no process can be started in {path} ({error}); start pinfold inside the delegated cgroup, and allow clone3 in the sandbox"
     )]
     CannotEnter {
         /// The cgroup that was tried.
@@ -73,7 +74,7 @@ pub enum Unavailable {
     },
 }
 
-/// A cgroup in which others can be made, entered and killed: this was tried.
+/// A cgroup in which child cgroups can be made, entered and killed, as a probe has shown.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Base(PathBuf);
 
@@ -82,7 +83,7 @@ pub struct Base(PathBuf);
 pub struct Cgroup {
     path: PathBuf,
     dir: OwnedFd,
-    /// `cgroup.events`, which is read often.
+    /// `cgroup.events`, kept open because it is read often.
     events: File,
 }
 
@@ -91,10 +92,10 @@ pub fn find_v2_mount() -> Option<PathBuf> {
     mounts::find_v2().map(|mount| mount.point)
 }
 
-/// Makes or reuses `name` in our own cgroup or the nearest one above that works, and tries it out.
+/// Makes or reuses the cgroup `name` in our own cgroup or the nearest ancestor where it works.
 ///
-/// Trying means starting a child in it that exits at once (fork semantics, no SIGCHLD): the child makes one
-/// system call and nothing else, so a process with threads may call this as well.
+/// Tests each one by starting a child in it that exits at once (fork semantics, no SIGCHLD). The child makes a single
+/// system call, so a process with threads may call this too.
 pub fn open_base(name: &str) -> Result<Base, Unavailable> {
     let mount = mounts::find_v2().ok_or(Unavailable::NoMount)?;
     let own = mounts::own_v2().unwrap_or_default();
@@ -112,19 +113,19 @@ pub fn open_base(name: &str) -> Result<Base, Unavailable> {
 }
 
 impl Base {
-    /// The directory in which leaves are made.
+    /// The directory in which leaf cgroups are made.
     pub fn path(&self) -> &Path {
         &self.0
     }
 
-    /// Makes the cgroup `leaf`, or opens it if it exists.
+    /// Makes the leaf cgroup, or opens it if it exists.
     pub fn make(&self, leaf: &str) -> io::Result<Cgroup> {
         let path = self.0.join(single_component(leaf)?);
         make_dir(&path)?;
         Cgroup::open(&path)
     }
 
-    /// Removes the empty leaves that nobody uses any more: those of makers that were killed.
+    /// Removes the empty leaf cgroups that are not in use: those whose keepers were killed.
     pub fn remove_unused(&self, is_used: impl Fn(&str) -> bool) {
         let Ok(entries) = std::fs::read_dir(&self.0) else { return };
         let leaves = entries.flatten().filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
@@ -133,14 +134,14 @@ impl Base {
         }
     }
 
-    /// Removes the base once nobody has a cgroup in it.
+    /// Removes the base if there is no cgroup in it.
     pub fn remove_if_empty(&self) {
         let _ = std::fs::remove_dir(&self.0);
     }
 }
 
 impl Cgroup {
-    /// Opens an existing cgroup; a directory of any other filesystem is refused.
+    /// Opens an existing cgroup; fails for a directory of any other file system.
     pub fn open(path: &Path) -> io::Result<Cgroup> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let dir = rustix::fs::open(path, flags, Mode::empty())?;
@@ -156,33 +157,33 @@ impl Cgroup {
         &self.path
     }
 
-    /// The descriptor that clone3 takes to start a child in this cgroup.
+    /// The descriptor to pass to clone3 to start a child in this cgroup.
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.dir.as_fd()
     }
 
-    /// Kills every process in this cgroup and below, forks in flight included; does not wait for the ends.
+    /// Kills every process in this cgroup and below, including forks in progress. Does not wait until they have exited.
     pub fn kill(&self) -> io::Result<()> {
         self.write("cgroup.kill", b"1")
     }
 
-    /// Asks the kernel to freeze or thaw everything here and below; [`Cgroup::is_frozen`] says when it is done.
+    /// Asks the kernel to freeze or thaw every process here and below; [`Cgroup::wait_frozen`] waits until it is frozen.
     pub fn freeze(&self, on: bool) -> io::Result<()> {
         self.write("cgroup.freeze", if on { b"1" } else { b"0" })
     }
 
-    /// Whether a living process is here or below; zombies do not count, a removed cgroup is empty.
+    /// Whether there is a living process here or below. Zombies do not count; a removed cgroup is empty.
     pub fn is_populated(&self) -> io::Result<bool> {
         Ok(flags_of(&self.events)?.0)
     }
 
-    /// Whether everything here and below has come to a halt.
+    /// Whether every process here and below is frozen.
     pub fn is_frozen(&self) -> io::Result<bool> {
         Ok(flags_of(&self.events)?.1)
     }
 
-    /// Whether a new process can run here alone: none is left in it, and it is not frozen. One whose last process was
-    /// killed while it was frozen still is, and is thawed; one below a frozen cgroup cannot be.
+    /// Whether the cgroup is empty and not frozen, so that a new process can run in it. Thaws it first if needed: a
+    /// cgroup whose last process was killed while frozen stays frozen. One below a frozen cgroup cannot be thawed.
     pub fn is_vacant(&self) -> io::Result<bool> {
         let (mut populated, mut frozen) = flags_of(&self.events)?;
         if frozen {
@@ -192,26 +193,26 @@ impl Cgroup {
         Ok(!populated && !frozen)
     }
 
-    /// Waits until no living process is here or below; says whether that came before the deadline.
+    /// Waits until there is no living process here or below; false if the deadline passed first.
     pub fn wait_empty(&self, deadline: Duration) -> io::Result<bool> {
         self.wait_until(deadline, |(populated, _)| !populated)
     }
 
-    /// Waits until everything here and below has come to a halt; says whether that came before the deadline.
+    /// Waits until every process here and below is frozen; false if the deadline passed first.
     pub fn wait_frozen(&self, deadline: Duration) -> io::Result<bool> {
         self.wait_until(deadline, |(_, frozen)| frozen)
     }
 
-    /// Waits for a state of the flags populated and frozen.
+    /// Waits until the flags (populated, frozen) satisfy the condition.
     fn wait_until(&self, deadline: Duration, is_reached: impl Fn((bool, bool)) -> bool) -> io::Result<bool> {
-        let end = Instant::now() + deadline.min(LONGEST_WAIT);
-        // The kernel wakes POLLPRI when the file changed since the last read.
+        let end = Instant::now() + deadline.min(MAX_WAIT);
+        // The kernel signals POLLPRI when the file has changed since the last read.
         while !is_reached(flags_of(&self.events)?) {
-            let left = end.saturating_duration_since(Instant::now());
-            if left.is_zero() {
+            let remaining = end.saturating_duration_since(Instant::now());
+            if remaining.is_zero() {
                 return Ok(false);
             }
-            let timeout = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: i64::from(left.subsec_nanos()) };
+            let timeout = Timespec { tv_sec: remaining.as_secs() as i64, tv_nsec: i64::from(remaining.subsec_nanos()) };
             match poll(&mut [PollFd::new(&self.events, PollFlags::PRI)], Some(&timeout)) {
                 Ok(_) | Err(Errno::INTR) => {}
                 Err(errno) => return Err(errno.into()),
@@ -220,13 +221,13 @@ impl Cgroup {
         Ok(true)
     }
 
-    /// The processes here and in all sub-cgroups, each once; one outside of our pid namespace is left out.
+    /// The processes here and in all cgroups below, each once. Processes outside of our pid namespace are left out.
     pub fn members(&self) -> io::Result<Vec<u32>> {
         let mut pids = BTreeSet::new();
         for group in with_subgroups(&self.path)? {
             match std::fs::read_to_string(group.join("cgroup.procs")) {
                 Ok(list) => pids.extend(list.lines().filter_map(|line| line.parse::<u32>().ok())),
-                // A threaded sub-cgroup: its processes are listed where its domain is.
+                // A threaded cgroup: its processes are listed in its domain cgroup.
                 Err(error) if error.raw_os_error() == Some(libc::EOPNOTSUPP) => {}
                 Err(error) if is_removed(&error) => {}
                 Err(error) => return Err(error),
@@ -236,12 +237,12 @@ impl Cgroup {
         Ok(pids.into_iter().collect())
     }
 
-    /// Removes all sub-cgroups and this one; EBUSY while a process lives in any of them.
+    /// Removes this cgroup and all below it; EBUSY while there is a living process in any of them.
     pub fn remove(&self) -> io::Result<()> {
         remove_tree(&self.path)
     }
 
-    /// Processor time of all that ran here and below since the cgroup was made, with no controller needed for it.
+    /// CPU time of everything that ran here and below since the cgroup was made. Needs no controller.
     pub fn cpu_time(&self) -> io::Result<Duration> {
         let mut text = String::new();
         self.open_file("cpu.stat", OFlags::RDONLY)?.read_to_string(&mut text)?;
@@ -257,7 +258,7 @@ impl Cgroup {
     }
 }
 
-/// Removes a cgroup of either version with all sub-cgroups; EBUSY while a process lives in any of them.
+/// Removes a cgroup of either version and all below it; EBUSY while there is a living process in any of them.
 pub(crate) fn remove_tree(path: &Path) -> io::Result<()> {
     for group in with_subgroups(path)?.iter().rev() {
         match std::fs::remove_dir(group) {
@@ -290,18 +291,18 @@ fn try_base(place: &Path, name: &str) -> Result<Base, Unavailable> {
     let path = place.join(name);
     let refused = |error: io::Error| Unavailable::NotWritable { path: path.clone(), error };
     single_component(name).map_err(refused)?;
-    let fresh = make_dir(&path).map_err(refused)?;
+    let created = make_dir(&path).map_err(refused)?;
     let base = Base(path.clone());
-    let tried = base.make(&format!("probe-{}", std::process::id())).map_err(refused).and_then(|probe| {
-        let worked = try_probe(&probe);
-        // A probe left behind is empty, and reused by the next process with this pid.
+    let result = base.make(&format!("probe-{}", std::process::id())).map_err(refused).and_then(|probe| {
+        let result = try_probe(&probe);
+        // If the removal fails, the empty probe stays until the next process with this pid reuses it.
         let _ = probe.remove();
-        worked
+        result
     });
-    if tried.is_err() && fresh {
+    if result.is_err() && created {
         let _ = std::fs::remove_dir(&path);
     }
-    tried.map(|()| base)
+    result.map(|()| base)
 }
 
 fn try_probe(probe: &Cgroup) -> Result<(), Unavailable> {
@@ -319,12 +320,12 @@ fn try_probe(probe: &Cgroup) -> Result<(), Unavailable> {
 /// Starts a child in the cgroup that exits at once, and reaps it.
 pub(crate) fn enter_once(cgroup: BorrowedFd<'_>) -> io::Result<()> {
     let mut pidfd: libc::c_int = -1;
-    // SAFETY: `clone_args` is a plain C structure of integers, for which all zeroes is a value.
+    // SAFETY: `clone_args` is a plain C structure of integers, for which all zeroes is a valid value.
     let mut args: libc::clone_args = unsafe { std::mem::zeroed() };
     args.flags = CLONE_INTO_CGROUP | CLONE_PIDFD;
     args.pidfd = &raw mut pidfd as u64;
     args.cgroup = cgroup.as_raw_fd() as u64;
-    // exit_signal stays 0: no SIGCHLD is raised, and no `wait` for any child, without __WALL, takes it from us.
+    // exit_signal stays 0: no SIGCHLD is raised, and no `wait` for any child without __WALL reaps this one.
     // SAFETY: without CLONE_VM the child has its own copy of memory; the arguments outlive the call.
     let pid = unsafe { libc::syscall(libc::SYS_clone3, &raw const args, size_of::<libc::clone_args>()) };
     if pid < 0 {
@@ -334,7 +335,7 @@ pub(crate) fn enter_once(cgroup: BorrowedFd<'_>) -> io::Result<()> {
         // SAFETY: `_exit` is async-signal-safe, so the child of a process with threads may call it.
         unsafe { libc::_exit(0) }
     }
-    // SAFETY: clone3 succeeded with CLONE_PIDFD, so `pidfd` is a fresh descriptor that nobody else owns.
+    // SAFETY: clone3 succeeded with CLONE_PIDFD, so `pidfd` is a new descriptor that nothing else owns.
     let pidfd = unsafe { OwnedFd::from_raw_fd(pidfd) };
     reap(&pidfd)
 }
@@ -343,7 +344,7 @@ fn reap(pidfd: &OwnedFd) -> io::Result<()> {
     loop {
         let id = pidfd.as_raw_fd() as libc::id_t;
         let options = libc::WEXITED | libc::__WALL;
-        // SAFETY: the descriptor is open; a null siginfo is allowed and means that none is wanted.
+        // SAFETY: the descriptor is open; a null siginfo is allowed and means that none is returned.
         let answer = unsafe { libc::waitid(libc::P_PIDFD, id, std::ptr::null_mut(), options) };
         if answer == 0 {
             return Ok(());
@@ -355,7 +356,7 @@ fn reap(pidfd: &OwnedFd) -> io::Result<()> {
     }
 }
 
-/// Makes the directory; `false` if it was there.
+/// Makes the directory; `false` if it already exists.
 pub(crate) fn make_dir(path: &Path) -> io::Result<bool> {
     match std::fs::create_dir(path) {
         Ok(()) => Ok(true),
@@ -370,7 +371,7 @@ pub(crate) fn single_component(name: &str) -> io::Result<&str> {
     if plain && !name.contains('\n') {
         return Ok(name);
     }
-    Err(io::Error::new(io::ErrorKind::InvalidInput, "a cgroup's name is one plain file name"))
+    Err(io::Error::new(io::ErrorKind::InvalidInput, "the name of a cgroup must be a single file name"))
 }
 
 fn is_cgroup2(dir: impl AsFd) -> io::Result<bool> {
@@ -381,7 +382,7 @@ fn is_removed(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::ENOENT | libc::ENODEV))
 }
 
-/// Whether `cgroup.events` says populated, and whether frozen; in a cgroup removed meanwhile nothing is set.
+/// The flags (populated, frozen) in `cgroup.events`; both false if the cgroup was removed.
 fn flags_of(events: &File) -> io::Result<(bool, bool)> {
     let mut text = [0u8; 256];
     let length = match events.read_at(&mut text, 0) {

@@ -1,11 +1,11 @@
-//! Limits of a whole tree by the kernel's cgroup controllers, on v2 or on v1, whichever hierarchy has them.
+//! Limits a whole process tree with the kernel's cgroup controllers, on v2 or v1, whichever hierarchy has them.
 //!
-//! Owns the search for places where limited cgroups can be made, and the limit and event files of those it made. A
-//! limited tree gets a cgroup that no other had before: its counters begin at zero, so that what they show is
-//! of this tree. On v2 the tree is born into it; on v1 it enters by writing itself into `cgroup.procs` before exec.
+//! Owns the search for directories where limited cgroups can be made, and the limit and event files of the cgroups it
+//! made. Each limited tree gets a new cgroup, so its counters start at zero and only count this tree. On v2 the tree is
+//! started inside it; on v1 the first process writes itself into `cgroup.procs` before exec.
 //!
-//! On v2 a controller is used only where the children of a place already have it, or at the root of the
-//! hierarchy. Enabling it in any other cgroup that holds processes would fail, or keep others from entering it.
+//! On v2 a controller is used only where the children of a cgroup already have it, or at the root of the hierarchy.
+//! Enabling it in any other cgroup that contains processes would fail, or would keep processes from entering that cgroup.
 
 use std::collections::BTreeSet;
 use std::fs::{File, OpenOptions};
@@ -17,13 +17,13 @@ use std::time::Duration;
 use crate::cgroup::{self, Cgroup};
 use crate::mounts;
 
-/// The period over which a share of cores is measured, in microseconds: the kernel's own default.
+/// The period over which the CPU quota is measured, in microseconds: the kernel's default.
 const CPU_PERIOD_US: u64 = 100_000;
-/// How often the removal of a cgroup whose last process is just leaving is tried, and how long between.
-const REMOVALS: u32 = 50;
-const REMOVE_AGAIN: Duration = Duration::from_millis(2);
+/// Attempts to remove a cgroup whose last process is still exiting, and the pause between them.
+const MAX_REMOVE_ATTEMPTS: u32 = 50;
+const REMOVE_RETRY_DELAY: Duration = Duration::from_millis(2);
 
-/// What the kernel can be asked to limit.
+/// A resource that the kernel can limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Controller {
     Memory,
@@ -31,23 +31,23 @@ pub enum Controller {
     Cpu,
 }
 
-/// Which kind of hierarchy a controller is on.
+/// The version of the hierarchy that a controller is on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Version {
     V1,
     V2,
 }
 
-/// Where the cgroups that limit one thing are made: this was tried.
+/// A directory where cgroups with one controller can be made; a probe cgroup was made there successfully.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Place {
     pub controller: Controller,
     pub version: Version,
-    /// The directory in which a leaf is made for each limited tree.
+    /// The directory in which one leaf cgroup is made per limited tree.
     pub path: PathBuf,
 }
 
-/// What a tree may use; `None` is no bound.
+/// The limits of a tree; `None` means unlimited.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Bounds {
     pub memory_bytes: Option<u64>,
@@ -60,7 +60,7 @@ pub struct Bounds {
 impl Controller {
     pub const ALL: [Controller; 3] = [Controller::Memory, Controller::Pids, Controller::Cpu];
 
-    /// The kernel's name.
+    /// The kernel's name of the controller.
     pub fn name(self) -> &'static str {
         match self {
             Controller::Memory => "memory",
@@ -84,28 +84,29 @@ impl Controller {
         }
     }
 
-    /// The files to write for these bounds, in order, each with whether the limit holds without it.
+    /// The files to write for these limits, in order.
     fn settings(self, version: Version, bounds: &Bounds) -> Vec<Setting> {
-        let needed = |file, value: String| Setting { file, value, needed: true };
-        let extra = |file, value: String| Setting { file, value, needed: false };
+        let required = |file, value: String| Setting { file, value, required: true };
+        let optional = |file, value: String| Setting { file, value, required: false };
         let limit = self.limit_file(version);
         match (self, version) {
             (Controller::Memory, _) => bounds.memory_bytes.map_or(vec![], |bytes| {
-                // What is swapped out counts as well, where the kernel accounts for swap.
+                // Swap counts too, if the kernel accounts for it.
                 let swap = match version {
-                    Version::V2 => extra("memory.swap.max", "0".to_owned()),
-                    Version::V1 => extra("memory.memsw.limit_in_bytes", bytes.to_string()),
+                    Version::V2 => optional("memory.swap.max", "0".to_owned()),
+                    Version::V1 => optional("memory.memsw.limit_in_bytes", bytes.to_string()),
                 };
-                vec![needed(limit, bytes.to_string()), swap]
+                vec![required(limit, bytes.to_string()), swap]
             }),
-            (Controller::Pids, _) => bounds.pids.map_or(vec![], |pids| vec![needed(limit, pids.to_string())]),
+            (Controller::Pids, _) => bounds.pids.map_or(vec![], |pids| vec![required(limit, pids.to_string())]),
             (Controller::Cpu, _) => bounds.millicpus.map_or(vec![], |millis| {
                 let quota = u64::from(millis) * CPU_PERIOD_US / 1000;
                 match version {
-                    Version::V2 => vec![needed(limit, format!("{quota} {CPU_PERIOD_US}"))],
-                    Version::V1 => {
-                        vec![extra("cpu.cfs_period_us", CPU_PERIOD_US.to_string()), needed(limit, quota.to_string())]
-                    }
+                    Version::V2 => vec![required(limit, format!("{quota} {CPU_PERIOD_US}"))],
+                    Version::V1 => vec![
+                        optional("cpu.cfs_period_us", CPU_PERIOD_US.to_string()),
+                        required(limit, quota.to_string()),
+                    ],
                 }
             }),
         }
@@ -123,11 +124,11 @@ impl Controller {
 struct Setting {
     file: &'static str,
     value: String,
-    /// Without an extra one the limit holds as well.
-    needed: bool,
+    /// Whether the limit fails if this file cannot be written.
+    required: bool,
 }
 
-/// Finds, or makes, the places called `name` for every controller that can be had; v2 goes before v1.
+/// Finds or makes a directory called `name` for every controller that is usable; v2 is preferred over v1.
 pub fn find(name: &str) -> Vec<Place> {
     let mut places = find_v2(name);
     let missing = Controller::ALL.into_iter().filter(|wanted| !places.iter().any(|place| place.controller == *wanted));
@@ -136,14 +137,14 @@ pub fn find(name: &str) -> Vec<Place> {
     places
 }
 
-/// The directories called `name` that exist, wherever [`find`] could have made them.
+/// The existing directories called `name` in every place where [`find`] could have made one.
 pub fn existing(name: &str) -> Vec<PathBuf> {
     let v1 = Controller::ALL.into_iter().filter_map(|controller| mounts::own_v1_place(controller.name()));
     let places: BTreeSet<PathBuf> = mounts::own_v2_places().into_iter().chain(v1).collect();
     places.into_iter().map(|place| place.join(name)).filter(|path| path.is_dir()).collect()
 }
 
-/// Removes the leaves below these directories that nobody uses any more, and the directories once they are empty.
+/// Removes the unused leaf cgroups below these directories, and each directory that is then empty.
 pub fn remove_unused(directories: &[PathBuf], is_used: impl Fn(&str) -> bool) {
     for directory in directories {
         let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
@@ -155,20 +156,20 @@ pub fn remove_unused(directories: &[PathBuf], is_used: impl Fn(&str) -> bool) {
     }
 }
 
-/// The nearest place above us, ourselves included, that has the most of the controllers.
+/// Of our own cgroup and its ancestors, the nearest one with the largest number of usable controllers.
 fn find_v2(name: &str) -> Vec<Place> {
     let mut best: Vec<Controller> = vec![];
     let mut base: Option<PathBuf> = None;
     for place in mounts::own_v2_places() {
-        let given = given_to_children(&place);
-        if given.len() <= best.len() {
+        let available = controllers_of_children(&place);
+        if available.len() <= best.len() {
             continue;
         }
         let path = place.join(name);
-        let enabled = try_v2(&path, &given);
+        let enabled = try_v2(&path, &available);
         if enabled.len() > best.len() {
-            let passed_over = base.replace(path);
-            passed_over.map(std::fs::remove_dir);
+            let previous = base.replace(path);
+            previous.map(std::fs::remove_dir);
             best = enabled;
         }
     }
@@ -176,17 +177,18 @@ fn find_v2(name: &str) -> Vec<Place> {
     best.into_iter().filter_map(place).collect()
 }
 
-/// The controllers that the children of a cgroup have; the root of the hierarchy is asked to give more.
-fn given_to_children(place: &Path) -> Vec<Controller> {
+/// The controllers that the children of a cgroup have. At the root of the hierarchy, enables the missing ones first.
+fn controllers_of_children(place: &Path) -> Vec<Controller> {
     if !place.join("cgroup.type").exists() {
         enable(place, &listed(&place.join("cgroup.controllers")));
     }
     listed(&place.join("cgroup.subtree_control"))
 }
 
-/// Makes a place and gives these controllers to its children; those that worked, once a child was born there.
+/// Makes the directory, enables these controllers for its children and starts a probe process in a child cgroup.
+/// Returns the controllers that work there.
 fn try_v2(path: &Path, wanted: &[Controller]) -> Vec<Controller> {
-    let Ok(fresh) = cgroup::make_dir(path) else { return vec![] };
+    let Ok(created) = cgroup::make_dir(path) else { return vec![] };
     enable(path, wanted);
     let enabled: Vec<Controller> = listed(&path.join("cgroup.subtree_control"));
     let probe = path.join(format!("probe-{}", std::process::id()));
@@ -198,16 +200,16 @@ fn try_v2(path: &Path, wanted: &[Controller]) -> Vec<Controller> {
     if works {
         return enabled;
     }
-    if fresh {
+    if created {
         let _ = std::fs::remove_dir(path);
     }
     vec![]
 }
 
-/// Gives controllers to the children of a cgroup, one by one: what one of them is refused, the others may get.
+/// Enables controllers for the children of a cgroup, one write each: the kernel may refuse one and accept the others.
 fn enable(place: &Path, wanted: &[Controller]) {
-    let given = listed(&place.join("cgroup.subtree_control"));
-    for controller in wanted.iter().filter(|controller| !given.contains(controller)) {
+    let enabled = listed(&place.join("cgroup.subtree_control"));
+    for controller in wanted.iter().filter(|controller| !enabled.contains(controller)) {
         let _ = write(&place.join("cgroup.subtree_control"), &format!("+{}", controller.name()));
     }
 }
@@ -218,15 +220,15 @@ fn listed(file: &Path) -> Vec<Controller> {
     text.split_ascii_whitespace().filter_map(Controller::parse).collect()
 }
 
-/// A place in our own cgroup of the controller's v1 hierarchy, if a process can be limited there.
+/// A directory in our own cgroup of the controller's v1 hierarchy, if processes can be limited there.
 fn find_v1(controller: Controller, name: &str) -> Option<Place> {
     let path = mounts::own_v1_place(controller.name())?.join(name);
-    let fresh = cgroup::make_dir(&path).ok()?;
+    let created = cgroup::make_dir(&path).ok()?;
     let probe = path.join(format!("probe-{}", std::process::id()));
     let files = [controller.limit_file(Version::V1), "cgroup.procs"];
     let works = cgroup::make_dir(&probe).is_ok() && files.iter().all(|file| is_writable(&probe.join(file)));
     let _ = std::fs::remove_dir(&probe);
-    if !works && fresh {
+    if !works && created {
         let _ = std::fs::remove_dir(&path);
     }
     works.then_some(Place { controller, version: Version::V1, path })
@@ -235,20 +237,21 @@ fn find_v1(controller: Controller, name: &str) -> Option<Place> {
 /// The cgroups of one limited tree.
 #[derive(Debug)]
 pub struct Limited {
-    /// The directories made for it, each once.
+    /// The directories made for it, without duplicates.
     directories: Vec<PathBuf>,
     enforced: Vec<(Controller, PathBuf, Version)>,
     v2: Option<Cgroup>,
-    /// `cgroup.procs` of the v1 ones, open until the tree has entered.
+    /// `cgroup.procs` of the v1 cgroups, open until the tree has entered them.
     entries: Vec<File>,
 }
 
 impl Limited {
-    /// Makes the leaf wherever something is bound. A bound that cannot be set is not enforced; ask [`Self::enforces`].
+    /// Makes the leaf cgroup for every controller with a limit. A limit that cannot be set is not enforced: check with
+    /// [`Self::enforces`].
     pub fn make(places: &[Place], leaf: &str, bounds: &Bounds) -> Limited {
         let mut limited = Limited { directories: vec![], enforced: vec![], v2: None, entries: vec![] };
         for place in places.iter().filter(|place| place.controller.is_bound(bounds)) {
-            // One that fails leaves its directory to the removal of all.
+            // On failure the directory stays in `directories`, and `remove` removes it.
             let _ = limited.add(place, leaf, bounds);
         }
         limited
@@ -257,7 +260,7 @@ impl Limited {
     fn add(&mut self, place: &Place, leaf: &str, bounds: &Bounds) -> io::Result<()> {
         let path = place.path.join(cgroup::single_component(leaf)?);
         if !self.directories.contains(&path) {
-            // The place may have been removed by somebody who found it empty.
+            // Another process may have removed the directory because it was empty.
             if !place.path.exists() {
                 cgroup::make_dir(&place.path)?;
             }
@@ -266,7 +269,7 @@ impl Limited {
         }
         for setting in place.controller.settings(place.version, bounds) {
             match write(&path.join(setting.file), &setting.value) {
-                Err(error) if setting.needed => return Err(error),
+                Err(error) if setting.required => return Err(error),
                 _ => {}
             }
         }
@@ -283,22 +286,22 @@ impl Limited {
         self.enforced.iter().any(|(enforced, _, _)| *enforced == controller)
     }
 
-    /// The v2 cgroup, into which the tree must be born.
+    /// The v2 cgroup that the first process must be started in.
     pub fn v2(&self) -> Option<&Cgroup> {
         self.v2.as_ref()
     }
 
-    /// What the first process of the tree must write itself into before exec.
+    /// The `cgroup.procs` files that the first process must write itself into before exec.
     pub fn entries(&self) -> Vec<BorrowedFd<'_>> {
         self.entries.iter().map(AsFd::as_fd).collect()
     }
 
-    /// The tree has entered, and will not again.
+    /// Closes the `cgroup.procs` files. Call it when the first process has entered the cgroups.
     pub fn entered(&mut self) {
         self.entries.clear();
     }
 
-    /// How many processes of the tree the kernel killed for want of memory.
+    /// How many processes of the tree the OOM killer has killed.
     pub fn oom_kills(&self) -> u64 {
         self.count(Controller::Memory, |version| match version {
             Version::V2 => ("memory.events", "oom_kill"),
@@ -306,7 +309,7 @@ impl Limited {
         })
     }
 
-    /// How often the kernel refused the tree another process or thread.
+    /// How often the kernel refused the tree a new process or thread.
     pub fn refused_forks(&self) -> u64 {
         self.count(Controller::Pids, |_| ("pids.events", "max"))
     }
@@ -319,12 +322,12 @@ impl Limited {
         std::fs::read_to_string(path.join(file)).ok().and_then(|text| value_of(&text, key)).unwrap_or(0)
     }
 
-    /// Removes the cgroups of a tree that is gone. The last of it may still be leaving: tried again for a while.
+    /// Removes the cgroups of a tree that has ended. Retries while the last process is still exiting (EBUSY).
     pub fn remove(&self) {
         for path in &self.directories {
-            for _ in 0..REMOVALS {
+            for _ in 0..MAX_REMOVE_ATTEMPTS {
                 match cgroup::remove_tree(path) {
-                    Err(error) if error.raw_os_error() == Some(libc::EBUSY) => std::thread::sleep(REMOVE_AGAIN),
+                    Err(error) if error.raw_os_error() == Some(libc::EBUSY) => std::thread::sleep(REMOVE_RETRY_DELAY),
                     _ => break,
                 }
             }
@@ -332,7 +335,7 @@ impl Limited {
     }
 }
 
-/// The number behind a key in a file of `key number` lines.
+/// The number of a key in a text of `key number` lines.
 pub(crate) fn value_of(text: &str, key: &str) -> Option<u64> {
     let lines = text.lines().filter_map(|line| line.split_once(' '));
     lines.filter(|(name, _)| *name == key).find_map(|(_, value)| value.trim().parse().ok())

@@ -1,12 +1,12 @@
-//! Crash points: named places at which a test kills the very program that passes them, as `kill -9` would.
+//! Crash points: named places in the code where a test can make the program kill itself, as `kill -9` would.
 //!
-//! Only the feature `crash-points` has them, only tests switch it on, and an optimised build has none even then: without
-//! them [`crash_point!`](crate::crash_point) is nothing, and not even the names are in the program. With them,
-//! `PINFOLD_CRASH=NAME:NTH:FUSE` in the environment arms one point: the NTH pass of a program writes its pid into the
-//! new file FUSE and kills it. Where there is a FUSE already nobody is killed, so that one arming kills one program, and
-//! the test sees which. A program that is not armed passes its points and does nothing.
+//! They exist only with the feature `crash-points`, which only tests enable, and only in builds with debug assertions.
+//! Otherwise [`crash_point!`](crate::crash_point) expands to nothing, and not even the names are in the binary. With it,
+//! `PINFOLD_CRASH=NAME:NTH:FUSE` in the environment arms one point: when a program passes it for the NTH time, it writes
+//! its pid into the new file FUSE and kills itself. If FUSE already exists it does nothing, so that only one program is
+//! killed and the test knows which.
 
-/// A place at which a test may kill this program. Names are `room.what_was_just_done`.
+/// A place where a test may kill this program. Names are `crate.what_was_just_done`.
 #[cfg(all(feature = "crash-points", debug_assertions))]
 #[macro_export]
 macro_rules! crash_point {
@@ -15,20 +15,20 @@ macro_rules! crash_point {
     };
 }
 
-/// A place at which a test may kill this program; this one is built without any.
+/// A place where a test may kill this program; expands to nothing in this build.
 #[cfg(not(all(feature = "crash-points", debug_assertions)))]
 #[macro_export]
 macro_rules! crash_point {
     ($name:literal) => {};
 }
 
-/// Passes a point.
+/// Kills this program if this point is armed and this is the chosen pass.
 #[cfg(all(feature = "crash-points", debug_assertions))]
 pub fn pass(name: &str) {
     use std::io::Write;
     use std::sync::OnceLock;
     use std::sync::atomic::{AtomicU64, Ordering};
-    /// The armed point, the pass that counts, and the fuse.
+    /// The name of the armed point, the number of the pass that crashes, and the path of the fuse file.
     static ARMED: OnceLock<Option<(String, u64, String)>> = OnceLock::new();
     static PASSES: AtomicU64 = AtomicU64::new(0);
     let armed = ARMED.get_or_init(|| {

@@ -1,10 +1,11 @@
-//! What a process does to itself: session, subreaper, signals, forks, descriptors.
+//! Calls that change the calling process itself: session, subreaper, signal dispositions, fork, descriptors, heap.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 
-/// All threads share one heap, which shrinks only when it is told to. By default glibc gives each thread its own, each of
-/// which keeps what it once needed; and one that ends in 128 KiB of nothing is cut, for which every core is interrupted.
+/// Makes all threads share one heap that shrinks only on [`trim_memory`]. By default glibc gives each thread a heap of
+/// its own, and each keeps its peak size. It also returns the top of a heap to the kernel as soon as 128 KiB of it are
+/// free, which interrupts every core (TLB shootdown).
 pub fn share_one_heap() {
     for (parameter, value) in [(libc::M_ARENA_MAX, 1), (libc::M_TRIM_THRESHOLD, i32::MAX), (libc::M_TOP_PAD, 1 << 20)] {
         // SAFETY: sets a parameter of the allocator, before there are threads.
@@ -12,30 +13,30 @@ pub fn share_one_heap() {
     }
 }
 
-/// Leaves the caller's session, so that its terminal and its process group's signals reach us no more.
-/// A process group leader stays where it is.
+/// Starts a new session, so that the terminal and signals to the old process group no longer reach us. Does nothing if
+/// this process leads a process group: the kernel refuses `setsid` then.
 pub fn leave_session() {
     let _ = rustix::process::setsid();
 }
 
-/// Orphaned descendants become our children, however they left their parents.
+/// Makes orphaned descendants our children, whatever session or group they are in.
 pub fn become_subreaper() -> io::Result<()> {
     Ok(rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?)
 }
 
-/// Ended children vanish without being waited for.
+/// Lets the kernel reap exited children by itself.
 pub fn ignore_children() {
     // SAFETY: sets a disposition, no handler runs.
     unsafe { libc::signal(libc::SIGCHLD, libc::SIG_IGN) };
 }
 
-/// Ended children wait to be waited for, as they do by default.
+/// Makes exited children stay zombies until they are waited for: the default.
 pub fn default_child_signal() {
     // SAFETY: sets a disposition, no handler runs.
     unsafe { libc::signal(libc::SIGCHLD, libc::SIG_DFL) };
 }
 
-/// Gives every signal its default disposition: what this process's children will find.
+/// Resets every signal to its default disposition and unblocks all; children inherit both.
 pub fn default_signals() {
     for signal in 1..=64 {
         // SAFETY: sets a disposition, no handler runs; numbers the kernel refuses are left alone.
@@ -47,8 +48,9 @@ pub fn default_signals() {
     unsafe { libc::sigprocmask(libc::SIG_SETMASK, &none, std::ptr::null_mut()) };
 }
 
-/// Holds back what a terminal or an operator may send to a whole group: a keeper ends when its work is done.
-/// Blocked, not ignored: children would inherit the ignoring, and they unblock everything before exec.
+/// Blocks the signals that a terminal or an operator may send to a whole process group: a keeper must outlive them.
+/// Blocks rather than ignores: an ignored signal would stay ignored in the command after exec, while a blocked one is
+/// unblocked before exec.
 pub fn block_group_signals() -> io::Result<()> {
     // SAFETY: sigset_t is plain data.
     let mut set: libc::sigset_t = unsafe { std::mem::zeroed() };
@@ -63,14 +65,14 @@ pub fn block_group_signals() -> io::Result<()> {
     }
 }
 
-/// Which side of a fork this is.
+/// The side of a fork that the caller is on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fork {
     Child,
     Parent { child: u32 },
 }
 
-/// Forks. Only for programs of one thread: the child goes on as a full program.
+/// Forks. Only for single-threaded programs, because the child runs on as a full program.
 pub fn fork() -> io::Result<Fork> {
     // SAFETY: the caller has one thread, so the child's memory is consistent.
     match unsafe { libc::fork() } {
@@ -80,10 +82,11 @@ pub fn fork() -> io::Result<Fork> {
     }
 }
 
-/// Forks a sibling: its parent is our parent, and no reaper or subreaper below that has a hold on it. Only for programs
-/// of one thread.
+/// Forks a sibling: the new process is a child of our parent, not of us, and no subreaper below that parent adopts it.
+/// Only for single-threaded programs.
 pub fn fork_sibling() -> io::Result<Fork> {
-    // SAFETY: clone_args is plain data; all zero is its documented initial value. With CLONE_PARENT the exit signal is ours.
+    // SAFETY: clone_args is plain data; all zero is its documented initial value. With CLONE_PARENT the kernel uses our
+    // own exit signal, so `exit_signal` stays 0.
     let mut args: libc::clone_args = unsafe { std::mem::zeroed() };
     args.flags = libc::CLONE_PARENT as u64;
     // SAFETY: the child has its own copy of memory, and the caller has one thread, so that it is consistent.
@@ -94,13 +97,13 @@ pub fn fork_sibling() -> io::Result<Fork> {
     }
 }
 
-/// Ends a forked child without running what its parent has registered for its own exit.
+/// Exits a forked child at once, without running the exit handlers that its parent registered.
 pub fn exit_now(code: i32) -> ! {
     // SAFETY: ends the process.
     unsafe { libc::_exit(code) }
 }
 
-/// Closes every descriptor above 2 but one.
+/// Closes every descriptor above 2 except this one.
 pub fn close_all_but(kept: BorrowedFd<'_>) {
     let kept = kept.as_raw_fd();
     close_between(3, kept - 1);
@@ -114,18 +117,18 @@ fn close_between(first: RawFd, last: RawFd) {
     }
 }
 
-/// Returns what the allocator holds in reserve to the kernel; by itself it returns only the end of its heap.
+/// Returns free memory inside the heap to the kernel; by itself glibc returns only the top of the heap.
 pub fn trim_memory() {
     // SAFETY: plain library call.
     unsafe { libc::malloc_trim(0) };
 }
 
-/// Our own pid.
+/// The pid of this process.
 pub fn own_pid() -> u32 {
     std::process::id()
 }
 
-/// The most descriptors this process may open; raises the soft limit to the hard one.
+/// Raises the soft limit on open descriptors to the hard limit, and returns the limit that then applies.
 pub fn raise_descriptor_limit() -> u64 {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let limit = getrlimit(Resource::Nofile);

@@ -1,4 +1,4 @@
-//! Pipes and files: what the output takes on its way to the disk.
+//! Pipes and files: reading and writing without blocking, free space, file locks, standard streams.
 
 use std::fs::File;
 use std::io;
@@ -11,23 +11,24 @@ use rustix::fs::{Access, FallocateFlags, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::pipe::PipeFlags;
 
-/// The largest pipe an ordinary user may ask for.
-const PIPE_MOST: usize = 1 << 20;
+/// The largest pipe buffer that an unprivileged user may set.
+const MAX_PIPE_BYTES: usize = 1 << 20;
 
-/// Gives a range of a file back to the file system: it reads as zeros, and the file is as long as before.
+/// Frees the disk space of a range of a file. The range then reads as zeros; the file keeps its length.
 pub fn punch_hole(file: &File, range: Range<u64>) -> io::Result<()> {
     let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
     Ok(rustix::fs::fallocate(file, flags, range.start, range.end - range.start)?)
 }
 
-/// The two ends of a pipe; ours does not block.
+/// The two ends of a pipe. The end that pinfold keeps is non-blocking.
 #[derive(Debug)]
 pub struct Pipe {
     pub read: OwnedFd,
     pub write: OwnedFd,
 }
 
-/// Makes a pipe. Both ends are above 2, so that a child can place them at 0 to 2 in any order.
+/// Makes a pipe with a non-blocking read end. Both descriptors are above 2, so that a child can `dup2` them to 0, 1 and
+/// 2 in any order.
 pub fn pipe() -> io::Result<Pipe> {
     let (read, write) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC)?;
     let (read, write) = (above_stdio(read)?, above_stdio(write)?);
@@ -35,7 +36,7 @@ pub fn pipe() -> io::Result<Pipe> {
     Ok(Pipe { read, write })
 }
 
-/// Makes a pipe to write to without blocking; who reads it blocks as usual. Both ends are above 2.
+/// Makes a pipe with a non-blocking write end; the reader blocks as usual. Both descriptors are above 2.
 pub fn input_pipe() -> io::Result<Pipe> {
     let (read, write) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC)?;
     let (read, write) = (above_stdio(read)?, above_stdio(write)?);
@@ -43,39 +44,40 @@ pub fn input_pipe() -> io::Result<Pipe> {
     Ok(Pipe { read, write })
 }
 
-/// Moves a descriptor above 2.
+/// Duplicates the descriptor if needed, so that its number is above 2.
 pub(crate) fn above_stdio(fd: OwnedFd) -> io::Result<OwnedFd> {
     if fd.as_raw_fd() > 2 { Ok(fd) } else { Ok(rustix::io::fcntl_dupfd_cloexec(&fd, 3)?) }
 }
 
-/// Lets the pipe hold as much as it may; a writer in bulk then wakes the reader less often.
+/// Enlarges the pipe's buffer to the maximum: a process that writes a lot then wakes the reader less often.
 pub fn widen(pipe: BorrowedFd<'_>) {
-    let _ = rustix::pipe::fcntl_setpipe_size(pipe, PIPE_MOST);
+    let _ = rustix::pipe::fcntl_setpipe_size(pipe, MAX_PIPE_BYTES);
 }
 
-/// `/dev/null`, open for reading and writing, above 2.
+/// `/dev/null`, open for reading and writing, with a number above 2.
 pub fn dev_null() -> io::Result<OwnedFd> {
     above_stdio(rustix::fs::open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?)
 }
 
-/// Makes reads and writes return at once.
+/// Sets `O_NONBLOCK`.
 pub fn set_nonblocking(fd: BorrowedFd<'_>) -> io::Result<()> {
     let flags = rustix::fs::fcntl_getfl(fd)?;
     Ok(rustix::fs::fcntl_setfl(fd, flags | OFlags::NONBLOCK)?)
 }
 
-/// What came of reading.
+/// The result of [`read_some`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Moved {
-    /// So many bytes.
+    /// This many bytes were read.
     Bytes(usize),
-    /// Nothing there now.
+    /// There is nothing to read now.
     Empty,
-    /// All writers are gone.
+    /// All writers have closed their end.
     Closed,
 }
 
-/// Reads what is there to the end of a buffer, as much as it has room for. What it has room for need not be in memory yet.
+/// Appends what can be read to the buffer, up to its spare capacity. One `read`, which fills the spare capacity without
+/// zeroing it first.
 pub fn read_some(fd: BorrowedFd<'_>, buffer: &mut Vec<u8>) -> io::Result<Moved> {
     loop {
         return match rustix::io::read(fd, spare_capacity(buffer)) {
@@ -83,25 +85,25 @@ pub fn read_some(fd: BorrowedFd<'_>, buffer: &mut Vec<u8>) -> io::Result<Moved> 
             Ok(count) => Ok(Moved::Bytes(count)),
             Err(Errno::AGAIN) => Ok(Moved::Empty),
             Err(Errno::INTR) => continue,
-            // A pseudoterminal whose other side is closed says so in this way.
+            // EIO from a pseudoterminal means that the other side is closed.
             Err(Errno::IO) => Ok(Moved::Closed),
             Err(error) => Err(error.into()),
         };
     }
 }
 
-/// What came of writing.
+/// The result of [`write_some`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wrote {
-    /// So many bytes.
+    /// This many bytes were written.
     Bytes(usize),
     /// There is no room now.
     Full,
-    /// All readers are gone.
+    /// All readers have closed their end.
     Broken,
 }
 
-/// Writes as much as there is room for. The caller blocks or ignores SIGPIPE.
+/// Writes as much as fits. The caller must have SIGPIPE blocked or ignored.
 pub fn write_some(fd: BorrowedFd<'_>, bytes: &[u8]) -> Wrote {
     loop {
         return match rustix::io::write(fd, bytes) {
@@ -116,38 +118,38 @@ pub fn write_some(fd: BorrowedFd<'_>, bytes: &[u8]) -> Wrote {
 /// Random bytes from the kernel.
 pub fn random<const N: usize>() -> io::Result<[u8; N]> {
     let mut bytes = [0; N];
-    // Up to 256 bytes come whole.
+    // The kernel never returns fewer bytes than asked for up to 256.
     rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())?;
     Ok(bytes)
 }
 
-/// Open flag: refuse a symbolic link in the last place of the path.
+/// Open flag: fail if the last component of the path is a symbolic link.
 pub const NO_FOLLOW: i32 = OFlags::NOFOLLOW.bits() as i32;
-/// Open flag: do not wait for the other end of a named pipe.
+/// Open flag: do not block until the other end of a named pipe is opened.
 pub const NO_WAIT: i32 = OFlags::NONBLOCK.bits() as i32;
 
-/// Whether files can be made in this directory.
+/// Fails if files cannot be created in this directory.
 pub fn check_writable(directory: &Path) -> io::Result<()> {
     Ok(rustix::fs::access(directory, Access::WRITE_OK | Access::EXEC_OK)?)
 }
 
-/// What is free on the filesystem of this path, for us.
+/// Free space on the file system of this path, as available to an unprivileged user.
 pub fn free_bytes(path: &Path) -> io::Result<u64> {
-    let found = rustix::fs::statvfs(path)?;
-    Ok(found.f_bavail.saturating_mul(found.f_frsize))
+    let status = rustix::fs::statvfs(path)?;
+    Ok(status.f_bavail.saturating_mul(status.f_frsize))
 }
 
-/// Who holds a lock of [`try_hold`].
+/// Which process holds a lock taken with [`try_hold`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Holder {
     Nobody,
     Pid(u32),
-    /// A process that our pid namespace does not show.
+    /// A process outside of our pid namespace.
     Unseen,
 }
 
-/// Takes a lock on the file of which the kernel tells others the holder's pid; false if another process has it. It is
-/// lost when this process closes any descriptor of the file: open it once.
+/// Takes a POSIX record lock on the file; false if another process has it. Unlike `flock`, the kernel tells other
+/// processes the holder's pid. The lock is lost when this process closes any descriptor of the file, so open it once.
 pub fn try_hold(file: BorrowedFd<'_>) -> io::Result<bool> {
     let lock = whole_file();
     // SAFETY: the descriptor is open, and the structure outlives the call.
@@ -160,7 +162,7 @@ pub fn try_hold(file: BorrowedFd<'_>) -> io::Result<bool> {
     }
 }
 
-/// Which other process holds the lock.
+/// Which other process holds a lock taken with [`try_hold`].
 pub fn holder(file: BorrowedFd<'_>) -> io::Result<Holder> {
     let mut lock = whole_file();
     // SAFETY: the descriptor is open; the kernel writes to the structure, which outlives the call.
@@ -175,13 +177,13 @@ pub fn holder(file: BorrowedFd<'_>) -> io::Result<Holder> {
 }
 
 fn whole_file() -> libc::flock {
-    // SAFETY: plain data; zeros stand for the whole file.
+    // SAFETY: plain data; start 0 and length 0 mean the whole file.
     let mut lock: libc::flock = unsafe { std::mem::zeroed() };
     lock.l_type = libc::F_WRLCK as libc::c_short;
     lock
 }
 
-/// Points the three standard streams at one file.
+/// Redirects stdin, stdout and stderr to one file.
 pub fn point_stdio_at(file: BorrowedFd<'_>) -> io::Result<()> {
     rustix::stdio::dup2_stdin(file)?;
     rustix::stdio::dup2_stdout(file)?;

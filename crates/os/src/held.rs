@@ -1,8 +1,8 @@
-//! A process held by a pidfd: who is its parent, and does it live. What is learnt of it is about this process, never about
-//! another one that got its pid later.
+//! A handle on one process, by pidfd: its parent, and whether it is alive. Results are about this process, never about a
+//! later process with the same pid.
 //!
-//! Linux 6.13 answers through the pidfd itself; before, `/proc` is read and the pidfd asked afterwards whether the process
-//! still lives, so that its pid was its own while it was read.
+//! Since Linux 6.13 the pidfd itself answers. On older kernels `/proc` is read, and afterwards the pidfd tells whether
+//! the process is still alive: if it is, the pid belonged to it during the read.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
@@ -13,8 +13,8 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 use crate::proc;
 
-/// How often a parent is looked for again because it ended while it was looked at.
-const MAX_TRIES: usize = 64;
+/// Attempts to read the parent before giving up; one fails if the parent exits while it is being read.
+const MAX_ATTEMPTS: usize = 64;
 /// `SO_PEERPIDFD`, since Linux 6.5.
 const SO_PEERPIDFD: libc::c_int = 77;
 /// `PIDFD_GET_INFO` for the first version of its structure, since Linux 6.13.
@@ -34,40 +34,40 @@ struct PidfdInfo {
     spare: u32,
 }
 
-/// A process, dead or alive.
+/// A handle on a process, dead or alive.
 #[derive(Debug)]
 pub struct Held {
     hold: Hold,
     pid: u32,
 }
 
-/// What tells the process from a later one with the same pid.
+/// What distinguishes the process from a later one with the same pid.
 #[derive(Debug)]
 enum Hold {
     Pidfd(OwnedFd),
-    /// Where pidfds cannot be had (valgrind, some sandboxes): when it started.
+    /// The start time, where pidfds are not available (valgrind, some sandboxes).
     StartTime(u64),
 }
 
-/// Whoever connected to a socket.
+/// The process that connected to a socket.
 #[derive(Debug)]
 pub enum Peer {
-    /// A process that we can see.
+    /// In our pid namespace.
     Inside(Held),
-    /// A process of another pid namespace, which is not a descendant of any process that we can see.
+    /// In another pid namespace, and not a descendant of any process in ours.
     Foreign,
-    /// It has ended: the connection was inherited by somebody, or passed on.
+    /// It has exited: another process has inherited the connection or was passed it.
     Gone,
 }
 
 impl Peer {
-    /// Who called `connect` on the other end.
+    /// The process that called `connect` on the other end.
     pub fn of(socket: BorrowedFd<'_>) -> io::Result<Self> {
         let Some(pid) = crate::socket::peer_pid(socket)? else { return Ok(Peer::Foreign) };
         match peer_pidfd(socket) {
             Ok(fd) => Ok(Peer::Inside(Held { hold: Hold::Pidfd(fd), pid })),
             Err(error) if is_ended(&error) => Ok(Peer::Gone),
-            // An older kernel. Its pid may be another process's by now if it ended since it connected, a moment ago.
+            // A kernel before 6.5. If the peer exited since it connected, this pid may already belong to another process.
             Err(_) => match Held::open(pid) {
                 Ok(held) => Ok(Peer::Inside(held)),
                 Err(error) if is_ended(&error) => Ok(Peer::Gone),
@@ -92,7 +92,7 @@ impl Held {
         self.pid
     }
 
-    /// Whether it runs: false from its exit on, reaped or not.
+    /// Whether it is alive: false once it has exited, reaped or not.
     pub fn is_alive(&self) -> bool {
         match &self.hold {
             Hold::Pidfd(fd) => {
@@ -105,10 +105,10 @@ impl Held {
         }
     }
 
-    /// Its parent, held before the parenthood was checked; `None` at the top of what this pid namespace shows. A process
-    /// whose parent `hidepid` hides from us counts as the top: what is above it is another user's.
+    /// Its parent; `None` at the top of this pid namespace. A process whose parent is hidden from us (`hidepid`) counts
+    /// as the top: everything above it belongs to another user.
     pub fn parent(&self) -> io::Result<Option<Self>> {
-        for _ in 0..MAX_TRIES {
+        for _ in 0..MAX_ATTEMPTS {
             let ppid = match self.ppid() {
                 Err(error) if error.kind() == io::ErrorKind::PermissionDenied => return Ok(None),
                 ppid => ppid?,
@@ -121,18 +121,21 @@ impl Held {
                 Err(error) if is_ended(&error) => continue,
                 Err(error) => return Err(error),
             };
-            // A parent that ended has handed its children on, so its pid is its own as long as a child names it.
+            // When a parent exits, its children get another parent. So while a child still names this ppid, the handle
+            // just opened is on the right process.
             if self.ppid()? == ppid {
                 return Ok(Some(parent));
             }
         }
-        Err(io::Error::other(format!("the parent of process {} changes while it is read", self.pid)))
+        let reason =
+            format!("cannot read the parent of process {}: it changed {MAX_ATTEMPTS} times in a row", self.pid);
+        Err(io::Error::other(reason))
     }
 
-    /// What tells this process from every other of this boot.
+    /// The pid and a number, which together identify this process within one boot.
     pub fn identity(&self) -> io::Result<(u32, u64)> {
         let number = match &self.hold {
-            // A kernel that has this has a number for each process behind the pidfd, which is never used again.
+            // Kernels with PIDFD_GET_INFO give each process an inode number in pidfs that is never reused.
             Hold::Pidfd(fd) if info(fd).is_ok() => rustix::fs::fstat(fd)?.st_ino,
             Hold::Pidfd(_) => self.read_proc(proc::start_time)?,
             Hold::StartTime(time) => *time,
@@ -152,14 +155,14 @@ impl Held {
         }
     }
 
-    /// Reads something of `/proc` that is about this process for certain.
+    /// Reads from `/proc`; fails unless the process was alive afterwards, so the result cannot be about another process.
     fn read_proc<T>(&self, read: impl FnOnce(u32) -> io::Result<T>) -> io::Result<T> {
         let value = read(self.pid);
         if !self.is_alive() {
             return Err(io::Error::from_raw_os_error(libc::ESRCH));
         }
         match value {
-            // It lives, and yet is not there: /proc is mounted with hidepid, and it is another user's.
+            // Alive but not listed: /proc is mounted with hidepid, and the process belongs to another user.
             Err(error) if proc::is_gone(&error) => Err(io::ErrorKind::PermissionDenied.into()),
             value => value,
         }
@@ -182,7 +185,7 @@ fn peer_pidfd(socket: BorrowedFd<'_>) -> io::Result<OwnedFd> {
     if answer != 0 || fd < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: the kernel has just made this descriptor for us, and nobody else knows of it.
+    // SAFETY: the kernel has just made this descriptor for us; nothing else owns it.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
@@ -197,17 +200,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_way_up_is_the_one_that_proc_shows() {
+    fn the_ancestors_are_those_that_proc_shows() {
         let mut at = Held::open(std::process::id()).expect("held");
         while let Some(parent) = at.parent().expect("a parent") {
             assert_eq!(parent.pid(), proc::stat(at.pid()).expect("its stat").ppid);
             at = parent;
         }
-        assert_eq!(proc::stat(at.pid()).expect("its stat").ppid, 0, "the way ends at the top");
+        assert_eq!(proc::stat(at.pid()).expect("its stat").ppid, 0, "the last ancestor is the top of the namespace");
     }
 
     #[test]
-    fn a_process_that_ended_is_known_to_have() {
+    fn a_process_that_exited_is_not_alive_and_has_no_parent() {
         let mut child = std::process::Command::new("sleep").arg("300").spawn().expect("a child");
         let held = Held::open(child.id()).expect("held");
         assert!(held.is_alive());
@@ -218,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn without_pidfds_the_start_time_tells_a_process_from_a_later_one() {
+    fn without_pidfds_the_start_time_distinguishes_a_process_from_a_later_one() {
         let mut child = std::process::Command::new("sleep").arg("300").spawn().expect("a child");
         let start = proc::start_time(child.id()).expect("its start");
         let held = Held { hold: Hold::StartTime(start), pid: child.id() };
@@ -231,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn identities_differ_and_stay() {
+    fn an_identity_is_stable_and_differs_between_processes() {
         let own = || Held::open(std::process::id()).expect("held").identity().expect("an identity");
         let parent = Held::open(std::process::id()).expect("held").parent().expect("read").expect("a parent");
         assert_eq!(own(), own());
@@ -239,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_connected_is_the_peer() {
+    fn the_peer_is_the_process_that_connected() {
         let path = std::env::temp_dir().join(format!("pinfold-held-{}", std::process::id()));
         let listener = UnixListener::bind(&path).expect("a socket");
         let _client = UnixStream::connect(&path).expect("connected");

@@ -1,7 +1,7 @@
-//! Every system call of pinfold, and every `unsafe`.
+//! Every system call of pinfold, and every `unsafe` block.
 //!
-//! Owns descriptors and children. Knows nothing of records or policy: it does what it is told and reports
-//! what the kernel said.
+//! Owns descriptors and child processes. Knows nothing of records or policy: it makes the calls and reports what the
+//! kernel answered.
 
 pub mod awaiting;
 mod birth;

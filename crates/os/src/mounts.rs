@@ -1,4 +1,4 @@
-//! Where the cgroup hierarchies are mounted, and where in them we are. Only observes.
+//! Where the cgroup hierarchies are mounted, and which cgroup we are in. Read-only.
 
 use std::fs::File;
 use std::path::{Component, Path, PathBuf};
@@ -10,16 +10,16 @@ pub(crate) const CGROUP2_SUPER_MAGIC: rustix::fs::FsWord = 0x6367_7270;
 /// A mounted hierarchy.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Mount {
-    /// The part of the hierarchy that the mount shows.
+    /// The cgroup that is visible at the mount point.
     pub(crate) root: String,
     pub(crate) point: PathBuf,
 }
 
-/// Which hierarchy is looked for.
+/// The hierarchy to find.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Hierarchy<'a> {
     V2,
-    /// The v1 one with this controller.
+    /// The v1 hierarchy with this controller.
     V1(&'a str),
 }
 
@@ -28,12 +28,12 @@ pub(crate) fn find_v2() -> Option<Mount> {
     find(Hierarchy::V2)
 }
 
-/// Our own place in the v2 hierarchy, as the kernel names it.
+/// Our own cgroup in the v2 hierarchy, as the kernel names it.
 pub(crate) fn own_v2() -> Option<String> {
     own(Hierarchy::V2)
 }
 
-/// Our own cgroup in the v2 hierarchy and those above it, nearest first, as far as the mount shows them.
+/// Our own cgroup in the v2 hierarchy and its ancestors, nearest first, as far as the mount shows them.
 pub(crate) fn own_v2_places() -> Vec<PathBuf> {
     let Some(mount) = find_v2() else { return vec![] };
     let below = own_v2().and_then(|own| visible_below(&mount.root, &own));
@@ -51,27 +51,27 @@ fn find(wanted: Hierarchy<'_>) -> Option<Mount> {
     let magic = if wanted == Hierarchy::V2 { CGROUP2_SUPER_MAGIC } else { CGROUP_SUPER_MAGIC };
     let table = std::fs::read("/proc/self/mountinfo").ok()?;
     String::from_utf8_lossy(&table).lines().filter_map(|line| parse_mount(line, wanted)).find(|mount| {
-        // The table also lists mounts hidden below others: what the path leads to is what counts.
+        // The table also lists mounts that are hidden under others, so check what is really at the path.
         let status = File::open(&mount.point).ok().and_then(|dir| rustix::fs::fstatfs(&dir).ok());
         status.is_some_and(|status| status.f_type == magic)
     })
 }
 
-/// `id parent major:minor root point options [optional…] - type source options`, if it is of that hierarchy.
+/// Parses `id parent major:minor root point options [optional…] - type source options`; `None` for other hierarchies.
 fn parse_mount(line: &str, wanted: Hierarchy<'_>) -> Option<Mount> {
     let (place, kind) = line.split_once(" - ")?;
     let mut kind = kind.split(' ');
     let (name, options) = (kind.next()?, kind.nth(1).unwrap_or_default());
-    let fits = match wanted {
+    let matches = match wanted {
         Hierarchy::V2 => name == "cgroup2",
         Hierarchy::V1(controller) => name == "cgroup" && options.split(',').any(|option| option == controller),
     };
     let mut fields = place.split(' ').skip(3);
     let mount = Mount { root: unescape(fields.next()?), point: unescape(fields.next()?).into() };
-    fits.then_some(mount)
+    matches.then_some(mount)
 }
 
-/// Undoes the kernel's octal escapes of blank, tab, newline and backslash.
+/// Decodes the kernel's octal escapes of space, tab, newline and backslash.
 fn unescape(text: &str) -> String {
     let escapes = [("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")];
     escapes.iter().fold(text.to_owned(), |text, (escaped, plain)| text.replace(escaped, plain))
@@ -82,23 +82,23 @@ fn own(wanted: Hierarchy<'_>) -> Option<String> {
     lines.lines().find_map(|line| parse_own(line, wanted))
 }
 
-/// `number:controllers:place`, if it is of that hierarchy.
+/// Parses `number:controllers:path`; `None` for other hierarchies.
 fn parse_own(line: &str, wanted: Hierarchy<'_>) -> Option<String> {
     let mut fields = line.splitn(3, ':');
-    let (number, controllers, place) = (fields.next()?, fields.next()?, fields.next()?);
-    let fits = match wanted {
+    let (number, controllers, path) = (fields.next()?, fields.next()?, fields.next()?);
+    let matches = match wanted {
         Hierarchy::V2 => number == "0" && controllers.is_empty(),
         Hierarchy::V1(controller) => controllers.split(',').any(|name| name == controller),
     };
-    fits.then(|| place.to_owned())
+    matches.then(|| path.to_owned())
 }
 
-/// Our own cgroup relative to the mount point; `None` where the mount does not show it.
+/// Our own cgroup relative to the mount point; `None` if it is not visible there.
 pub(crate) fn visible_below(root: &str, own: &str) -> Option<PathBuf> {
     let below = Path::new(own).strip_prefix(root).ok()?;
-    let plain = below.components().all(|part| matches!(part, Component::Normal(_)));
-    let whole = !Path::new(root).components().any(|part| part == Component::ParentDir);
-    (plain && whole && own.starts_with('/')).then(|| below.to_owned())
+    let is_plain = below.components().all(|part| matches!(part, Component::Normal(_)));
+    let root_is_visible = !Path::new(root).components().any(|part| part == Component::ParentDir);
+    (is_plain && root_is_visible && own.starts_with('/')).then(|| below.to_owned())
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Waiting for descriptors: readiness, child deaths, timers.
+//! Waiting until descriptors are ready, and a descriptor for SIGCHLD.
 
 use std::io;
 use std::mem;
@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec};
 
-/// What to wait for on a descriptor.
+/// The readiness to wait for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Interest {
     Read,
@@ -18,12 +18,12 @@ pub enum Interest {
 /// What a descriptor is ready for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Ready {
-    /// There is something to read, or the end.
+    /// There is data to read, or end of file.
     pub read: bool,
     pub write: bool,
 }
 
-/// Waits until a descriptor is ready or the time is over, and says which are.
+/// Waits until a descriptor is ready or the timeout has passed. Returns the readiness of each, in the order of `watched`.
 pub fn wait_ready(watched: &[(BorrowedFd<'_>, Interest)], timeout: Option<Duration>) -> io::Result<Vec<Ready>> {
     let flags = |interest: Interest| match interest {
         Interest::Read => PollFlags::IN,
@@ -38,17 +38,17 @@ pub fn wait_ready(watched: &[(BorrowedFd<'_>, Interest)], timeout: Option<Durati
         Ok(_) | Err(rustix::io::Errno::INTR) => {}
         Err(error) => return Err(error.into()),
     }
-    let ended = PollFlags::HUP | PollFlags::ERR;
+    let closed = PollFlags::HUP | PollFlags::ERR;
     Ok(polled
         .iter()
         .map(|polled| Ready {
-            read: polled.revents().intersects(PollFlags::IN | ended),
+            read: polled.revents().intersects(PollFlags::IN | closed),
             write: polled.revents().intersects(PollFlags::OUT | PollFlags::ERR),
         })
         .collect())
 }
 
-/// A descriptor that becomes readable when children end. Blocks SIGCHLD for this thread.
+/// A signalfd that becomes readable when a child exits. Blocks SIGCHLD for this thread.
 #[derive(Debug)]
 pub struct ChildSignal(OwnedFd);
 
@@ -67,11 +67,11 @@ impl ChildSignal {
         if fd < 0 {
             return Err(io::Error::last_os_error());
         }
-        // SAFETY: just made, owned by nobody else.
+        // SAFETY: just made, and not owned by anything else.
         Ok(Self(unsafe { OwnedFd::from_raw_fd(fd) }))
     }
 
-    /// Takes the signal that is pending: however many children ended, it is one.
+    /// Consumes the pending signal. There is at most one, however many children exited.
     pub fn clear(&self) {
         let _ = rustix::io::read(&self.0, &mut [0u8; size_of::<libc::signalfd_siginfo>()]);
     }

@@ -1,11 +1,11 @@
 //! Which processes listen on which TCP ports.
 //!
-//! Owns the join of the listening sockets, read once per network namespace, with the descriptors of
-//! processes. It only observes. What may not be read, such as another user's descriptors, counts as unknown
-//! and is left out; a port listed was held by that process when it was looked at.
+//! Joins the listening sockets, read once per network namespace, with the descriptors of processes. Read-only. What we
+//! may not read, such as another user's descriptors, is left out. A reported port was open at the time of the read; it
+//! may be closed by now.
 //!
-//! The listeners of our own namespace come by sock_diag, since `/proc/net/tcp` visits every bucket of the
-//! kernel's connection table, used or not: 2.4 ms against 0.06 ms on an idle machine with 262144 buckets.
+//! The listeners of our own namespace are read with sock_diag, because reading `/proc/net/tcp` visits every bucket of
+//! the kernel's connection table, used or not: 2.4 ms against 0.06 ms on an idle machine with 262144 buckets.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -17,15 +17,15 @@ use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, 
 /// Socket inode to the port it listens on.
 type Listeners = HashMap<u64, u16>;
 
-/// Most descriptors of one process that are looked at; a listener beyond is not seen.
+/// Maximum number of descriptors read per process; listeners beyond it are not found.
 const MAX_DESCRIPTORS: usize = 65_536;
 /// The state column of a listening socket: TCP_LISTEN.
 const LISTENING: &str = "0A";
-/// The kernel never sends a longer piece of a dump.
-const NETLINK_PIECE: usize = 32 << 10;
+/// The kernel never sends a longer message of a dump.
+const MAX_NETLINK_MESSAGE: usize = 32 << 10;
 const NETLINK_HEADER: usize = 16;
 
-/// The TCP ports each of these processes listens on, sorted; processes without any are left out.
+/// The TCP ports that each of these processes listens on, sorted. Processes without any are left out.
 pub fn listening_ports(pids: &[u32]) -> HashMap<u32, Vec<u16>> {
     let mut tables = Tables::default();
     let mut ports = HashMap::new();
@@ -43,7 +43,7 @@ pub fn listening_ports(pids: &[u32]) -> HashMap<u32, Vec<u16>> {
     ports
 }
 
-/// Whether any of these processes listens on `port`; descriptors are read only if somebody does.
+/// Whether any of these processes listens on `port`. Descriptors are read only if some process in the namespace does.
 pub fn is_listening(pids: &[u32], port: u16) -> bool {
     let mut tables = Tables::default();
     pids.iter().any(|&pid| {
@@ -54,13 +54,14 @@ pub fn is_listening(pids: &[u32], port: u16) -> bool {
     })
 }
 
-/// Whether anybody listens on `port` in our network namespace.
+/// Whether any process listens on `port` in our network namespace.
 pub fn is_held(port: u16) -> bool {
-    let listeners = ask_kernel().unwrap_or_else(|| read_listeners(std::process::id()));
+    let listeners = read_sock_diag().unwrap_or_else(|| read_listeners(std::process::id()));
     listeners.values().any(|&held| held == port)
 }
 
-/// Whoever listens on `port` in our network namespace, as far as we may look: the descriptors of every process are read.
+/// The process that listens on `port` in our network namespace, if we may read its descriptors. Slow: reads the
+/// descriptors of every process.
 pub fn holder(port: u16) -> Option<u32> {
     let pids = std::fs::read_dir("/proc").ok()?.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
     pids.into_iter().find(|&pid: &u32| is_listening(&[pid], port))
@@ -76,8 +77,8 @@ impl Tables {
     fn of(&mut self, pid: u32) -> Option<&Listeners> {
         let namespace = std::fs::read_link(format!("/proc/{pid}/ns/net")).ok()?;
         let read = || {
-            let diagnosed = if is_own(&namespace) { ask_kernel() } else { None };
-            diagnosed.unwrap_or_else(|| read_listeners(pid))
+            let by_sock_diag = if is_own(&namespace) { read_sock_diag() } else { None };
+            by_sock_diag.unwrap_or_else(|| read_listeners(pid))
         };
         Some(self.by_namespace.entry(namespace.clone()).or_insert_with(read))
     }
@@ -87,8 +88,8 @@ fn is_own(namespace: &Path) -> bool {
     std::fs::read_link("/proc/thread-self/ns/net").is_ok_and(|own| own == namespace)
 }
 
-/// The listeners of our own namespace by sock_diag; `None` where the kernel or a sandbox does not offer it.
-fn ask_kernel() -> Option<Listeners> {
+/// The listeners of our own namespace by sock_diag; `None` if the kernel or a sandbox does not offer it.
+fn read_sock_diag() -> Option<Listeners> {
     let mut listeners = Listeners::new();
     for family in [libc::AF_INET, libc::AF_INET6] {
         dump_listeners(family as u8, &mut listeners)?;
@@ -101,10 +102,10 @@ fn dump_listeners(family: u8, listeners: &mut Listeners) -> Option<()> {
     let flags = SocketFlags::CLOEXEC;
     let socket = socket_with(AddressFamily::NETLINK, SocketType::RAW, flags, kind).ok()?;
     send(&socket, &listeners_request(family), SendFlags::empty()).ok()?;
-    let mut piece = vec![0u8; NETLINK_PIECE];
+    let mut message = vec![0u8; MAX_NETLINK_MESSAGE];
     loop {
-        let (length, _) = recv(&socket, &mut piece[..], RecvFlags::empty()).ok()?;
-        if parse_piece(&piece[..length], listeners)? == Dump::Done {
+        let (length, _) = recv(&socket, &mut message[..], RecvFlags::empty()).ok()?;
+        if parse_message(&message[..length], listeners)? == Dump::Done {
             return Some(());
         }
     }
@@ -128,15 +129,15 @@ enum Dump {
     Done,
 }
 
-/// Takes the sockets out of one piece of the answer; `None` if it is an error or not understood.
-fn parse_piece(mut piece: &[u8], listeners: &mut Listeners) -> Option<Dump> {
-    if piece.is_empty() {
+/// Adds the sockets in one message of the dump to `listeners`; `None` if it is an error or malformed.
+fn parse_message(mut message: &[u8], listeners: &mut Listeners) -> Option<Dump> {
+    if message.is_empty() {
         return None;
     }
-    while !piece.is_empty() {
-        let length = u32::from_ne_bytes(piece.get(0..4)?.try_into().ok()?) as usize;
-        let kind = u16::from_ne_bytes(piece.get(4..6)?.try_into().ok()?);
-        let body = piece.get(NETLINK_HEADER..length)?;
+    while !message.is_empty() {
+        let length = u32::from_ne_bytes(message.get(0..4)?.try_into().ok()?) as usize;
+        let kind = u16::from_ne_bytes(message.get(4..6)?.try_into().ok()?);
+        let body = message.get(NETLINK_HEADER..length)?;
         match kind {
             3 => return Some(Dump::Done), // NLMSG_DONE
             20 => {
@@ -147,7 +148,7 @@ fn parse_piece(mut piece: &[u8], listeners: &mut Listeners) -> Option<Dump> {
             }
             _ => return None, // NLMSG_ERROR: no inet_diag in this kernel
         }
-        piece = piece.get(length.next_multiple_of(4)..).unwrap_or_default();
+        message = message.get(length.next_multiple_of(4)..).unwrap_or_default();
     }
     Some(Dump::More)
 }
@@ -206,7 +207,7 @@ mod tests {
         let sockets = ["127.0.0.1:0", "[::1]:0", "0.0.0.0:0"].map(TcpListener::bind);
         let bound = sockets.iter().flatten().map(|socket| socket.local_addr().expect("bound").port());
         let from_proc = read_listeners(std::process::id());
-        let Some(from_kernel) = ask_kernel() else {
+        let Some(from_kernel) = read_sock_diag() else {
             println!("skipped: no sock_diag here");
             return;
         };
@@ -223,8 +224,8 @@ mod tests {
     #[test]
     fn a_malformed_answer_is_refused_without_panic() {
         let mut none = Listeners::new();
-        for piece in [&[][..], &[0; 3], &[0; 16], &[255; 40], &[16, 0, 0, 0, 20, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]] {
-            assert_eq!(parse_piece(piece, &mut none), None, "{piece:?}");
+        for message in [&[][..], &[0; 3], &[0; 16], &[255; 40], &[16, 0, 0, 0, 20, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]] {
+            assert_eq!(parse_message(message, &mut none), None, "{message:?}");
         }
         assert!(none.is_empty());
     }

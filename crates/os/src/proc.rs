@@ -1,27 +1,28 @@
 //! One process as `/proc` shows it: identity, state, usage, command line, environment.
 //!
-//! Owns the parsing of `/proc/PID/*`. It only observes: nothing here signals, waits or keeps a descriptor.
-//! A process may vanish between any two reads, so every answer is an `io::Result` and [`is_gone`] tells
-//! "no longer there" from real trouble. Nothing read here is trusted to be well formed.
+//! Owns the parsing of `/proc/PID/*`. Read-only: nothing here signals, waits or keeps a descriptor. A process may exit
+//! between any two reads, so every function returns an `io::Result`, and [`is_gone`] tells "no longer there" from other
+//! errors. Nothing read here is trusted to be well formed.
 
 use std::fs::File;
 use std::io::{self, Read};
 use std::sync::OnceLock;
 use std::time::Duration;
 
-/// Longest command line handed out, in bytes; the rest is cut and marked with `…`.
+/// Maximum length of a returned command line in bytes; a longer one is cut and ends with `…`.
 pub const MAX_COMMAND_LINE: usize = 4096;
-/// Most bytes of an environment that are searched; the kernel's own limit on it (3/4 of 8 MiB) is below.
+/// Maximum bytes of an environment that are searched; the kernel's own limit (3/4 of 8 MiB) is lower.
 const MAX_ENVIRON: u64 = 8 << 20;
-/// Most bytes of the list of cgroups that are read: a dozen hierarchies, each with a path.
+/// Maximum bytes read from the list of cgroups: a dozen hierarchies, each with a path.
 const MAX_CGROUPS: u64 = 64 << 10;
 /// A `stat` line has 52 fields of at most 20 digits and a name of at most 64 bytes.
 const MAX_STAT: usize = 2048;
 
-/// The kernel's flag of a thread that is exiting, and the bit of SIGKILL in a set of signals.
+/// Kernel flag: the thread is exiting.
 const PF_EXITING: u64 = 0x4;
-/// The kernel's flag of a process that was forked and has not executed a program yet.
+/// Kernel flag: the process was forked and has not called exec yet.
 const PF_FORKNOEXEC: u64 = 0x40;
+/// The bit of SIGKILL in a signal set.
 const KILL_BIT: u64 = 1 << (libc::SIGKILL - 1);
 
 /// The fields of `/proc/PID/stat` that pinfold uses.
@@ -37,34 +38,34 @@ pub struct Stat {
     pub session: i32,
     /// State letter of the main thread: R, S, D, T, t, Z, X, I.
     pub state: char,
-    /// Start, in clock ticks since boot: with the pid and the boot id, the identity of the process.
+    /// Start time in clock ticks since boot. Together with pid and boot id it identifies the process.
     pub start_time: u64,
     /// Time in user mode, in clock ticks.
     pub utime_ticks: u64,
     /// Time in the kernel, in clock ticks.
     pub stime_ticks: u64,
-    /// Time of descendants that ended and were waited for, user and kernel, in clock ticks.
+    /// User and kernel time of descendants that exited and were waited for, in clock ticks.
     pub waited_ticks: u64,
-    /// Whether the main thread is on its way out.
+    /// Whether the main thread is exiting.
     pub exiting: bool,
-    /// Whether it has executed a program since its birth.
+    /// Whether it has called exec since it was forked.
     pub executed: bool,
     /// Resident set, in pages.
     pub rss_pages: u64,
     /// Threads not yet reaped, the main thread included.
     pub threads: u64,
-    /// Name as the kernel holds it, at most 15 bytes for a program.
+    /// The kernel's name of the process, at most 15 bytes for a program.
     pub comm: String,
 }
 
 impl Stat {
-    /// Processor time used so far, user and kernel, in milliseconds.
+    /// CPU time used so far, user and kernel, in milliseconds.
     pub fn cpu_ms(&self) -> u64 {
         let ticks = self.utime_ticks.saturating_add(self.stime_ticks);
         ticks.saturating_mul(1000) / clock_ticks_per_second()
     }
 
-    /// Processor time used so far, by itself and by the descendants it waited for.
+    /// CPU time used so far by the process and by the descendants it has waited for.
     pub fn cpu_with_waited(&self) -> Duration {
         let ticks = self.utime_ticks.saturating_add(self.stime_ticks).saturating_add(self.waited_ticks);
         Duration::from_millis(ticks.saturating_mul(1000) / clock_ticks_per_second())
@@ -75,35 +76,41 @@ impl Stat {
         self.rss_pages.saturating_mul(page_size())
     }
 
-    /// Whether any thread still runs: a main thread that exited alone shows `Z` while the others live on.
+    /// Whether any thread is still alive. If only the main thread exited, the state is `Z` while other threads run on.
     pub fn is_living(&self) -> bool {
         !is_dead(self.state) || (self.state == 'Z' && self.threads > 1)
     }
 
-    /// What distinguishes this process from every other of this boot, for as long as pids last.
+    /// How long ago it was forked, to a clock tick.
+    pub fn age(&self) -> Duration {
+        let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+        let now = Duration::new(now.tv_sec.unsigned_abs(), now.tv_nsec.unsigned_abs() as u32);
+        now.saturating_sub(Duration::from_millis(self.start_time.saturating_mul(1000) / clock_ticks_per_second()))
+    }
+
+    /// Pid and start time, which together identify a process within one boot.
     pub fn identity(&self) -> (u32, u64) {
         (self.pid, self.start_time)
     }
 }
 
-/// Whether a state letter is that of a dead thread, reaped or not.
+/// Whether the state letter means a dead thread, reaped or not.
 pub fn is_dead(state: char) -> bool {
     matches!(state, 'Z' | 'X' | 'x')
 }
 
-/// Whether an error from `/proc` or a signal only says that the process is no longer there.
+/// Whether an error from `/proc` or from sending a signal means that the process no longer exists.
 pub fn is_gone(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::ENOENT | libc::ESRCH))
 }
 
-/// Whether an error says that there was no descriptor or no memory left to look with: then nothing was seen, which is
-/// not to be taken for nobody being there.
+/// Whether we ran out of descriptors or memory. After such an error nothing is known: do not treat it as "no such
+/// process".
 pub fn is_shortage(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE | libc::ENOMEM))
 }
 
-/// What the kernel has run out of where a process, thread or descriptor was asked for, and what to do about it; else the
-/// error as it is.
+/// For an error of [`is_exhausted`], says which limit was reached and how to raise it; any other error unchanged.
 pub fn explain_shortage(error: &io::Error) -> String {
     let why = match error.raw_os_error() {
         Some(libc::EAGAIN) => {
@@ -117,18 +124,18 @@ pub fn explain_shortage(error: &io::Error) -> String {
     format!("{why} ({error})")
 }
 
-/// Whether the kernel has no process, thread, descriptor or memory to give.
+/// Whether the kernel had no process, thread, descriptor or memory left for us.
 pub fn is_exhausted(error: &io::Error) -> bool {
     is_shortage(error) || error.raw_os_error() == Some(libc::EAGAIN)
 }
 
-/// Whether this process can look at others now: a walk or a search takes no more descriptors than this.
+/// Fails if this process has too few free descriptors to read `/proc`: a walk or a search opens at most four at once.
 pub fn check_sight() -> io::Result<()> {
     let opened: io::Result<Vec<File>> = (0..4).map(|_| File::open("/proc/self/stat")).collect();
     opened.map(drop)
 }
 
-/// The kernel's id for this boot; pids and start times mean nothing outside of it.
+/// The kernel's id of this boot. Pids and start times are only valid within one boot.
 pub fn boot_id() -> io::Result<String> {
     let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id")?;
     Ok(text.trim().to_owned())
@@ -143,7 +150,7 @@ pub fn stat(pid: u32) -> io::Result<Stat> {
     })
 }
 
-/// Whether a process is dead, on its way out, or has a KILL waiting for it.
+/// Whether a process is dead, exiting, or has a SIGKILL pending.
 pub fn is_dying(pid: u32) -> bool {
     let Ok(stat) = stat(pid) else { return true };
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
@@ -153,17 +160,23 @@ pub fn is_dying(pid: u32) -> bool {
     stat.exiting || !stat.is_living() || sets.any(|set| set & KILL_BIT != 0)
 }
 
-/// Whether a child that is not reaped yet has executed a program, dead or alive.
+/// Whether an unreaped child, dead or alive, has called exec.
 pub(crate) fn has_executed(pid: u32) -> bool {
     stat(pid).is_ok_and(|stat| stat.executed)
 }
 
-/// The start time alone, in clock ticks since boot.
+/// The start time in clock ticks since boot.
 pub fn start_time(pid: u32) -> io::Result<u64> {
     Ok(stat(pid)?.start_time)
 }
 
-/// The arguments joined by spaces, or `[comm]` where there are none (kernel threads, zombies).
+/// Whether a process shows arguments. One that is being executed shows none for a moment.
+pub fn has_arguments(pid: u32) -> bool {
+    let mut first = [0];
+    File::open(format!("/proc/{pid}/cmdline")).and_then(|mut file| file.read(&mut first)).is_ok_and(|read| read > 0)
+}
+
+/// The arguments joined by spaces, or `[comm]` if there are none (kernel threads, zombies).
 pub fn command_line(pid: u32) -> io::Result<String> {
     let mut raw = Vec::with_capacity(512);
     let file = File::open(format!("/proc/{pid}/cmdline"))?;
@@ -184,16 +197,16 @@ pub fn command_line(pid: u32) -> io::Result<String> {
     Ok(text)
 }
 
-/// Resident and swapped-out memory in bytes, each shared page counted by its share. Costs a walk over the process's
-/// memory map.
+/// Resident and swapped-out memory in bytes, with each shared page divided by its number of users (PSS). Slow: the
+/// kernel walks the process's memory map.
 pub fn proportional_bytes(pid: u32) -> io::Result<u64> {
     let text = std::fs::read_to_string(format!("/proc/{pid}/smaps_rollup"))?;
     let kilobytes = |key: &str| {
         let line = text.lines().find_map(|line| line.strip_prefix(key))?;
         line.split_ascii_whitespace().next()?.parse::<u64>().ok()
     };
-    let held = kilobytes("Pss:").ok_or(io::ErrorKind::InvalidData)?;
-    Ok((held + kilobytes("SwapPss:").unwrap_or(0)).saturating_mul(1024))
+    let resident = kilobytes("Pss:").ok_or(io::ErrorKind::InvalidData)?;
+    Ok((resident + kilobytes("SwapPss:").unwrap_or(0)).saturating_mul(1024))
 }
 
 /// Whether the environment the process was given by its last exec holds exactly this `NAME=VALUE`.
@@ -201,29 +214,29 @@ pub fn environ_has(pid: u32, entry: &[u8]) -> io::Result<bool> {
     Ok(!entry.is_empty() && environ_find(pid, |held| (held == entry).then_some(()))?.is_some())
 }
 
-/// What `find` makes of the first `NAME=VALUE` that it accepts, of the environment that the process was given by its
-/// last exec.
+/// Calls `find` with each `NAME=VALUE` of the environment that the process got at its last exec, and returns its first
+/// `Some`.
 pub fn environ_find<T>(pid: u32, find: impl FnMut(&[u8]) -> Option<T>) -> io::Result<Option<T>> {
     let mut environ = Vec::new();
     File::open(format!("/proc/{pid}/environ"))?.take(MAX_ENVIRON).read_to_end(&mut environ)?;
     Ok(environ.split(|&byte| byte == 0).find_map(find))
 }
 
-/// The cgroups of a process, a line for each hierarchy.
+/// The cgroups of a process, one line per hierarchy.
 pub fn cgroups(pid: u32) -> io::Result<String> {
     let mut text = String::new();
     File::open(format!("/proc/{pid}/cgroup"))?.take(MAX_CGROUPS).read_to_string(&mut text)?;
     Ok(text)
 }
 
-/// Every process id that `/proc` lists now.
+/// Every process id that `/proc` lists.
 pub fn pids() -> io::Result<Vec<u32>> {
     let entries = std::fs::read_dir("/proc")?;
     Ok(entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect())
 }
 
 fn parse_stat(line: &[u8]) -> Option<Stat> {
-    // The name stands in parentheses and may itself hold spaces and parentheses: only the last ')' ends it.
+    // The name is in parentheses and may itself contain spaces and parentheses: it ends at the last ')'.
     let open = line.iter().position(|&byte| byte == b'(')?;
     let close = line.iter().rposition(|&byte| byte == b')')?;
     let pid = std::str::from_utf8(&line[..open]).ok()?.trim().parse().ok()?;

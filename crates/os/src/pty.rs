@@ -1,4 +1,4 @@
-//! Pseudoterminals: a pair of ends, their size, and the key that means the end of input.
+//! Pseudoterminals: opening a pair, window size, the end-of-input key, echo.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -9,7 +9,7 @@ use rustix::termios::{SpecialCodeIndex, Winsize};
 
 use crate::fsio;
 
-/// Ctrl+D, where a terminal does not say otherwise.
+/// Ctrl+D, used if the terminal's settings cannot be read.
 const DEFAULT_EOF: u8 = 4;
 
 /// Rows and columns.
@@ -19,20 +19,20 @@ pub struct Size {
     pub cols: u16,
 }
 
-/// The two ends of a pseudoterminal, both above 2. Ours does not block.
+/// The two ends of a pseudoterminal. Both descriptors are above 2.
 #[derive(Debug)]
 pub struct Pty {
-    /// Ours: what is typed goes in, what is shown comes out.
+    /// Our end, non-blocking: write input to it, read output from it.
     pub master: OwnedFd,
-    /// The process's.
+    /// The process's end.
     pub slave: OwnedFd,
 }
 
-/// Makes a pseudoterminal of this size.
+/// Opens a pseudoterminal of this size.
 pub fn open(size: Size) -> io::Result<Pty> {
     let master = rustix::pty::openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC)?;
     rustix::pty::unlockpt(&master)?;
-    // Not by its path, which may mean another terminal in the process's own mount namespace.
+    // Not by its path, which may name a different terminal in another mount namespace.
     let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
     let slave = rustix::pty::ioctl_tiocgptpeer(&master, flags)?;
     let (master, slave) = (fsio::above_stdio(master)?, fsio::above_stdio(slave)?);
@@ -42,19 +42,19 @@ pub fn open(size: Size) -> io::Result<Pty> {
     Ok(Pty { master, slave })
 }
 
-/// Gives it another size; the kernel tells the processes in its foreground with SIGWINCH.
+/// Changes the window size. The kernel sends SIGWINCH to the foreground process group.
 pub fn resize(terminal: BorrowedFd<'_>, size: Size) -> io::Result<()> {
     let size = Winsize { ws_row: size.rows, ws_col: size.cols, ws_xpixel: 0, ws_ypixel: 0 };
     Ok(rustix::termios::tcsetwinsize(terminal, size)?)
 }
 
-/// The key that ends the input of whoever reads lines from it.
+/// The key that means end of input when a program reads lines (VEOF).
 pub fn eof_key(terminal: BorrowedFd<'_>) -> u8 {
     let settings = rustix::termios::tcgetattr(terminal);
     settings.map_or(DEFAULT_EOF, |settings| settings.special_codes[SpecialCodeIndex::VEOF])
 }
 
-/// Whether it echoes what is typed.
+/// Whether the terminal echoes its input.
 pub fn echoes(terminal: BorrowedFd<'_>) -> bool {
     use rustix::termios::{LocalModes, tcgetattr};
     tcgetattr(terminal).is_ok_and(|settings| settings.local_modes.contains(LocalModes::ECHO))

@@ -1,4 +1,4 @@
-//! Unix sockets: paths of any length, descriptors in messages, who is at the other end.
+//! Unix sockets: paths of any length, passing descriptors, credentials of the peer.
 
 use std::fs::File;
 use std::io::{self, IoSlice, IoSliceMut};
@@ -13,10 +13,10 @@ use rustix::net::{
     SendFlags, SocketFlags, SocketType,
 };
 
-/// The kernel's limit for a socket's path.
-const PATH_MOST: usize = 107;
+/// The kernel's limit on the length of a socket path: `sun_path` without its terminating NUL.
+const MAX_PATH: usize = 107;
 
-/// Makes a listening socket at the path, however long the path is. Nothing may be there yet.
+/// Makes a listening socket at the path, however long the path is. Fails if the path exists.
 pub fn listen(path: &Path) -> io::Result<UnixListener> {
     by_short_path(path, |path| UnixListener::bind(path))
 }
@@ -26,46 +26,46 @@ pub fn connect(path: &Path) -> io::Result<UnixStream> {
     by_short_path(path, |path| UnixStream::connect(path))
 }
 
-/// Makes a listening socket with a name instead of a path: it ends with its process, whatever happens to files. Any user
-/// of this network namespace can take or use any name: check [`peer_uid`] at both ends.
+/// Makes a listening socket with an abstract name instead of a path: it goes away with its process and does not depend
+/// on any file. Every user in this network namespace can bind or connect to any name, so check [`peer_uid`] at both ends.
 pub fn listen_by_name(name: &str) -> io::Result<UnixListener> {
     UnixListener::bind_addr(&SocketAddr::from_abstract_name(name)?)
 }
 
-/// Connects to the socket with this name.
+/// Connects to the socket with this abstract name.
 pub fn connect_by_name(name: &str) -> io::Result<UnixStream> {
     UnixStream::connect_addr(&SocketAddr::from_abstract_name(name)?)
 }
 
-/// Calls with the path itself, or with one through an open descriptor of its directory.
+/// Calls `call` with the path itself, or, if it is too long, with a short one through `/proc/self/fd/N` of its directory.
 fn by_short_path<T>(path: &Path, call: impl FnOnce(&Path) -> io::Result<T>) -> io::Result<T> {
-    if path.as_os_str().len() <= PATH_MOST {
+    if path.as_os_str().len() <= MAX_PATH {
         return call(path);
     }
     let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a path of a socket"));
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "the socket path has no file name"));
     };
     let directory = File::open(parent)?;
     let short = PathBuf::from(format!("/proc/self/fd/{}", directory.as_raw_fd())).join(name);
     call(&short)
 }
 
-/// Two connected sockets.
+/// Makes two connected sockets.
 pub fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
     Ok(rustix::net::socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?)
 }
 
-/// The user at the other end, whatever pid namespace it is in.
+/// The uid of the peer, whatever pid namespace it is in.
 pub fn peer_uid(socket: BorrowedFd<'_>) -> io::Result<u32> {
     peer(socket).map(|peer| peer.uid)
 }
 
-/// The process that connected, which may be gone by now; `None` for one outside our pid namespace.
+/// The pid of the process that connected, which may have exited since; `None` if it is outside of our pid namespace.
 pub fn peer_pid(socket: BorrowedFd<'_>) -> io::Result<Option<u32>> {
     peer(socket).map(|peer| u32::try_from(peer.pid).ok().filter(|pid| *pid > 0))
 }
 
-/// Not by rustix, which has no value for the pid 0 that stands for a peer outside our namespace.
+/// Not with rustix, whose type cannot represent pid 0, which means a peer outside of our pid namespace.
 fn peer(socket: BorrowedFd<'_>) -> io::Result<libc::ucred> {
     let mut peer = libc::ucred { pid: 0, uid: u32::MAX, gid: u32::MAX };
     let mut length = size_of::<libc::ucred>() as libc::socklen_t;
@@ -75,12 +75,12 @@ fn peer(socket: BorrowedFd<'_>) -> io::Result<libc::ucred> {
     if answer == 0 { Ok(peer) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Our own user.
+/// Our own effective uid.
 pub fn own_uid() -> u32 {
     rustix::process::geteuid().as_raw()
 }
 
-/// Sends without raising SIGPIPE; at most what fits now on a socket that does not block.
+/// Sends without raising SIGPIPE. On a non-blocking socket, sends at most as much as fits.
 pub fn send(socket: BorrowedFd<'_>, bytes: &[u8]) -> io::Result<usize> {
     Ok(rustix::net::send(socket, bytes, SendFlags::NOSIGNAL)?)
 }
@@ -117,10 +117,10 @@ pub fn receive_fd(socket: BorrowedFd<'_>) -> io::Result<Option<OwnedFd>> {
             return Ok(Some(fd));
         }
     }
-    Err(io::Error::new(io::ErrorKind::InvalidData, "a message without its descriptor"))
+    Err(io::Error::new(io::ErrorKind::InvalidData, "expected a message with a descriptor, got one without"))
 }
 
-/// Reads exactly this many bytes from a socket that blocks.
+/// Fills the buffer from a blocking socket.
 pub fn read_exact(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<()> {
     let mut filled = 0;
     while filled < buffer.len() {

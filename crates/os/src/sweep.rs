@@ -1,9 +1,9 @@
-//! Ending the remains of a process whose keeper died, when no parent is left that could walk to them.
+//! Kills what is left of a process tree whose keeper died, when no ancestor is left to walk down from.
 //!
-//! Owns the search by environment mark and the loop that ends what it finds. It never touches a process that
-//! neither carries the mark, nor descends from one that does, nor is in the given cgroup; and never its own
-//! caller. What cannot be found this way: a process started with a wiped environment whose marked ancestors
-//! are gone, outside of any cgroup; that is why there is a cgroup wherever one can be made.
+//! Owns the search by environment mark and the loop that kills what it finds. It only touches processes that carry the
+//! mark, descend from one that does, or are in the given cgroup; never the calling process. It cannot find a process
+//! that was started with an empty environment, whose marked ancestors are gone, and that is in no cgroup. That is why
+//! pinfold uses a cgroup wherever it can make one.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::{Duration, Instant};
@@ -14,93 +14,94 @@ use crate::cgroup::Cgroup;
 use crate::proc;
 use crate::tree::{self, Member, Target};
 
-/// Scans in a row that must find nobody before all counts as ended: one may pass a fork or exec in flight by.
+/// Consecutive scans that must find no process before the sweep is done: a single scan can miss one that is in the
+/// middle of a fork or exec.
 const QUIET_SCANS: usize = 2;
-/// Longest wait for ends between two scans.
-const BETWEEN_SCANS: Duration = Duration::from_millis(10);
-/// Most processes waited for at once, to stay far from the limit on descriptors; the next scan meets the rest.
+/// Maximum wait for processes to exit between two scans.
+const SCAN_INTERVAL: Duration = Duration::from_millis(10);
+/// Maximum number of processes waited for at once, to stay far from the descriptor limit; the next scan finds the rest.
 const MAX_WAITED: usize = 128;
-/// Longest sweep; a later deadline is cut to this.
-const LONGEST_SWEEP: Duration = Duration::from_secs(3600);
+/// Maximum duration of a sweep; a longer deadline is cut to this.
+const MAX_SWEEP: Duration = Duration::from_secs(3600);
 
-/// Who was ended and who was not, each with its pid and command line.
+/// The result of a sweep: pid and command line of each process found.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Swept {
     /// Found alive, dead now.
     pub killed: Vec<(u32, String)>,
-    /// Still alive: another user's, or stuck in the kernel.
+    /// Still alive: owned by another user, or stuck in the kernel.
     pub survivors: Vec<(u32, String)>,
 }
 
-/// What a dead keeper may have left: who carries the mark (an exact `NAME=VALUE` of the environment), and who is in the
-/// cgroup.
+/// What a dead keeper may have left behind: processes with this mark (an exact `NAME=VALUE` in their environment), and
+/// processes in this cgroup.
 #[derive(Debug, Clone, Copy)]
 pub struct Remains<'a> {
     pub mark: &'a [u8],
     pub cgroup: Option<&'a Cgroup>,
 }
 
-/// Kills all that carry `mark` (an exact `NAME=VALUE` of the environment) or descend from one that does,
-/// and all in `cgroup`; returns when none is left, or only such as may not be killed, or at the deadline.
+/// Kills every process that carries `mark` (an exact `NAME=VALUE` in its environment), their descendants, and every
+/// process in `cgroup`. Returns when none is left, when only processes are left that we may not kill, or at the deadline.
 pub fn sweep(mark: &[u8], cgroup: Option<&Cgroup>, deadline: Duration) -> Swept {
     sweep_all(&[Remains { mark, cgroup }], deadline).pop().unwrap_or_default()
 }
 
-/// Does the same for many at once: each scan reads `/proc` once, however many there are. Answers in their order.
+/// Does the same for many trees at once; each scan reads `/proc` only once. Results are in the order of `all`.
 pub fn sweep_all(all: &[Remains<'_>], deadline: Duration) -> Vec<Swept> {
-    let end = Instant::now() + deadline.min(LONGEST_SWEEP);
+    let end = Instant::now() + deadline.min(MAX_SWEEP);
     let marks = Marks::new(all);
-    let mut met: Vec<Met> = all.iter().map(|_| Met::default()).collect();
+    let mut seen: Vec<SeenProcesses> = all.iter().map(|_| SeenProcesses::default()).collect();
     let mut refused = HashSet::new();
     let mut quiet = 0;
     loop {
-        let killed = |(remains, met): (&Remains<'_>, &mut Met)| {
-            remains.cgroup.map(|group| kill_contained(group, met)).unwrap_or_default()
+        let killed = |(remains, seen): (&Remains<'_>, &mut SeenProcesses)| {
+            remains.cgroup.map(|group| kill_cgroup(group, seen)).unwrap_or_default()
         };
-        let contained: Vec<Contained> = all.iter().zip(&mut met).map(killed).collect();
+        let in_cgroups: Vec<CgroupMembers> = all.iter().zip(&mut seen).map(killed).collect();
         let (found, reach) = tree::stop_then_kill(|| {
             let mut found = Vec::new();
-            for (place, member) in marks.find_families() {
-                met[place].note(std::slice::from_ref(&member));
+            for (index, member) in marks.find_with_descendants() {
+                seen[index].add(std::slice::from_ref(&member));
                 found.push(member);
             }
-            for (contained, met) in contained.iter().zip(&mut met) {
-                met.note(&contained.by_hand);
-                found.extend(contained.by_hand.iter().cloned());
+            for (members, seen) in in_cgroups.iter().zip(&mut seen) {
+                seen.add(&members.to_signal);
+                found.extend(members.to_signal.iter().cloned());
             }
             found
         });
         refused.extend(reach.refused.into_iter().map(|(pid, _)| pid));
-        let by_kernel = contained.iter().flat_map(|contained| contained.by_kernel.iter().cloned());
-        let awaited = found.into_iter().chain(by_kernel);
+        let killed_by_kernel = in_cgroups.iter().flat_map(|members| members.killed_by_kernel.iter().cloned());
+        let awaited = found.into_iter().chain(killed_by_kernel);
         let awaited: Vec<Member> = awaited.filter(|member| !refused.contains(&member.pid)).collect();
-        let populated = contained.iter().position(|contained| contained.populated);
+        let populated = in_cgroups.iter().position(|members| members.populated);
         quiet = if awaited.is_empty() && populated.is_none() { quiet + 1 } else { 0 };
         if quiet == QUIET_SCANS || Instant::now() >= end {
-            return met.into_iter().map(Met::judge).collect();
+            return seen.into_iter().map(SeenProcesses::into_swept).collect();
         }
-        wait_for_ends(&awaited, end);
-        if let Some(group) = populated.and_then(|place| all[place].cgroup) {
-            let _ = group.wait_empty(BETWEEN_SCANS);
+        wait_for_exits(&awaited, end);
+        if let Some(group) = populated.and_then(|index| all[index].cgroup) {
+            let _ = group.wait_empty(SCAN_INTERVAL);
         }
     }
 }
 
-/// The living processes whose environment holds exactly this `NAME=VALUE`, without the calling process.
+/// The living processes whose environment contains exactly this `NAME=VALUE`, except the calling process.
 pub fn find_marked(mark: &[u8]) -> Vec<Member> {
     let marks = Marks::new(&[Remains { mark, cgroup: None }]);
     marks.find_marked().into_iter().map(|(_, member)| member).collect()
 }
 
-/// The marks that are looked for, each with its place among the remains.
+/// The marks to search for, each with its index among the remains.
 struct Marks<'a>(HashMap<&'a [u8], usize>);
 
 impl<'a> Marks<'a> {
     fn new(all: &[Remains<'a>]) -> Self {
-        // A mark without a name would match what it should not.
-        let is_proper = |mark: &[u8]| mark.iter().skip(1).any(|&byte| byte == b'=') && !mark.contains(&0);
-        let marks = all.iter().enumerate().map(|(place, remains)| (remains.mark, place));
-        Self(marks.filter(|(mark, _)| is_proper(mark)).collect())
+        // An entry without a variable name would match unrelated processes.
+        let is_valid = |mark: &[u8]| mark.iter().skip(1).any(|&byte| byte == b'=') && !mark.contains(&0);
+        let marks = all.iter().enumerate().map(|(index, remains)| (remains.mark, index));
+        Self(marks.filter(|(mark, _)| is_valid(mark)).collect())
     }
 
     fn find_marked(&self) -> Vec<(usize, Member)> {
@@ -114,53 +115,56 @@ impl<'a> Marks<'a> {
         if pid == std::process::id() {
             return None;
         }
-        let place = || proc::environ_find(pid, |held| self.0.get(held).copied()).ok().flatten();
-        let before = place()?;
-        // Asked again after the stat, so that mark and start time belong to one and the same process:
-        // pids are handed out in turn, so it cannot change there and back.
+        let index = || proc::environ_find(pid, |entry| self.0.get(entry).copied()).ok().flatten();
+        let before = index()?;
+        // Read the mark again after the stat, so that mark and start time belong to the same process: the kernel hands
+        // out pids in sequence, so the pid cannot change to another process and back in between.
         let stat = proc::stat(pid).ok().filter(proc::Stat::is_living)?;
-        (place() == Some(before)).then_some((before, Member { pid, stat }))
+        (index() == Some(before)).then_some((before, Member { pid, stat }))
     }
 
-    /// The marked and their descendants, each once. The caller's own descendants count only if marked.
-    fn find_families(&self) -> Vec<(usize, Member)> {
-        let mut family = self.find_marked();
-        let mut known: HashSet<u32> = family.iter().map(|(_, member)| member.pid).collect();
+    /// The marked processes and their descendants, each once. The caller's own descendants count only if marked.
+    fn find_with_descendants(&self) -> Vec<(usize, Member)> {
+        let mut found = self.find_marked();
+        let mut known: HashSet<u32> = found.iter().map(|(_, member)| member.pid).collect();
         known.insert(std::process::id());
-        for (place, root) in family.clone() {
+        for (index, root) in found.clone() {
             let below = tree::descendants_of(root.pid, root.stat.start_time);
             if below.iter().any(|member| member.pid == std::process::id()) {
-                // The caller was itself started in there: what it started is not of the remains.
+                // The caller itself was started inside this tree: spare the processes that the caller started.
                 known.extend(tree::descendants(std::process::id()).iter().map(|member| member.pid));
             }
             let new = below.into_iter().filter(|member| known.insert(member.pid));
-            family.extend(new.map(|member| (place, member)));
+            found.extend(new.map(|member| (index, member)));
         }
-        family
+        found
     }
 }
 
-/// What is in the cgroup, by the way it has to end.
+/// The members of a cgroup, by how they are killed.
 #[derive(Default)]
-struct Contained {
-    by_kernel: Vec<Member>,
-    by_hand: Vec<Member>,
-    /// The kernel was asked to kill all of it, and has not yet.
+struct CgroupMembers {
+    /// By the `cgroup.kill` that was already written.
+    killed_by_kernel: Vec<Member>,
+    /// One by one, because `cgroup.kill` failed or would kill the caller too.
+    to_signal: Vec<Member>,
+    /// `cgroup.kill` was written and the cgroup is not empty yet.
     populated: bool,
 }
 
-fn kill_contained(group: &Cgroup, met: &mut Met) -> Contained {
+fn kill_cgroup(group: &Cgroup, seen: &mut SeenProcesses) -> CgroupMembers {
     let members = observe_members(group);
-    met.note(&members);
-    let caller_is_out = group.members().is_ok_and(|pids| !pids.contains(&std::process::id()));
-    if caller_is_out && group.kill().is_ok() {
+    seen.add(&members);
+    let caller_is_outside = group.members().is_ok_and(|pids| !pids.contains(&std::process::id()));
+    if caller_is_outside && group.kill().is_ok() {
         let populated = group.is_populated().unwrap_or(false);
-        return Contained { by_kernel: members, by_hand: Vec::new(), populated };
+        return CgroupMembers { killed_by_kernel: members, to_signal: Vec::new(), populated };
     }
-    Contained { by_kernel: Vec::new(), by_hand: members, populated: false }
+    CgroupMembers { killed_by_kernel: Vec::new(), to_signal: members, populated: false }
 }
 
-/// The living members without the caller; listed before and after, so that no recycled pid slips in.
+/// The living members without the caller. Lists them twice, before and after reading their stat, so that a recycled pid
+/// is not taken for a member.
 fn observe_members(group: &Cgroup) -> Vec<Member> {
     let listed = group.members().unwrap_or_default();
     let stats = listed.into_iter().filter_map(|pid| proc::stat(pid).ok()).filter(proc::Stat::is_living);
@@ -170,19 +174,19 @@ fn observe_members(group: &Cgroup) -> Vec<Member> {
     seen.into_iter().filter(|member| member.pid != own && still.contains(&member.pid)).collect()
 }
 
-/// Everybody found so far, with the command line read while it lived.
+/// Every process found so far, with the command line that was read while it lived.
 #[derive(Default)]
-struct Met(BTreeMap<(u32, u64), String>);
+struct SeenProcesses(BTreeMap<(u32, u64), String>);
 
-impl Met {
-    fn note(&mut self, members: &[Member]) {
+impl SeenProcesses {
+    fn add(&mut self, members: &[Member]) {
         for member in members {
             let read = || proc::command_line(member.pid).unwrap_or_else(|_| format!("[{}]", member.stat.comm));
             self.0.entry(member.stat.identity()).or_insert_with(read);
         }
     }
 
-    fn judge(self) -> Swept {
+    fn into_swept(self) -> Swept {
         let mut swept = Swept::default();
         for ((pid, start_time), command) in self.0 {
             let alive = proc::stat(pid).is_ok_and(|stat| stat.start_time == start_time && stat.is_living());
@@ -193,20 +197,20 @@ impl Met {
     }
 }
 
-/// Returns when all of them have ended, or after [`BETWEEN_SCANS`], or at the end.
-fn wait_for_ends(members: &[Member], end: Instant) {
-    let end = end.min(Instant::now() + BETWEEN_SCANS);
+/// Returns when all of them have exited, after [`SCAN_INTERVAL`], or at `end`, whichever comes first.
+fn wait_for_exits(members: &[Member], end: Instant) {
+    let end = end.min(Instant::now() + SCAN_INTERVAL);
     let mut targets: Vec<Target> = members.iter().take(MAX_WAITED).filter_map(tree::target).collect();
     while !targets.is_empty() {
-        let left = end.saturating_duration_since(Instant::now());
-        if left.is_zero() {
+        let remaining = end.saturating_duration_since(Instant::now());
+        if remaining.is_zero() {
             return;
         }
-        let mut polled: Vec<PollFd<'_>> = targets.iter().map(|held| PollFd::new(held, PollFlags::IN)).collect();
-        let timeout = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: i64::from(left.subsec_nanos()) };
+        let mut polled: Vec<PollFd<'_>> = targets.iter().map(|target| PollFd::new(target, PollFlags::IN)).collect();
+        let timeout = Timespec { tv_sec: remaining.as_secs() as i64, tv_nsec: i64::from(remaining.subsec_nanos()) };
         let _ = poll(&mut polled, Some(&timeout));
-        let ended: Vec<bool> = polled.iter().map(|held| !held.revents().is_empty()).collect();
-        let mut ended = ended.into_iter();
-        targets.retain(|_| !ended.next().unwrap_or(false));
+        let exited: Vec<bool> = polled.iter().map(|polled| !polled.revents().is_empty()).collect();
+        let mut exited = exited.into_iter();
+        targets.retain(|_| !exited.next().unwrap_or(false));
     }
 }

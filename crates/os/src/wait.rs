@@ -1,20 +1,20 @@
-//! Waiting for children: first look, then reap.
+//! Waiting for children: observe the exit first, reap later.
 //!
-//! `observe_exit` leaves the child unreaped, so that its pid and session stay reserved while its tree is
-//! still being signalled. Exactly one place of a program reaps: its owner.
+//! `observe_exit` leaves the child unreaped, so that its pid and session id stay reserved while its tree is still being
+//! signalled. Exactly one place in a program reaps a child: the one that owns it.
 
 use std::io;
 use std::mem;
 use std::os::fd::{AsRawFd, OwnedFd};
 
-/// What the kernel said of a child's end.
+/// How a child ended, as the kernel reported it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Status {
     Exited { code: u8 },
     Signaled { signal: i32, core_dumped: bool },
 }
 
-/// A child that ended, with what it and its waited-for descendants used.
+/// A child that ended, with the resource usage of itself and of the descendants it waited for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ended {
     pub pid: u32,
@@ -23,17 +23,17 @@ pub struct Ended {
     pub max_rss_bytes: u64,
 }
 
-/// The child's end, if it ended; it stays a zombie.
+/// How the child ended, or `None` if it is alive. The child stays a zombie.
 pub fn observe_exit(pidfd: &OwnedFd) -> io::Result<Option<Ended>> {
     waitid(libc::P_PIDFD, pidfd.as_raw_fd() as u32, libc::WEXITED | libc::WNOHANG | libc::WNOWAIT)
 }
 
-/// Waits for the child's end and reaps it.
+/// Waits until the child has ended and reaps it.
 pub fn reap(pidfd: &OwnedFd) -> io::Result<Option<Ended>> {
     waitid(libc::P_PIDFD, pidfd.as_raw_fd() as u32, libc::WEXITED)
 }
 
-/// Reaps this child of ours if it ended. The pid must be that of an unreaped child.
+/// Reaps this child if it has ended. The pid must be that of an unreaped child of ours.
 pub fn reap_if_ended(pid: u32) -> io::Result<Option<Ended>> {
     waitid(libc::P_PID, pid, libc::WEXITED | libc::WNOHANG | libc::__WALL)
 }
@@ -42,7 +42,7 @@ fn waitid(kind: libc::idtype_t, id: u32, options: i32) -> io::Result<Option<Ende
     // SAFETY: both are plain data, filled by the kernel.
     let (mut info, mut usage): (libc::siginfo_t, libc::rusage) = unsafe { mem::zeroed() };
     loop {
-        // The C library's waitid does not give the usage; the system call does.
+        // The C library's waitid does not return the resource usage; the system call does.
         // SAFETY: both pointers are to valid locals.
         let result = unsafe { libc::syscall(libc::SYS_waitid, kind, id, &raw mut info, options, &raw mut usage) };
         if result == 0 {
@@ -53,7 +53,7 @@ fn waitid(kind: libc::idtype_t, id: u32, options: i32) -> io::Result<Option<Ende
             return Err(error);
         }
     }
-    // SAFETY: the kernel filled the fields of a child's end, or left zeros.
+    // SAFETY: the kernel filled the fields of a SIGCHLD siginfo, or left zeros.
     let pid = unsafe { info.si_pid() };
     if pid == 0 {
         return Ok(None);

@@ -1,4 +1,4 @@
-//! Real controllers, where this machine lets us use them; each test prints a line and passes where it does not.
+//! Real cgroup controllers. Where this machine does not let us use one, the test prints `skipped` and passes.
 
 use std::ffi::CString;
 use std::os::fd::AsFd;
@@ -9,13 +9,13 @@ use pinfold_os::spawn::{Child, Launch, Spawner};
 use pinfold_os::wait::{self, Status};
 use pinfold_os::{fsio, proc};
 
-/// While this is held no child is born, around which this process's own standing is raised.
-fn no_births() -> MutexGuard<'static, ()> {
-    static BIRTHS: Mutex<()> = Mutex::new(());
-    BIRTHS.lock().unwrap_or_else(PoisonError::into_inner)
+/// Held while a child is started: during a start this process's own OOM score is raised.
+fn lock_starts() -> MutexGuard<'static, ()> {
+    static STARTS: Mutex<()> = Mutex::new(());
+    STARTS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Places of a test's own, removed with everything in them.
+/// The cgroup directories of one test, removed with everything in them.
 struct Places {
     name: String,
     places: Vec<pinfold_os::controllers::Place>,
@@ -59,7 +59,7 @@ fn start(limited: &Limited, script: &str) -> Child {
         entries: &limited.entries(),
         lock: None,
     };
-    let _one_at_a_time = no_births();
+    let _one_at_a_time = lock_starts();
     let mut spawner = Spawner::new();
     let child = spawner.spawn(&launch).expect("started");
     spawner.settle();
@@ -71,7 +71,7 @@ fn end(child: &Child) -> Status {
 }
 
 #[test]
-fn a_tree_beyond_its_memory_is_killed_and_counted() {
+fn a_tree_that_exceeds_its_memory_limit_is_killed_and_counted() {
     let places = Places::find("memory");
     if !places.has(Controller::Memory) {
         return;
@@ -117,19 +117,19 @@ fn leaves_in_use_stay_and_the_others_go() {
     assert_eq!((left("used"), left("unused")), (1, 0));
 }
 
-/// What a child is born with, its own children have too; the parent stays as it was.
+/// The children of a child inherit its score; the parent keeps its own.
 #[test]
-fn children_go_before_their_parent_when_memory_runs_out() {
-    let standing = |pid: u32| -> i32 {
-        let _at_rest = no_births();
-        let text = std::fs::read_to_string(format!("/proc/{pid}/oom_score_adj")).expect("a standing");
+fn the_oom_killer_prefers_children_to_their_parent() {
+    let oom_score = |pid: u32| -> i32 {
+        let _no_start_now = lock_starts();
+        let text = std::fs::read_to_string(format!("/proc/{pid}/oom_score_adj")).expect("a score");
         text.trim().parse().expect("a number")
     };
-    let own = standing(std::process::id());
+    let own = oom_score(std::process::id());
     let nothing = Limited::make(&[], "leaf", &Bounds::default());
     let child = start(&nothing, "sleep 300");
     assert!(proc::stat(child.pid).is_ok());
-    assert_eq!((standing(child.pid), standing(std::process::id())), ((own + 200).min(1000), own));
+    assert_eq!((oom_score(child.pid), oom_score(std::process::id())), ((own + 200).min(1000), own));
     pinfold_os::tree::kill_group(&child);
     assert_eq!(end(&child), Status::Signaled { signal: libc::SIGKILL, core_dumped: false });
 }

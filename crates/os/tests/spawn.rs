@@ -8,7 +8,7 @@ use pinfold_os::spawn::{Child, Launch, SpawnError, Spawner, Step};
 use pinfold_os::wait::{Ended, Status, observe_exit, reap};
 use pinfold_os::{daemonize, fsio, poll, proc, socket};
 
-/// Starts `/bin/sh -c script` and gives the child and all it wrote.
+/// Runs `/bin/sh -c script`; returns the child and all its output.
 fn run(script: &str, cwd: &CStr, programs: &[&str]) -> Result<(Child, String), SpawnError> {
     run_by(&mut Spawner::new(), script, cwd, programs)
 }
@@ -61,7 +61,7 @@ fn a_child_runs_with_its_arguments_environment_and_directory() {
 }
 
 #[test]
-fn the_start_time_is_what_proc_tells() {
+fn the_start_time_is_the_one_that_proc_shows() {
     let mut spawner = Spawner::new();
     for _ in 0..100 {
         let (child, _) = run_by(&mut spawner, "true", c"/", &["/bin/sh"]).expect("started");
@@ -71,7 +71,7 @@ fn the_start_time_is_what_proc_tells() {
 }
 
 #[test]
-fn a_signal_is_told_apart_from_a_code() {
+fn an_exit_by_signal_is_distinguished_from_an_exit_code() {
     let (child, _) = run("kill -9 $$", c"/", &["/bin/sh"]).expect("started");
     assert_eq!(end(&child).status, Status::Signaled { signal: 9, core_dumped: false });
 }
@@ -109,7 +109,7 @@ fn the_first_program_that_exists_is_executed() {
 }
 
 #[test]
-fn a_child_has_a_session_of_its_own_and_a_clean_slate_of_signals_and_descriptors() {
+fn a_child_has_a_session_of_its_own_with_default_signals_and_no_extra_descriptors() {
     // The Rust runtime ignores SIGPIPE; this thread blocks some signals as a keeper does.
     std::thread::spawn(|| {
         daemonize::default_signals();

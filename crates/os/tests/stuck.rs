@@ -1,4 +1,4 @@
-//! Children that do not reach their exec: the parent goes on, with the step at which the child hung.
+//! Children that hang before exec: the parent carries on and reports the step at which the child hung.
 
 use std::ffi::{CStr, CString};
 use std::fs::{File, OpenOptions};
@@ -79,8 +79,8 @@ fn a_cgroup_below_a_frozen_one_is_not_vacant() {
     base.remove_if_empty();
 }
 
-/// A FUSE file system whose server reads every request and answers none but the first: who waits for it cannot be
-/// killed.
+/// A FUSE file system whose server reads every request and answers only the first: a process that waits for an answer
+/// cannot be killed.
 struct SilentMount {
     path: PathBuf,
     server: Option<File>,
@@ -113,13 +113,13 @@ impl SilentMount {
         Ok(Self { path, server: Some(server) })
     }
 
-    /// Reads requests, so that who sent them waits for their answers.
+    /// Reads requests: from then on the kernel waits for an answer, and the waiting process cannot be killed.
     fn serve(&self) {
         let server = self.server.as_ref().expect("it serves").try_clone().expect("a descriptor");
         std::thread::spawn(move || while (&server).read(&mut [0; 1 << 16]).is_ok() {});
     }
 
-    /// Answers all who wait with an error.
+    /// Fails all pending requests with an error.
     fn give_up(&mut self) {
         let _ = unmount(&self.path, UnmountFlags::DETACH | UnmountFlags::FORCE);
         self.server = None;

@@ -1,6 +1,6 @@
-//! Trees of real processes: seen whole, signalled whole, ended whole, and nobody else touched.
+//! Trees of real processes: all of them are found, signalled and killed, and no other process is touched.
 //!
-//! The test process is child subreaper, so that what it started stays below it; one test runs at a time.
+//! The test process is a child subreaper, so that what it started stays below it; one test runs at a time.
 
 use std::collections::HashSet;
 use std::io::{BufRead, BufReader};
@@ -20,14 +20,14 @@ const DEADLINE: Duration = Duration::from_secs(60);
 
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
-/// The right to have descendants; whatever is left of them ends with it.
-struct Family(#[allow(dead_code)] MutexGuard<'static, ()>);
+/// Allows one test at a time to have descendants; dropping it kills those that are left.
+struct Descendants(#[allow(dead_code)] MutexGuard<'static, ()>);
 
-impl Family {
-    fn begin() -> Family {
+impl Descendants {
+    fn begin() -> Descendants {
         let turn = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
         set_child_subreaper(Some(getpid())).expect("subreaper");
-        Family(turn)
+        Descendants(turn)
     }
 
     /// Runs a script in `sh` until it has printed `count` lines, each a number.
@@ -39,9 +39,9 @@ impl Family {
     }
 }
 
-impl Drop for Family {
+impl Drop for Descendants {
     fn drop(&mut self) {
-        until("the family is gone", || {
+        until("all descendants are gone", || {
             kill_descendants(std::process::id());
             reap_all();
             descendants(std::process::id()).is_empty()
@@ -53,10 +53,10 @@ fn reap_all() {
     while let Ok(Some(_)) = rustix::process::wait(WaitOptions::NOHANG) {}
 }
 
-fn until(what: &str, mut happened: impl FnMut() -> bool) {
+fn until(what: &str, mut is_true: impl FnMut() -> bool) {
     let end = Instant::now() + DEADLINE;
-    while !happened() {
-        assert!(Instant::now() < end, "in vain: {what}");
+    while !is_true() {
+        assert!(Instant::now() < end, "timed out waiting until {what}");
         std::thread::sleep(Duration::from_millis(2));
     }
 }
@@ -71,9 +71,9 @@ fn lives(pid: u32) -> bool {
 
 #[test]
 fn descendants_include_background_setsid_and_double_forked_children() {
-    let family = Family::begin();
+    let own_tree = Descendants::begin();
     let script = "sleep 600 & echo $!; setsid sh -c 'echo $$; exec sleep 600' & (setsid sh -c 'echo $$; exec env -i sleep 600' &); wait";
-    let (leader, numbers) = family.start(script, 3);
+    let (leader, numbers) = own_tree.start(script, 3);
     let seen = pids(&descendants(std::process::id()));
     assert!(seen.contains(&leader.id()) && !seen.contains(&std::process::id()));
     assert!(numbers.iter().all(|pid| seen.contains(pid)), "{numbers:?} in {seen:?}");
@@ -81,7 +81,7 @@ fn descendants_include_background_setsid_and_double_forked_children() {
 
 #[test]
 fn a_zombie_is_a_child_but_no_living_descendant() {
-    let _family = Family::begin();
+    let _own_tree = Descendants::begin();
     let mut child = Command::new("true").spawn().expect("true");
     until("it is a zombie", || proc::stat(child.id()).expect("unreaped").state == 'Z');
     assert!(children_of(std::process::id()).expect("own children").contains(&child.id()));
@@ -92,7 +92,7 @@ fn a_zombie_is_a_child_but_no_living_descendant() {
 
 #[test]
 fn a_process_whose_main_thread_exited_is_a_living_descendant_with_its_children() {
-    let family = Family::begin();
+    let own_tree = Descendants::begin();
     let script = "import ctypes, subprocess, threading, time
 def stay():
     print(subprocess.Popen(['sleep', '600']).pid, flush=True)
@@ -103,7 +103,7 @@ ctypes.CDLL(None).syscall(60, 0)";
         println!("skipped: needs python3 on x86_64");
         return;
     }
-    let (leader, numbers) = family.start(&format!("exec python3 -c \"{script}\""), 1);
+    let (leader, numbers) = own_tree.start(&format!("exec python3 -c \"{script}\""), 1);
     until("the main thread is gone", || proc::stat(leader.id()).expect("unreaped").state == 'Z');
     let seen = pids(&descendants(std::process::id()));
     assert!(seen.contains(&leader.id()) && seen.contains(&numbers[0]), "{seen:?}");
@@ -111,9 +111,9 @@ ctypes.CDLL(None).syscall(60, 0)";
 
 #[test]
 fn a_signal_reaches_the_whole_tree_and_each_once() {
-    let family = Family::begin();
+    let own_tree = Descendants::begin();
     let script = "trap '' HUP; (setsid sh -c 'echo $$; exec sleep 600' &); sleep 600 & echo $!; wait";
-    let (mut leader, numbers) = family.start(script, 2);
+    let (mut leader, numbers) = own_tree.start(script, 2);
     let reach = signal_descendants(leader.id(), &[libc::SIGTERM]);
     assert!(reach.signalled.contains(&numbers[1]) || reach.signalled.contains(&numbers[0]), "{reach:?}");
     let reach = signal_descendants(std::process::id(), &[libc::SIGTERM]);
@@ -125,8 +125,8 @@ fn a_signal_reaches_the_whole_tree_and_each_once() {
 
 #[test]
 fn a_realtime_signal_is_sent_by_its_number() {
-    let family = Family::begin();
-    let (mut leader, _) = family.start("echo $$; exec sleep 600", 1);
+    let own_tree = Descendants::begin();
+    let (mut leader, _) = own_tree.start("echo $$; exec sleep 600", 1);
     let member = Member { pid: leader.id(), stat: proc::stat(leader.id()).expect("alive") };
     signal(&target(&member).expect("alive"), libc::SIGRTMIN() + 3).expect("sent");
     let status = leader.wait().expect("ended");
@@ -135,8 +135,8 @@ fn a_realtime_signal_is_sent_by_its_number() {
 
 #[test]
 fn a_recycled_pid_is_never_held_nor_signalled() {
-    let family = Family::begin();
-    let (leader, _) = family.start("echo $$; exec sleep 600", 1);
+    let own_tree = Descendants::begin();
+    let (leader, _) = own_tree.start("echo $$; exec sleep 600", 1);
     let mut member = Member { pid: leader.id(), stat: proc::stat(leader.id()).expect("alive") };
     assert!(target(&member).is_some());
     member.stat.start_time -= 1; // as if remembered from an earlier process with the same pid
@@ -145,9 +145,9 @@ fn a_recycled_pid_is_never_held_nor_signalled() {
 
 #[test]
 fn kill_outruns_a_tree_that_keeps_forking() {
-    let family = Family::begin();
+    let own_tree = Descendants::begin();
     let busy = "while :; do (setsid sleep 600 &); /bin/true; done";
-    let (leader, _) = family.start(&format!("for i in 1 2 3; do sh -c '{busy}' & done; echo $$; wait"), 1);
+    let (leader, _) = own_tree.start(&format!("for i in 1 2 3; do sh -c '{busy}' & done; echo $$; wait"), 1);
     until("it has forked", || descendants(std::process::id()).len() > 12);
     until("nobody is left", || {
         assert_eq!(kill_descendants(std::process::id()).refused, []);
@@ -159,7 +159,7 @@ fn kill_outruns_a_tree_that_keeps_forking() {
 
 #[test]
 fn own_children_are_listed_until_they_are_reaped() {
-    let _family = Family::begin();
+    let _own_tree = Descendants::begin();
     let own = OwnChildren::open().expect("opened by the thread that forks");
     assert!(own.pids().expect("read").is_empty());
     // More than one read of the kernel's list holds.
@@ -178,14 +178,14 @@ fn own_children_are_listed_until_they_are_reaped() {
 
 #[test]
 fn sweep_ends_the_marked_and_their_descendants_and_nobody_else() {
-    let family = Family::begin();
+    let own_tree = Descendants::begin();
     let mark = format!("PINFOLD_TEST_MARK={}-a", std::process::id());
     let longer = format!("{mark}b");
-    let (bystander, _) = family.start(&format!("echo $$; exec env {longer} sleep 600"), 1);
+    let (bystander, _) = own_tree.start(&format!("echo $$; exec env {longer} sleep 600"), 1);
     let script = format!(
         "exec env {mark} sh -c \"(setsid sh -c 'echo \\$\\$; exec sleep 600' &); env -i sleep 600 & echo \\$!; wait\""
     );
-    let (mut leader, numbers) = family.start(&script, 2);
+    let (mut leader, numbers) = own_tree.start(&script, 2);
     until("the bystander carries its own mark", || !find_marked(longer.as_bytes()).is_empty());
     assert!(pids(&find_marked(mark.as_bytes())).contains(&leader.id()));
     until("both are what they become", || {
@@ -205,8 +205,8 @@ fn sweep_ends_the_marked_and_their_descendants_and_nobody_else() {
 
 #[test]
 fn sweep_without_a_proper_mark_ends_nobody() {
-    let family = Family::begin();
-    let (leader, _) = family.start("echo $$; exec sleep 600", 1);
+    let own_tree = Descendants::begin();
+    let (leader, _) = own_tree.start("echo $$; exec sleep 600", 1);
     for mark in [&b""[..], b"=", b"=x", b"PATH", b"A=1\0B=2"] {
         assert_eq!(sweep(mark, None, DEADLINE).killed, []);
     }
@@ -216,7 +216,7 @@ fn sweep_without_a_proper_mark_ends_nobody() {
 #[test]
 fn usage_is_that_of_the_whole_tree_and_stops_counting_when_it_is_enough() {
     const HELD: u64 = 32 << 20;
-    let _family = Family::begin();
+    let _own_tree = Descendants::begin();
     // tail holds the last 32 MiB for as long as its input is open.
     let mut parent = Command::new("sh")
         .args(["-c", &format!("(head -c {HELD} /dev/zero; exec sleep 300) | tail -c {HELD} & sleep 300 & wait")])
@@ -228,7 +228,7 @@ fn usage_is_that_of_the_whole_tree_and_stops_counting_when_it_is_enough() {
         let usage = tree::usage_below(parent.id(), None);
         (usage.pids.len(), usage.threads) == (3, 3) && usage.rss_bytes >= HELD && usage.memory_bytes() >= HELD
     });
-    assert_eq!(tree::usage_below(parent.id(), Some(1)).threads, 2, "one more than asked for tells enough");
+    assert_eq!(tree::usage_below(parent.id(), Some(1)).threads, 2, "it stops counting one above the limit");
     tree::kill_descendants(parent.id());
     let _ = parent.kill();
     let _ = parent.wait();

@@ -190,6 +190,11 @@ impl Home {
         self.root.join("keepers")
     }
 
+    /// The sessions of the agents that use pinfold.
+    pub fn sessions(&self) -> PathBuf {
+        self.root.join("sessions.json")
+    }
+
     /// The directory of the chains of lives that are not over.
     pub fn chains(&self) -> PathBuf {
         self.root.join("chains")

@@ -13,6 +13,7 @@
 //! - S7 deliveries of one process to one target keep the order of its events ([`outbox`])
 //! - S8 an agent's state is whole ([`agents`])
 //! - S9 a chain's file is replaced as a whole ([`chains`])
+//! - S10 no older state of the sessions is read after a write that failed ([`sessions`])
 
 #![forbid(unsafe_code)]
 
@@ -31,6 +32,7 @@ pub mod record;
 pub mod retention;
 mod schema;
 pub mod secret;
+pub mod sessions;
 #[cfg(test)]
 mod testing;
 pub mod tokens;

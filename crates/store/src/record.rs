@@ -38,10 +38,43 @@ const PREFIX: usize = 9;
 /// What makes an intent's JSON that of [`Fact::Intended`], in the place of its opening brace.
 const INTENDED: &str = r#"{"fact":"intended","#;
 
+/// The file of a record, as far as the record's rules need it. Implemented for real files, and in memory for tests.
+pub trait RecordFile {
+    fn length(&self) -> io::Result<u64>;
+    fn read_range(&self, buffer: &mut [u8], from: u64) -> io::Result<()>;
+    /// One write; it may write less than all.
+    fn write_once(&self, bytes: &[u8], at: u64) -> io::Result<usize>;
+    fn truncate(&self, length: u64) -> io::Result<()>;
+    /// Returns when the content is on disk.
+    fn sync(&self) -> io::Result<()>;
+}
+
+impl RecordFile for File {
+    fn length(&self) -> io::Result<u64> {
+        self.metadata().map(|metadata| metadata.len())
+    }
+
+    fn read_range(&self, buffer: &mut [u8], from: u64) -> io::Result<()> {
+        FileExt::read_exact_at(self, buffer, from)
+    }
+
+    fn write_once(&self, bytes: &[u8], at: u64) -> io::Result<usize> {
+        FileExt::write_at(self, bytes, at)
+    }
+
+    fn truncate(&self, length: u64) -> io::Result<()> {
+        self.set_len(length)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.sync_data()
+    }
+}
+
 /// Writes the record of one process. There is one writer: its keeper.
 #[derive(Debug)]
-pub struct RecordWriter {
-    file: Arc<File>,
+pub struct RecordWriter<F = File> {
+    file: Arc<F>,
     durability: Durability,
     /// Where the next line begins: after the last whole one.
     end: u64,
@@ -52,12 +85,19 @@ pub struct RecordWriter {
 impl RecordWriter {
     /// A writer for a directory just prepared: its record is empty.
     pub fn new(dir: &ProcessDir, durability: Durability) -> Self {
-        Self { file: dir.record(), durability, end: 0, over: false, line: Vec::new() }
+        Self::of(dir.record(), durability)
     }
 
     /// The file, whose lock tells that its keeper lives.
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.file.as_fd()
+    }
+}
+
+impl<F: RecordFile> RecordWriter<F> {
+    /// A writer for a file that is empty.
+    pub fn of(file: Arc<F>, durability: Durability) -> Self {
+        Self { file, durability, end: 0, over: false, line: Vec::new() }
     }
 
     /// Appends the first fact, what was asked for.
@@ -89,7 +129,7 @@ impl RecordWriter {
         }
         self.check_end()?;
         crash_point!("store.record_append");
-        write_line(&self.file, &self.line, self.end, self.durability)?;
+        write_line(&*self.file, &self.line, self.end, self.durability)?;
         self.end += self.line.len() as u64;
         self.over = is_end;
         crash_point!("store.record_appended");
@@ -98,15 +138,15 @@ impl RecordWriter {
 
     /// Leaves the record with whole lines of ours alone, or says that somebody else ended it.
     fn check_end(&mut self) -> io::Result<()> {
-        let length = self.file.metadata()?.len();
+        let length = self.file.length()?;
         if length > self.end {
-            let beyond = read_beyond(&self.file, self.end, length)?;
+            let beyond = read_beyond(&*self.file, self.end, length)?;
             // This very line may be there, in part or not yet synced, from a try that failed.
             self.over = !self.line.starts_with(&beyond) && holds_end(&beyond);
             if self.over {
                 return Err(already_over());
             }
-            self.file.set_len(self.end)?;
+            self.file.truncate(self.end)?;
         }
         Ok(())
     }
@@ -121,9 +161,9 @@ pub fn is_over(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::AlreadyExists
 }
 
-fn read_beyond(file: &File, from: u64, length: u64) -> io::Result<Vec<u8>> {
+fn read_beyond(file: &impl RecordFile, from: u64, length: u64) -> io::Result<Vec<u8>> {
     let mut bytes = vec![0; length.min(RECORD_MOST).saturating_sub(from) as usize];
-    file.read_exact_at(&mut bytes, from)?;
+    file.read_range(&mut bytes, from)?;
     Ok(bytes)
 }
 
@@ -215,7 +255,21 @@ pub fn append_lost(dir: &Path, fact: &Fact, durability: Durability) -> Result<()
     }
     // Read under the lock: what an end is written after is what was there.
     let bytes = read_whole(&file).map_err(io)?;
-    let (record, end) = parse_record(path.clone(), &bytes)?;
+    append_lost_locked(&file, path, &bytes, fact, durability)
+}
+
+/// The rest of [`append_lost`], for a file that the caller has locked and read.
+pub fn append_lost_locked(
+    file: &impl RecordFile,
+    path: PathBuf,
+    bytes: &[u8],
+    fact: &Fact,
+    durability: Durability,
+) -> Result<(), LostError> {
+    if !matches!(fact, Fact::Lost { .. }) {
+        return Err(LostError::NotLost);
+    }
+    let (record, end) = parse_record(path.clone(), bytes)?;
     if record.is_over() {
         return Err(LostError::Over { path });
     }
@@ -223,13 +277,13 @@ pub fn append_lost(dir: &Path, fact: &Fact, durability: Durability) -> Result<()
         let mut line = Vec::new();
         spell(fact, &mut line)?;
         seal(&mut line);
-        file.set_len(end)?;
+        file.truncate(end)?;
         crash_point!("store.loss_append");
-        write_line(&file, &line, end, durability)?;
+        write_line(file, &line, end, durability)?;
         crash_point!("store.loss_appended");
         Ok(())
     };
-    write().map_err(io)
+    write().map_err(|source| LostError::Io { path, source })
 }
 
 /// Writes the record of a process whose directory was deleted: that it was asked for, started if it was, and is lost.
@@ -287,13 +341,13 @@ fn seal(line: &mut Vec<u8>) {
     line.push(b'\n');
 }
 
-fn write_line(file: &File, line: &[u8], at: u64, durability: Durability) -> io::Result<()> {
-    if file.write_at(line, at)? != line.len() {
+fn write_line(file: &impl RecordFile, line: &[u8], at: u64, durability: Durability) -> io::Result<()> {
+    if file.write_once(line, at)? != line.len() {
         return Err(io::Error::new(io::ErrorKind::WriteZero, "the line was written only in part"));
     }
     match durability {
         Durability::Programs => Ok(()),
-        Durability::Power => file.sync_data(),
+        Durability::Power => file.sync(),
     }
 }
 

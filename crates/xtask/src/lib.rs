@@ -19,6 +19,7 @@ pub mod instructions;
 pub mod scenarios;
 pub mod schemathesis;
 mod section;
+pub mod simulate;
 pub mod tidy;
 
 use std::path::PathBuf;

@@ -7,7 +7,7 @@ use clap::{Parser, Subcommand};
 use xtask::generate::Mode;
 use xtask::tidy::{self, Tree};
 use xtask::{
-    bench, chaos, clients, conformance, demo, escapes, fuzz, generate, instructions, scenarios, schemathesis,
+    bench, chaos, clients, conformance, demo, escapes, fuzz, generate, instructions, scenarios, schemathesis, simulate,
     workspace_root,
 };
 
@@ -48,6 +48,8 @@ enum Command {
     Scenarios(scenarios::Options),
     /// Try the HTTP API with whatever its document allows and forbids
     Schemathesis(schemathesis::Options),
+    /// Run histories of daemon, keepers and clients on a machine in memory, with faults chosen by a seed
+    Simulate(simulate::Options),
 }
 
 fn main() -> ExitCode {
@@ -65,6 +67,7 @@ fn main() -> ExitCode {
         Command::Instructions(options) => instructions::run(&root, &options),
         Command::Scenarios(options) => scenarios::run(&root, &options),
         Command::Schemathesis(options) => schemathesis::run(&root, &options),
+        Command::Simulate(options) => simulate::run(&options),
     };
     done.unwrap_or_else(|error| {
         eprintln!("xtask: {error:#}");

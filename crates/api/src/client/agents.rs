@@ -1,4 +1,4 @@
-//! Hosted agents, from the client's side.
+//! The client's methods for hosted agents.
 
 use super::{Ask, Client, ClientError, get, post, query};
 use crate::types::{

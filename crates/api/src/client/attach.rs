@@ -1,4 +1,4 @@
-//! The client's end of an attachment: a WebSocket over the daemon's socket.
+//! Attaching to a process: a WebSocket over the daemon's socket.
 
 use futures_util::stream::{SplitSink, SplitStream};
 use futures_util::{SinkExt, StreamExt};
@@ -7,34 +7,34 @@ use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::client::IntoClientRequest;
 use tokio_tungstenite::tungstenite::{Error, Message};
 
-use super::{Client, ClientError, of_process, query, refusal};
+use super::{Client, ClientError, error_response, of_process, query};
 use crate::quiet::QuietStream;
 use crate::types::{AttachControl, AttachNotice, AttachQuery};
 
-/// What came.
+/// A message from the daemon.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Received {
-    /// Output.
+    /// Output of the process.
     Bytes(Bytes),
-    /// News of the process or of our input.
+    /// A change of the process, or the fate of our input.
     Notice(Box<AttachNotice>),
 }
 
-/// The half of an attachment that hears.
+/// The receiving half of an attachment.
 #[derive(Debug)]
 pub struct AttachReader(SplitStream<WebSocketStream<QuietStream>>);
 
-/// The half that speaks.
+/// The sending half.
 #[derive(Debug)]
 pub struct AttachWriter(SplitSink<WebSocketStream<QuietStream>, Message>);
 
 impl Client {
-    /// `GET /v1/processes/{id}/attach`. Ends when the daemon does: attach again from the next byte on.
+    /// `GET /v1/processes/{id}/attach`. It ends when the daemon stops: attach again from the next byte on.
     pub async fn attach(&self, id: &str, query: &AttachQuery) -> Result<(AttachReader, AttachWriter), ClientError> {
         let fields = query::encode(query).map_err(|error| ClientError::Protocol(error.to_string()))?;
         let address = format!("ws://localhost{}{fields}", of_process(id, "/attach"));
         let mut request = address.into_client_request().map_err(|error| ClientError::Protocol(error.to_string()))?;
-        request.headers_mut().extend(self.scope.iter().cloned());
+        request.headers_mut().extend(self.owner_headers.iter().cloned());
         let stream = self.transport.dial().await.map_err(|source| self.transport.unreachable(source))?;
         match tokio_tungstenite::client_async(request, stream).await {
             Ok((socket, _)) => {
@@ -43,7 +43,7 @@ impl Client {
             }
             Err(Error::Http(response)) => {
                 let body = response.body().as_deref().unwrap_or_default();
-                Err(refusal(response.status(), body))
+                Err(error_response(response.status(), body))
             }
             Err(Error::Io(source)) => Err(self.transport.unreachable(source)),
             Err(error) => Err(self.transport.unreachable(std::io::Error::other(error))),
@@ -52,7 +52,7 @@ impl Client {
 }
 
 impl AttachReader {
-    /// The next frame; `None` when the connection has ended, for whatever reason.
+    /// The next message; `None` when the connection has closed, for any reason.
     pub async fn next(&mut self) -> Option<Result<Received, ClientError>> {
         loop {
             match self.0.next().await?.ok()? {
@@ -69,12 +69,12 @@ impl AttachReader {
 }
 
 impl AttachWriter {
-    /// Sends input; false when the connection has ended.
+    /// Sends input; false if the connection has closed.
     pub async fn send(&mut self, bytes: Bytes) -> bool {
         self.0.send(Message::Binary(bytes)).await.is_ok()
     }
 
-    /// Sends a control; false when the connection has ended.
+    /// Sends a control message; false if the connection has closed.
     pub async fn control(&mut self, control: &AttachControl) -> bool {
         let Ok(text) = serde_json::to_string(control) else { return false };
         self.0.send(Message::Text(text.into())).await.is_ok()

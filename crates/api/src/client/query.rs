@@ -1,13 +1,13 @@
-//! Query strings and path segments, from the query types themselves.
+//! Encodes query strings and path segments.
 //!
-//! A query struct is turned into JSON and its fields into `name=value`, so that no field is named twice.
+//! A query struct is serialized to JSON, and its fields become `name=value`, so that no field name is repeated here.
 
 use std::fmt::Write as _;
 
 use serde::Serialize;
 use serde_json::Value;
 
-/// `?a=1&b=2` for the fields that are set, or nothing.
+/// `?a=1&b=2` for the fields that are set; empty if none is.
 pub(super) fn encode<T: Serialize>(query: &T) -> Result<String, serde_json::Error> {
     let mut text = String::new();
     if let Value::Object(fields) = serde_json::to_value(query)? {
@@ -22,7 +22,7 @@ pub(super) fn encode<T: Serialize>(query: &T) -> Result<String, serde_json::Erro
     Ok(text)
 }
 
-/// Everything but the unreserved characters of RFC 3986 as `%XX`.
+/// Percent-encodes everything but the unreserved characters of RFC 3986.
 pub(super) fn escape(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for byte in text.bytes() {
@@ -36,7 +36,7 @@ pub(super) fn escape(text: &str) -> String {
     escaped
 }
 
-/// The value as a query writes it; `None` for what is left out.
+/// The value as text in a query; `None` if the field is to be omitted.
 fn plain(value: &Value) -> Option<String> {
     match value {
         Value::Null => None,

@@ -1,9 +1,9 @@
-//! Server-sent events: lines in, messages out, wherever the network cut them.
+//! Parses server-sent events from chunks of bytes that may be split anywhere.
 //!
-//! Bound: a message larger than [`LARGEST`] is an error, not a growing buffer.
+//! A message larger than [`MAX_MESSAGE`] is an error, so that the buffer cannot grow without limit.
 
-/// The most bytes of one message.
-pub(super) const LARGEST: usize = 1 << 20;
+/// Maximum size of one message in bytes.
+pub(super) const MAX_MESSAGE: usize = 1 << 20;
 
 /// One message.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -13,25 +13,25 @@ pub(super) struct Message {
     pub(super) data: String,
 }
 
-/// Why a stream cannot be read on.
+/// A message exceeded [`MAX_MESSAGE`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("an event larger than {LARGEST} bytes")]
+#[error("an event is larger than {MAX_MESSAGE} bytes")]
 pub(super) struct TooLarge;
 
-/// Collects bytes into messages.
+/// Assembles bytes into messages.
 #[derive(Debug, Default)]
 pub(super) struct Parser {
-    /// The line that is not whole yet.
+    /// The incomplete line.
     line: Vec<u8>,
-    /// Whether the last byte was a carriage return, whose line feed ends no second line.
+    /// Whether the last byte was a carriage return: a line feed right after it does not end another line.
     after_cr: bool,
-    /// The message that is not whole yet, and whether it has data.
+    /// The incomplete message, and whether it has data.
     open: Message,
     has_data: bool,
 }
 
 impl Parser {
-    /// Takes the next bytes and gives the messages that they complete.
+    /// Adds bytes and returns the messages that they complete.
     pub(super) fn feed(&mut self, bytes: &[u8]) -> Result<Vec<Message>, TooLarge> {
         let mut complete = Vec::new();
         for &byte in bytes {
@@ -44,7 +44,7 @@ impl Parser {
                 }
                 _ => self.line.push(byte),
             }
-            if self.line.len() + self.open.data.len() > LARGEST {
+            if self.line.len() + self.open.data.len() > MAX_MESSAGE {
                 return Err(TooLarge);
             }
         }
@@ -70,7 +70,7 @@ impl Parser {
                 self.open.data.push_str(value);
                 self.has_data = true;
             }
-            // A comment (keep-alive) has no name; other fields are for the future.
+            // A comment (keep-alive) has an empty field name; other fields are ignored.
             _ => {}
         }
         None
@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_are_whole_wherever_the_stream_is_cut() {
+    fn messages_are_complete_wherever_the_stream_is_split() {
         for cut in 0..STREAM.len() {
             let mut parser = Parser::default();
             let mut messages = parser.feed(&STREAM[..cut]).unwrap();
@@ -109,8 +109,8 @@ mod tests {
     }
 
     #[test]
-    fn a_message_without_end_is_refused_not_stored() {
+    fn a_message_beyond_the_maximum_is_an_error() {
         let mut parser = Parser::default();
-        assert_eq!(parser.feed(&vec![b'x'; LARGEST + 1]), Err(TooLarge));
+        assert_eq!(parser.feed(&vec![b'x'; MAX_MESSAGE + 1]), Err(TooLarge));
     }
 }

@@ -1,4 +1,4 @@
-//! The client against a fake daemon that plays one script per connection.
+//! The client against a fake daemon that follows one script per connection.
 
 use std::path::Path;
 
@@ -64,7 +64,7 @@ async fn respond(stream: &mut UnixStream, status: &str, headers: &str, body: &st
 }
 
 #[tokio::test]
-async fn requests_share_one_kept_connection() {
+async fn sequential_requests_share_one_connection() {
     let fake = Fake::new("kept");
     let client = fake.client();
     let serve = async {
@@ -82,12 +82,12 @@ async fn requests_share_one_kept_connection() {
     tokio::join!(serve, ask);
 }
 
-/// The daemon closes what is idle for long: a start that goes into a connection as it is closed could not be repeated.
+/// If the daemon closed the connection just as a start is sent, the start could not be retried.
 #[tokio::test]
-async fn a_connection_that_was_idle_for_long_carries_nothing_more() {
+async fn a_connection_that_was_idle_for_too_long_is_not_used_again() {
     let fake = Fake::new("stale");
-    let transport = Transport::keeping_for(std::time::Duration::ZERO, fake.directory.join("socket"));
-    let client = Client { transport: Arc::new(transport), scope: Arc::new([]) };
+    let transport = Transport::with_idle_timeout(std::time::Duration::ZERO, fake.directory.join("socket"));
+    let client = Client { transport: Arc::new(transport), owner_headers: Arc::new([]) };
     let serve = async {
         let mut first = fake.accept().await;
         request(&mut first).await.unwrap();
@@ -120,7 +120,7 @@ async fn requests_at_the_same_time_use_two_connections() {
 }
 
 #[tokio::test]
-async fn a_read_is_repeated_when_the_kept_connection_closed_under_it() {
+async fn a_read_is_retried_when_the_pooled_connection_closes() {
     let fake = Fake::new("repeat");
     let client = fake.client();
     let serve = async {
@@ -169,7 +169,7 @@ async fn a1_no_request_is_done_twice() {
 }
 
 #[tokio::test]
-async fn raw_output_carries_its_facts_in_headers() {
+async fn raw_output_has_its_metadata_in_headers() {
     let fake = Fake::new("raw");
     let client = fake.client();
     let serve = async {
@@ -236,13 +236,13 @@ async fn a_socket_path_longer_than_an_address_works() {
 }
 
 #[tokio::test]
-async fn nobody_at_the_socket_is_unreachable_and_names_it() {
+async fn the_error_without_a_daemon_names_the_socket() {
     let error = Client::new(Path::new("/nowhere/socket")).health().await.unwrap_err();
     assert!(matches!(error, ClientError::Unreachable { .. }) && error.to_string().contains("/nowhere/socket"));
 }
 
 #[tokio::test]
-async fn an_answer_of_something_else_is_told_by_its_status() {
+async fn a_response_that_is_not_from_the_daemon_is_reported_with_its_status() {
     let fake = Fake::new("foreign");
     let client = fake.client();
     let serve = async {

@@ -1,4 +1,4 @@
-//! The routes of hosted agents, as a reader of the document sees them.
+//! The routes of hosted agents in the OpenAPI document.
 
 use super::{Content, Route, answer, get, inline, post, reference};
 use crate::types::*;
@@ -8,13 +8,9 @@ pub(super) const ROUTES: &[Route] = &[
         body: Some(reference::<AgentRequest>),
         answers: &[
             answer("201", "Hosted.", Content::Json(reference::<Agent>)),
-            answer(
-                "200",
-                "The idempotency key found the agent that exists already.",
-                Content::Json(reference::<Agent>),
-            ),
+            answer("200", "An agent with this idempotency key already exists.", Content::Json(reference::<Agent>)),
         ],
-        ..post("/v1/agents", "host_agent", "Host an agent: run its program and speak its protocol")
+        ..post("/v1/agents", "host_agent", "Host an agent: run its program and control it through its protocol")
     },
     Route {
         query: Some(inline::<AgentListQuery>),
@@ -27,8 +23,8 @@ pub(super) const ROUTES: &[Route] = &[
     },
     Route {
         body: Some(reference::<TurnRequest>),
-        answers: &[answer("200", "The turn as it stands.", Content::Json(reference::<Turn>))],
-        ..post("/v1/agents/{id}/turns", "give_turn", "Give an agent a turn; turns run one after the other")
+        answers: &[answer("200", "The turn in its current state.", Content::Json(reference::<Turn>))],
+        ..post("/v1/agents/{id}/turns", "give_turn", "Give an agent a turn; turns run one at a time")
     },
     Route {
         query: Some(inline::<TurnsQuery>),
@@ -37,22 +33,22 @@ pub(super) const ROUTES: &[Route] = &[
     },
     Route {
         query: Some(inline::<TurnQuery>),
-        answers: &[answer("200", "The turn as it stands.", Content::Json(reference::<Turn>))],
+        answers: &[answer("200", "The turn in its current state.", Content::Json(reference::<Turn>))],
         ..get("/v1/agents/{id}/turns/{number}", "turn", "Show one turn, or wait for its end")
     },
     Route {
         body: Some(reference::<InterruptRequest>),
         answers: &[answer(
             "200",
-            "Which rung ended the turn: the protocol, INT, TERM or KILL.",
+            "Which step ended the turn: the protocol, INT, TERM or KILL.",
             Content::Json(reference::<InterruptAnswer>),
         )],
-        ..post("/v1/agents/{id}/interrupt", "interrupt_agent", "Interrupt the running turn, by a ladder")
+        ..post("/v1/agents/{id}/interrupt", "interrupt_agent", "Interrupt the running turn, in escalating steps")
     },
     Route {
         body: Some(reference::<AnswerRequest>),
-        answers: &[answer("200", "The agent as it stands.", Content::Json(reference::<Agent>))],
-        ..post("/v1/agents/{id}/answer", "answer_agent", "Answer what an agent asks permission for")
+        answers: &[answer("200", "The agent in its current state.", Content::Json(reference::<Agent>))],
+        ..post("/v1/agents/{id}/answer", "answer_agent", "Answer a permission request of an agent")
     },
     Route {
         body: Some(reference::<AgentStopRequest>),
@@ -63,17 +59,17 @@ pub(super) const ROUTES: &[Route] = &[
         query: Some(inline::<AgentEventsQuery>),
         answers: &[answer(
             "200",
-            "What is heard of the agent. With `Accept: text/event-stream` as it happens: `id` is the number, `event` the \
-             kind or `gap`, `data` the event.",
+            "Events of the agent. With `Accept: text/event-stream`, a live stream: `id` is the number, `event` the kind \
+             or `gap`, `data` the event.",
             Content::JsonOr(reference::<AgentEventPage>, "text/event-stream"),
         )],
-        ..get("/v1/agents/{id}/events", "agent_events", "Read or follow what is heard of an agent")
+        ..get("/v1/agents/{id}/events", "agent_events", "Read or follow the events of an agent")
     },
     Route {
         query: Some(inline::<AgentAttachQuery>),
         answers: &[answer(
             "101",
-            "A WebSocket. Every text frame is a message of the agent's own, verbatim; what pinfold says has the key `pinfold`.",
+            "A WebSocket. Every text frame is an unchanged message of the agent; messages of pinfold have the key `pinfold`.",
             Content::Text,
         )],
         ..get("/v1/agents/{id}/attach", "attach_agent", "Observe an agent's own messages")

@@ -13,25 +13,25 @@ pub struct StopRequest {
     /// The first signal. Default: the process's `stop_signal`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub signal: Option<String>,
-    /// How long before KILL. Default: the process's `grace`; 0 kills at once.
+    /// Time between the first signal and KILL. Default: the process's `grace`; 0 kills immediately.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub grace: Option<Span>,
-    /// Who asks; recorded with the cause.
+    /// Who requests the stop; recorded as `stopped_by`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub by: Option<String>,
 }
 
-/// How a stop ended.
+/// The result of a stop.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct StopAnswer {
     pub record: Record,
-    /// Whether it was over before the request came.
+    /// Whether the process had already ended before the request.
     pub already_over: bool,
-    /// Processes that could not be ended, with the reason. Empty means: verified empty.
+    /// Processes that could not be killed, with the reason. If empty, it was verified that none is left.
     pub survivors: Vec<Survivor>,
 }
 
-/// A process that a signal could not end or reach.
+/// A process that could not be killed or signalled.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Survivor {
     pub pid: u32,
@@ -43,19 +43,19 @@ pub struct Survivor {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SignalRequest {
-    /// `TERM`, `SIGTERM`, `15`.
+    /// A name or a number: `TERM`, `SIGTERM`, `15`.
     pub signal: String,
-    /// Who asks.
+    /// Who sends the signal.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub by: Option<String>,
 }
 
-/// The answer to a signal, a pause or a resume.
+/// The result of a signal, a pause or a resume.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct SignalAnswer {
     pub record: Record,
-    /// How many processes of the tree it reached.
+    /// How many processes of the tree were reached.
     pub reached: u32,
-    /// Those that it could not reach.
+    /// Processes that could not be reached.
     pub refused: Vec<Survivor>,
 }

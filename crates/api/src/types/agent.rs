@@ -1,4 +1,4 @@
-//! Hosted agents: agent programs that run as kept processes and are spoken to in their own protocol.
+//! Hosted agents: agent programs that run as pinfold processes and are controlled through their own protocol.
 
 use std::collections::BTreeMap;
 
@@ -18,23 +18,23 @@ pub struct AgentRequest {
     /// The program. Default: the kind's own name, found in PATH.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub program: Option<String>,
-    /// Arguments after those that the protocol needs.
+    /// Arguments to add after those that the protocol needs.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub args: Vec<String>,
-    /// The model, where the agent lets one choose.
+    /// The model, if the agent supports choosing one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model: Option<String>,
-    /// Fields for the agent's own request that opens a thread, as they are (codex: `thread/start`).
+    /// Fields to add, unchanged, to the agent's own request that opens a thread (codex: `thread/start`).
     #[serde(default, skip_serializing_if = "Map::is_empty")]
     pub settings: Map<String, Value>,
-    /// The working directory: absolute, or beginning with `~`. Default: the home directory of the daemon's user.
+    /// The working directory: absolute, or starting with `~`. Default: the home directory of the daemon's user.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cwd: Option<String>,
-    /// Environment laid over the base; null unsets. Values are never written to disk: an agent that must be started
-    /// anew after a crash of the daemon needs them again, with its next turn.
+    /// Environment variables to set; null unsets one. Values are never written to disk: if the daemon restarts and the
+    /// agent has to be started again, pass them again with the next turn.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub env: BTreeMap<String, Option<String>>,
-    /// Whether the daemon's own environment is the base (default), or nothing is.
+    /// Whether to start from the daemon's own environment (default) or from an empty one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub inherit_env: Option<bool>,
     /// The chat, session or agent it belongs to. Default `default`.
@@ -43,67 +43,67 @@ pub struct AgentRequest {
     /// The owner's parent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parent: Option<String>,
-    /// What becomes of it when its owner is ended, as for processes.
+    /// What happens to it when its owner is ended, as for processes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lifetime: Option<Lifetime>,
-    /// With `lifetime` `owner` or `parent`: the owner counts as ended this long after its last contact.
+    /// With `lifetime` `owner` or `parent`: the owner counts as ended if there was no contact for this long.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub owner_grace: Option<Span>,
     /// A name to find it by.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// What becomes of what it left running when its program exits: `keep` (default) or `stop`.
+    /// What happens to descendants that outlive its program: `keep` (default) or `stop`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub strays: Option<Strays>,
-    /// How long its tree has between TERM and KILL.
+    /// Time between TERM and KILL when its tree is stopped.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub grace: Option<Span>,
-    /// Memory of its whole tree at most.
+    /// Maximum memory of its whole tree.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory_limit: Option<Size>,
-    /// How it is answered when it asks for permission: `deny` (default), `allow`, or `ask`.
+    /// How its permission requests are answered: `deny` (default), `allow`, or `ask`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub approvals: Option<Approvals>,
-    /// `persistent` (default): one process and one thread for all turns. `fresh`: each turn has its own.
+    /// `persistent` (default): all turns share one process and one thread. `fresh`: each turn gets new ones.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mode: Option<AgentMode>,
-    /// The agent's own id of an earlier thread or session to go on with.
+    /// The agent's own id of an earlier thread or session to continue.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resume: Option<String>,
-    /// How it is spoken to: `stdio` (default), or `websocket` where the agent connects to pinfold (claude).
+    /// How pinfold communicates with it: `stdio` (default), or `websocket`, where the agent connects to pinfold (claude).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub transport: Option<Transport>,
-    /// How long it may take until it is ready. Default 60s.
+    /// Maximum time until it is ready. Default 60s.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ready_timeout: Option<Span>,
-    /// How long a turn may take before it is interrupted. Default: as long as it likes.
+    /// Interrupt a turn after this time. Default: no limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub turn_limit: Option<Span>,
-    /// Turns that may wait for others. Default 16, at most 256; 0 refuses every turn that would have to wait.
+    /// Maximum number of queued turns. Default 16, at most 256; 0 refuses every turn that would have to wait.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub queue: Option<u32>,
-    /// A key of the client's choice: the same key gives the same agent.
+    /// Two requests with the same key create only one agent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub idempotency_key: Option<String>,
-    /// How long to wait until it is ready. Default: the answer comes at once.
+    /// How long to wait until it is ready before responding. Default: respond immediately.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wait: Option<Span>,
 }
 
-/// How an agent is answered when it asks for permission.
+/// How an agent's permission requests are answered.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Approvals {
-    /// No, and it is told so.
+    /// Refuse all of them.
     #[default]
     Deny,
-    /// Yes.
+    /// Grant all of them.
     Allow,
-    /// It waits until somebody answers with `/answer`.
+    /// Wait until a client answers with `/answer`.
     Ask,
 }
 
-/// Whether turns share a process and a thread.
+/// Whether all turns share one process and one thread.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum AgentMode {
@@ -112,47 +112,47 @@ pub enum AgentMode {
     Fresh,
 }
 
-/// How an agent is spoken to.
+/// How pinfold communicates with an agent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Transport {
-    /// By its stdin and stdout.
+    /// Through its stdin and stdout.
     #[default]
     Stdio,
-    /// It connects to a WebSocket of pinfold's, on loopback.
+    /// The agent connects to a WebSocket of pinfold on loopback.
     Websocket,
 }
 
-/// How an agent stands.
+/// The status of an agent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum AgentStatus {
-    /// Its program was started and is not ready.
+    /// Its program was started and is not ready yet.
     #[default]
     Starting,
     /// It is ready for a turn.
     Idle,
     /// A turn is running.
     Busy,
-    /// A turn is running and waits for an answer.
+    /// A turn is running and waits for an answer to a permission request.
     Asking,
-    /// No program runs; the next turn starts one.
+    /// Its program is not running; the next turn starts it.
     Resting,
     /// It was stopped.
     Stopped,
-    /// It cannot go on; `fault` says why.
+    /// It cannot continue; see `fault`.
     Failed,
 }
 
-/// Why an agent cannot go on.
+/// Why an agent cannot continue.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct AgentFault {
     pub code: FaultCode,
-    /// What was wrong and what to do. The process is kept for its output.
+    /// What went wrong and what to do. The output of its process is kept.
     pub message: String,
 }
 
-/// What was wrong with an agent, for programs.
+/// What went wrong with an agent, for programs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum FaultCode {
@@ -162,17 +162,17 @@ pub enum FaultCode {
     NeverReady,
     /// It exited before it was ready.
     ExitedBeforeReady,
-    /// It speaks another protocol, or another version of it.
+    /// It uses a different protocol, or an unsupported version of it.
     ProtocolMismatch,
-    /// It printed too much that is not its protocol.
+    /// It printed too many lines that are not protocol messages.
     Garbage,
-    /// A message of it is too large.
+    /// One of its messages is too large.
     FrameTooLarge,
-    /// Its output was lost before it could be read.
+    /// Part of its output was dropped before pinfold had read it.
     OutputLost,
-    /// Its environment is not on disk, and nobody gave it again.
+    /// It must be started again, and its environment, which is not stored on disk, was not passed again.
     EnvironmentLost,
-    /// Its state on disk cannot be read.
+    /// Its state on disk is unreadable.
     Damaged,
 }
 
@@ -185,10 +185,10 @@ pub struct Agent {
     pub status: AgentStatus,
     /// Why it failed.
     pub fault: Option<AgentFault>,
-    /// Why it was stopped: at a request, with its owner, or as its process was.
+    /// Why it was stopped: by a request, with its owner, or because its process was stopped.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cause: Option<Cause>,
-    /// Who asked for the stop, where that is the cause.
+    /// Who requested the stop, if that is the cause.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stopped_by: Option<String>,
     pub owner: String,
@@ -197,39 +197,39 @@ pub struct Agent {
     pub mode: AgentMode,
     pub approvals: Approvals,
     pub transport: Transport,
-    /// The agent's own id of its thread or session: with `resume` another agent goes on with it.
+    /// The agent's own id of its thread or session. Pass it as `resume` to continue it with another agent.
     pub session: Option<String>,
-    /// The version that the agent tells.
+    /// The version that the agent reports.
     pub version: Option<String>,
-    /// The kept process that it runs as now, or ran as last.
+    /// The id of its current or last process.
     pub process: Option<String>,
-    /// All processes it ran as, oldest first; the latest 64.
+    /// The ids of its processes, oldest first; the latest 64.
     pub lives: Vec<String>,
-    /// The number of the turn that runs.
+    /// The number of the running turn.
     pub turn: Option<u64>,
-    /// Turns that wait.
+    /// Number of queued turns.
     pub queued: u64,
-    /// Turns there were, those that wait and run included.
+    /// Number of turns so far, including queued and running ones.
     pub turns: u64,
-    /// What it asks and nobody has answered.
+    /// Its unanswered permission requests.
     pub asks: Vec<Ask>,
-    /// The latest things that it said beside its turns, such as warnings.
+    /// Its latest messages outside of turns, such as warnings.
     pub notices: Vec<String>,
     pub created_at: String,
     /// When it was stopped or failed.
     pub ended_at: Option<String>,
 }
 
-/// Something an agent asks permission for.
+/// A permission request of an agent.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Ask {
     pub id: String,
     pub turn: Option<u64>,
     /// `command`, `file_change`, `tool` or `permissions`.
     pub kind: String,
-    /// What it wants to do, in a line.
+    /// What it wants to do, in one line.
     pub what: String,
-    /// The agent's own words for it.
+    /// The agent's own data of the request.
     pub detail: Value,
 }
 
@@ -237,10 +237,10 @@ pub struct Ask {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct AgentListQuery {
-    /// Agents of this owner only.
+    /// Only agents of this owner.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub owner: Option<String>,
-    /// Those that were stopped or failed, too.
+    /// Include stopped and failed agents.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub all: Option<bool>,
 }
@@ -249,7 +249,7 @@ pub struct AgentListQuery {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct AgentList {
     pub agents: Vec<Agent>,
-    /// How many more there are.
+    /// Number of further agents that are not in the list.
     pub more: u64,
 }
 
@@ -257,15 +257,15 @@ pub struct AgentList {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct AnswerRequest {
-    /// The id of what it asks.
+    /// The id of the permission request.
     pub ask: String,
     pub verdict: Verdict,
-    /// What the agent is told with a `deny`.
+    /// A message for the agent, sent with a `deny`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
 }
 
-/// An answer to an agent that asks for permission.
+/// The answer to a permission request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
@@ -277,10 +277,10 @@ pub enum Verdict {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct AgentStopRequest {
-    /// How long its tree has between TERM and KILL. Default: the agent's own.
+    /// Time between TERM and KILL. Default: the agent's own `grace`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub grace: Option<Span>,
-    /// Who asks; shown in the cause.
+    /// Who requests the stop; recorded as `stopped_by`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub by: Option<String>,
 }

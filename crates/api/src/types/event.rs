@@ -1,4 +1,4 @@
-//! Events.
+//! Events and their consumers.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -9,60 +9,60 @@ use super::{Cause, Outcome};
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct EventsQuery {
-    /// Events with a higher number. Default 0; `latest` for only what is yet to come.
+    /// Only events with a higher number. Default 0; `latest` for future events only.
     pub after: Option<String>,
     pub owner: Option<String>,
     /// Only events of this process.
     pub process: Option<String>,
     /// At most this many (1 to 1000, default 100).
     pub limit: Option<u32>,
-    /// If there is none, wait this long (at most 5m).
+    /// If there are none, wait at most this long for one (at most 5m).
     pub wait: Option<String>,
-    /// Only these kinds, separated by commas; `announce` for those worth telling the owner.
+    /// Only these kinds, comma-separated; `announce` for those that the owner is notified of.
     pub kinds: Option<String>,
-    /// Read as this consumer: from its own cursor on (`after` says where a new one begins), and leased to this
-    /// reader until they are acked or the lease ends.
+    /// Read as this consumer: from its own cursor on (for a new consumer, from `after` on). The events are leased to this
+    /// reader until they are acknowledged or the lease expires.
     pub consumer: Option<String>,
-    /// How long a consumer's events are leased (default 30s, at most 1h).
+    /// How long the events are leased (default 30s, at most 1h).
     pub lease: Option<String>,
-    /// Which of several readers of one consumer this is: while another holds the lease it is given nothing. Readers
-    /// that do not say so count as one, and are given what follows.
+    /// An id for this reader, if a consumer has several: while another reader holds the lease, it gets no events. Readers
+    /// without an id count as one reader, and get the events after those already leased.
     pub reader: Option<String>,
 }
 
-/// What happened to a process. Each kind happens at most once to each, but for matches, heartbeats and handovers.
+/// What happened to a process. Each kind occurs at most once per process, except matches, heartbeats and handovers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum EventKind {
     Started,
-    /// The leader ended, and strays or open output ends remain.
+    /// The leader ended; descendants are alive or the output is still open.
     Exited,
-    /// All output ends are closed, and the tree is not empty yet.
+    /// The output is complete; the tree is not empty yet.
     Closed,
     Finished,
     Lost,
     /// A line of its output matched a watched pattern.
     Matched,
-    /// Its output is no longer watched; the process goes on.
+    /// Its output is no longer watched; the process runs on.
     WatchEnded,
     /// It has a terminal and waits for input; `text` is the last line it wrote.
     WaitingForInput,
-    /// It lives, as asked to be told every so often.
+    /// It is alive; announced at the interval that `notify` sets.
     Heartbeat,
-    /// It belongs to another owner now.
+    /// It was handed over to another owner.
     HandedOver,
-    /// It does what it was started for, as its `ready` says.
+    /// It is ready, by its own `ready` condition.
     Ready,
-    /// It was not ready in time, and goes on.
+    /// It was not ready in time; it runs on.
     NotReady,
-    /// It was restarted as often as allowed, and is not any more.
+    /// It reached the maximum number of restarts and is not restarted again.
     GaveUp,
 }
 
-/// A durable, numbered fact.
+/// Something that happened to a process: durable and numbered.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Event {
-    /// Rises by at least one from event to event, for ever.
+    /// The number of the event. Strictly increasing; numbers may be skipped, and are never reused.
     pub seq: u64,
     pub kind: EventKind,
     /// The process it is about.
@@ -73,32 +73,33 @@ pub struct Event {
     pub started_at: Option<String>,
     pub outcome: Option<Outcome>,
     pub cause: Option<Cause>,
-    /// Whether this is the completion of the process: one event of each is, the first that tells its leader's end.
+    /// Whether this is the completion of the process: the first event that reports the end of its leader. Each process
+    /// has exactly one.
     #[serde(default)]
     pub completion: bool,
-    /// Whether it is worth telling the owner: a completion, unless that is switched off, or what `notify` asks for.
+    /// Whether the owner is notified of it: a completion, unless switched off, or what `notify` requests.
     #[serde(default)]
     pub announce: bool,
-    /// Where the matching line begins, or how much output there was.
+    /// Cursor where the matching line starts, or of the output's end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cursor: Option<u64>,
-    /// The matching line, the new output, the reason or the purpose. Lines and output come from the process.
+    /// The matching line, the new output, the reason or the purpose. Lines and output are untrusted text of the process.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub text: Option<String>,
-    /// Matches that were not announced since the last one that was.
+    /// Number of matches since the last announced one that were not announced.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub suppressed: Option<u64>,
 }
 
-/// A stretch of the event log.
+/// One page of the event log.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct EventPage {
     pub events: Vec<Event>,
-    /// Give it as `after` for what follows.
+    /// Pass it as `after` to get the next page.
     pub next: u64,
-    /// True if the log no longer reaches back to the `after` asked for.
+    /// True if events right after the requested `after` have been deleted.
     pub truncated: bool,
-    /// Until when they are this consumer's reader's own.
+    /// When the lease on these events expires.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub leased_until: Option<String>,
 }
@@ -107,13 +108,13 @@ pub struct EventPage {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Consumer {
     pub name: String,
-    /// The owner it belongs to; null for the operator's own.
+    /// The owner it belongs to; null if it belongs to the operator.
     pub owner: Option<String>,
-    /// All up to this number is acked.
+    /// Events up to this number are acknowledged.
     pub cursor: u64,
-    /// All up to this number is leased …
+    /// Events up to this number are leased.
     pub leased_through: Option<u64>,
-    /// … until this moment.
+    /// When the lease expires.
     pub leased_until: Option<String>,
 }
 
@@ -121,7 +122,7 @@ pub struct Consumer {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct AckRequest {
-    /// The number of the last event that is dealt with.
+    /// The number of the last event that was processed.
     pub through: u64,
 }
 

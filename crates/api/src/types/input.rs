@@ -1,4 +1,4 @@
-//! Input: what is sent to a process's stdin.
+//! Sending input to a process's stdin.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -6,56 +6,56 @@ use serde::{Deserialize, Serialize};
 use super::Record;
 use crate::input::Span;
 
-/// What a process reads as its standard input.
+/// The standard input of a process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Stdin {
     /// Nothing: `/dev/null`.
     #[default]
     Null,
-    /// What clients send with `POST /v1/processes/{id}/input`, until they end it.
+    /// A pipe that clients write to with `POST /v1/processes/{id}/input`, until they close it.
     Pipe,
 }
 
-/// `POST /v1/processes/{id}/input`: text, bytes, keys and the end, in this order.
+/// `POST /v1/processes/{id}/input`. Sent in this order: text, bytes, keys, end of input.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct InputRequest {
-    /// Text, as it is: a line ends with its newline. Together with `base64` at most 1 MiB.
+    /// Text, sent unchanged: end a line with a newline. Together with `base64` at most 1 MiB.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub text: Option<String>,
-    /// Bytes that are no text.
+    /// Bytes, encoded as base64.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub base64: Option<String>,
     /// Keys by name, such as `enter`, `ctrl+c`, `tab`, `esc`, `up`, `f1`, `alt+x`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub keys: Vec<String>,
-    /// Whether the end of input follows: a pipe is closed, a terminal gets its key for it (ctrl+d).
+    /// Whether to send the end of input: a pipe is closed, a terminal gets its end-of-input key (ctrl+d).
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub eof: bool,
-    /// A name for this input: one that is sent again under the same name is written once, also over a crash of the
-    /// daemon, and goes on where it was left. The last 256 are remembered.
+    /// An id that makes a retry safe: input sent again with the same id continues where it stopped and is written once,
+    /// even if the daemon crashed in between. The last 256 ids are remembered.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub input_id: Option<String>,
-    /// If not all of it can be taken, try this long (at most 1m; default: not at all).
+    /// If not all of the input can be accepted, keep trying for this long (at most 1m; default: do not wait).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wait: Option<Span>,
 }
 
-/// What became of an input. What is accepted is held by the keeper, and is written whatever becomes of the daemon.
+/// The result of sending input. Accepted input is held by the keeper and is written even if the daemon crashes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct InputAnswer {
     pub record: Record,
-    /// The name of this input.
+    /// The id of this input.
     pub input_id: String,
-    /// Bytes of it that are held or written.
+    /// Bytes of it that were accepted.
     pub accepted: u64,
-    /// Whether that is all of it, with its end. If not, send the same again under the same `input_id`.
+    /// Whether all of it was accepted, including `eof`. If not, send the same input again with the same `input_id`.
     pub complete: bool,
-    /// Whether an input of this name was seen before.
+    /// Whether input with this id was sent before.
     pub repeated: bool,
-    /// Bytes that wait until the process reads, of this input and others; at most 1 MiB.
+    /// Bytes accepted but not yet read by the process, of this input and earlier ones; at most 1 MiB.
     pub queued: u64,
-    /// Where its output ended before this input: what came after may be the answer.
+    /// Cursor of the output's end before this input: output after it may be the reply.
     pub cursor: u64,
 }

@@ -21,31 +21,31 @@ pub struct HandoverRequest {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct EndRequest {
-    /// How long before KILL. Default: each process's own.
+    /// Time between the first signal and KILL. Default: each process's own `grace`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub grace: Option<Span>,
 }
 
-/// What the end of an owner did to the processes of it and its descendants.
+/// What ending an owner did to its processes and those of its descendants.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct EndAnswer {
     pub owner: String,
     pub stopped: Vec<String>,
     pub kept: Vec<String>,
     pub handed_over: Vec<String>,
-    /// Hosted agents that end with it: they take no further turn, whether they run or rest.
+    /// Hosted agents that were stopped. They accept no further turns.
     #[serde(default)]
     pub agents_stopped: Vec<String>,
     #[serde(default)]
     pub agents_handed_over: Vec<String>,
-    /// Processes of the stopped ones that could not be ended. Empty means: verified empty.
+    /// Processes that could not be killed. If empty, it was verified that none is left.
     pub survivors: Vec<Survivor>,
 }
 
 /// `POST /v1/owners/{owner}/release`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ReleaseAnswer {
-    /// Waits that were open and answered `cancelled`.
+    /// Number of open waits that were ended with `cancelled`.
     pub released: u64,
 }
 
@@ -54,9 +54,9 @@ pub struct ReleaseAnswer {
 pub struct Owner {
     pub owner: String,
     pub parent: Option<String>,
-    /// Its live processes, without those of its descendants.
+    /// Number of its live processes, without those of its descendants.
     pub live: u64,
-    /// When it was last heard of, since the daemon started.
+    /// Its last contact since the daemon started.
     pub last_contact: Option<String>,
 }
 
@@ -70,18 +70,18 @@ pub struct OwnerList {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct TokenRequest {
-    /// The one owner it acts as. Without: an operator, who sees all.
+    /// The owner that it acts as. Default: operator, who sees everything.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub owner: Option<String>,
     /// What it is for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub label: Option<String>,
-    /// It ends after this time. Default: never.
+    /// It expires after this time. Default: never.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires: Option<Span>,
 }
 
-/// A new token. Its text is shown this once.
+/// A new token. This is the only time that its text is shown.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct TokenAnswer {
     /// The token itself: `Authorization: Bearer …`.
@@ -90,7 +90,7 @@ pub struct TokenAnswer {
     pub shown: Token,
 }
 
-/// A token as it is listed: without its text, which is not kept.
+/// A token without its text, which is not stored.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Token {
     pub id: String,

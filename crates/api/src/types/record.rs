@@ -7,20 +7,20 @@ use serde::{Deserialize, Serialize};
 
 use super::{LifeShown, Lifetime, PtySize, ReadyShown, Stdin};
 
-/// Where a process is in its life.
+/// The status of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Status {
     Starting,
     Running,
-    /// The leader exited; descendants live on.
+    /// The leader has exited; descendants are still running.
     Lingering,
     Finished,
-    /// Its keeper died; nobody saw the end.
+    /// Its keeper died, so its end was not observed.
     Lost,
 }
 
-/// How the leader ended: what the kernel reported.
+/// How the leader ended, as reported by the kernel.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum Outcome {
@@ -37,15 +37,15 @@ pub enum Cause {
     OnItsOwn,
     StopRequested,
     TimeLimit,
-    /// It was silent for longer than its `idle_limit`.
+    /// It produced no output for longer than its `idle_limit`.
     IdleLimit,
-    /// Its tree reached its `memory_limit`, and the kernel or the keeper killed it for that.
+    /// Its tree reached its `memory_limit` and was killed by the kernel or the keeper.
     OutOfMemory,
     /// Its tree reached its `pids_limit`.
     PidsLimit,
     /// Its tree used up its `cpu_time_limit`.
     CpuTimeLimit,
-    /// Its owner was ended, or was not heard of for its `owner_grace`.
+    /// Its owner was ended, or had no contact for longer than its `owner_grace`.
     OwnerEnded,
 }
 
@@ -55,31 +55,31 @@ pub struct Record {
     pub id: String,
     pub name: Option<String>,
     pub command: String,
-    /// The shell that runs `command`; null for an `argv`.
+    /// The shell that runs `command`; null if it was started with `argv`.
     pub shell: Option<String>,
     pub cwd: String,
     pub owner: String,
-    /// The owner's parent, which sees it too.
+    /// The owner's parent, which also sees it.
     #[serde(default)]
     pub parent: Option<String>,
-    /// What becomes of it when its owner is ended.
+    /// What happens to it when its owner is ended.
     #[serde(default)]
     pub lifetime: Lifetime,
-    /// What it is for, as its starter said.
+    /// What it is for, as given at the start.
     #[serde(default)]
     pub intent: Option<String>,
     pub labels: BTreeMap<String, String>,
-    /// What it reads as its standard input.
+    /// Its standard input.
     #[serde(default)]
     pub stdin: Stdin,
-    /// The size of its terminal, where it has one: that is its stdin then.
+    /// The size of its terminal, if it has one. The terminal is then its stdin.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pty: Option<PtySize>,
-    /// Whether some process of its tree sleeps until input is sent; null where that cannot be told.
+    /// Whether a process of its tree waits for input; null if that is unknown.
     #[serde(default)]
     pub waiting_for_input: Option<bool>,
     pub status: Status,
-    /// Whether the tree is stopped by a pause or a STOP signal.
+    /// Whether the tree is paused, by a pause or a STOP signal.
     pub paused: bool,
     /// The leader's pid.
     pub pid: Option<u32>,
@@ -89,33 +89,33 @@ pub struct Record {
     pub finished_at: Option<String>,
     pub outcome: Option<Outcome>,
     pub cause: Option<Cause>,
-    /// Who asked for the stop, where that is the cause.
+    /// Who requested the stop, if that is the cause.
     pub stopped_by: Option<String>,
     /// Its living processes.
     pub tree: Vec<TreeMember>,
     pub output: OutputSummary,
     pub usage: Usage,
-    /// What its owner is told of it, where more than its end, or not even that. Of a webhook only the host is shown.
+    /// What its owner is notified of, if that is not just its end. Only the host of a webhook is shown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub notify: Option<NotifyShown>,
-    /// What it may use, where that is limited.
+    /// Its limits, if it has any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limits: Option<LimitsShown>,
-    /// How it stands with its readiness, where that was asked for.
+    /// Its readiness, if it was started with `ready`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ready: Option<ReadyShown>,
-    /// The loopback ports it is lent, by the variable that tells it.
+    /// The loopback ports reserved for it, by environment variable.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub ports: BTreeMap<String, u16>,
-    /// Which life it is, where it is restarted.
+    /// Its place in the chain of restarts, if it has a restart policy.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub life: Option<LifeShown>,
-    /// Why the record is not what one would expect.
+    /// An explanation, if the record may be unexpected.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
 }
 
-/// What a process may use: time, and what its whole tree holds together.
+/// The limits of a process; those on memory, processes and CPU are for its whole tree.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct LimitsShown {
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -134,7 +134,7 @@ pub struct LimitsShown {
     pub cpu_time_ms: Option<u64>,
 }
 
-/// What the owner of a process is told of it.
+/// What the owner of a process is notified of.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct NotifyShown {
     pub on_complete: bool,
@@ -155,7 +155,7 @@ pub struct TreeMember {
     pub pid: u32,
     pub ppid: u32,
     pub command: String,
-    /// The kernel's letter: R running, S sleeping, D in the kernel, T stopped.
+    /// The kernel's state letter: R running, S sleeping, D uninterruptible sleep, T stopped.
     pub state: String,
     pub cpu_ms: u64,
     pub rss_bytes: u64,
@@ -163,25 +163,25 @@ pub struct TreeMember {
     pub ports: Vec<u16>,
 }
 
-/// How much output there is.
+/// How much output there is, and how much of it is stored.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct OutputSummary {
-    /// Bytes written since the start, kept or not.
+    /// Bytes written since the start, stored or not.
     pub bytes: u64,
-    /// The first cursor after the dropped middle; 0 when nothing was dropped.
+    /// The first cursor after the dropped middle part; 0 if nothing was dropped.
     pub retained_from: u64,
-    /// Bytes of the middle that were dropped to stay within the limit, or that the disk refused.
+    /// Bytes of the middle part that were dropped to stay within the limit, or because the disk was full.
     pub dropped: u64,
-    /// Whether all output ends are closed: nothing more can come.
+    /// Whether the output is complete: all of its writers have closed it.
     pub closed: bool,
 }
 
-/// What the whole tree used so far.
+/// What the whole tree has used so far.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Usage {
     pub cpu_ms: u64,
     pub max_rss_bytes: u64,
-    /// The most processes seen alive at once.
+    /// Maximum number of processes seen alive at once.
     pub processes: u32,
 }
 
@@ -190,14 +190,14 @@ pub struct Usage {
 #[serde(deny_unknown_fields)]
 pub struct ListQuery {
     pub owner: Option<String>,
-    /// Statuses, separated by commas; `live` means starting, running and lingering.
+    /// Comma-separated statuses; `live` means starting, running and lingering.
     pub status: Option<String>,
     pub name: Option<String>,
     /// `key=value`.
     pub label: Option<String>,
     /// At most this many (1 to 500, default 50).
     pub limit: Option<u32>,
-    /// The `next` of the page before.
+    /// The `next` of the previous page.
     pub page: Option<String>,
 }
 
@@ -205,14 +205,14 @@ pub struct ListQuery {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ProcessList {
     pub processes: Vec<Record>,
-    /// How many fit the filter in all.
+    /// How many processes match the filter in total.
     pub total: u64,
-    /// Give it as `page` for the next page; null on the last one.
+    /// Pass it as `page` to get the next page; null on the last page.
     pub next: Option<String>,
-    /// Directories in the store that cannot be read, with the reason.
+    /// Process directories that cannot be read, with the reason.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unreadable: Vec<Unreadable>,
-    /// Why the list may be incomplete or about to change, for people; usually nothing.
+    /// Why the list may be incomplete or about to change, for people; usually empty.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
 }

@@ -1,4 +1,4 @@
-//! Terminals: their size, and what they show.
+//! Terminals: their size and their screen.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -12,7 +12,7 @@ pub struct PtySize {
     pub cols: u16,
 }
 
-/// Whether a process gets a terminal: `true` for one of 24 rows and 80 columns, or a size.
+/// Whether to give the process a terminal: `true` for one with 24 rows and 80 columns, or a size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(untagged, expecting = "expected for `pty`: true, false, or an object with `rows` and `cols`")]
 pub enum Pty {
@@ -28,29 +28,29 @@ pub struct ResizeRequest {
     pub cols: u16,
 }
 
-/// A place on a screen; the first row and the first column are 1.
+/// A position on the screen; rows and columns start at 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Position {
     pub row: u16,
     pub col: u16,
 }
 
-/// What a terminal shows.
+/// The screen of a terminal.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Screen {
     pub id: String,
     pub size: PtySize,
-    /// The rows from the top, without the blanks at their ends and without empty rows at the bottom.
+    /// The rows from the top, without trailing spaces and without empty rows at the bottom.
     pub lines: Vec<String>,
     pub cursor: Position,
     pub cursor_visible: bool,
-    /// The title that the program gave its window.
+    /// The window title that the program has set.
     pub title: String,
-    /// Whether the program has the alternate screen, as editors and pagers do.
+    /// Whether the program uses the alternate screen, as editors and pagers do.
     pub alternate: bool,
-    /// How much of the output it shows the effect of.
+    /// Cursor of the output that the screen reflects.
     pub output_cursor: u64,
-    /// Whether the program waits for input; null where that cannot be told.
+    /// Whether the program waits for input; null if that is unknown.
     pub waiting_for_input: Option<bool>,
     pub status: Status,
 }

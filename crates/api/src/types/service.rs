@@ -1,36 +1,37 @@
-//! Processes as services: when they are ready, the ports they are lent, their lives.
+//! Processes as services: readiness, reserved ports, restarts.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::input::Span;
 
-/// What says that a process is ready. Give `port`, `http`, `output` or `peer`; `port` goes with a path in `http` too.
+/// The condition under which a process counts as ready. Give one of `port`, `http`, `output` and `peer`; `port` can also
+/// be combined with a path in `http`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Ready {
     /// A TCP port that a process of its tree listens on: a number, the name of a leased port, or `any`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub port: Option<Port>,
-    /// A GET that is answered: a path such as `/health` (on `port`, default `any`), or an address on this machine such as
-    /// `http://127.0.0.1:3000/health`. The port must be held by its tree. No redirect is followed.
+    /// A GET request that must succeed: a path such as `/health` (on `port`, default `any`), or a local URL such as
+    /// `http://127.0.0.1:3000/health`. A process of its tree must listen on the port. Redirects are not followed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub http: Option<String>,
-    /// With `http`: the status of the answer. Default: any below 400.
+    /// With `http`: the expected status code. Default: any below 400.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub status: Option<u16>,
-    /// A regular expression that a line of its output matches.
+    /// A regular expression that a line of its output must match.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub output: Option<String>,
     /// True: a process of its tree connects to the Unix socket whose path is in `PINFOLD_READY_SOCKET`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub peer: Option<bool>,
-    /// How long is looked for it (default 60s, at most 24h). Then it counts as not ready, and goes on.
+    /// How long to wait for it (default 60s, at most 24h). After that it counts as not ready, and runs on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout: Option<Span>,
 }
 
-/// A port: its number, or a word.
+/// A port: its number, or a name.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(untagged, expecting = "expected a port: a number, or a word such as \"any\" or \"lease\"")]
 pub enum Port {
@@ -44,8 +45,8 @@ impl From<&str> for Port {
     }
 }
 
-/// What follows the end of a process: `never` (default), `on_failure`, `always` or `after_turn`; or one of these with its
-/// bounds.
+/// Whether a process is restarted when it ends: `never` (default), `on_failure`, `always` or `after_turn`; or an object
+/// with one of these and its limits.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(
     untagged,
@@ -56,54 +57,55 @@ pub enum Restart {
     Policy(RestartPolicy),
 }
 
-/// When a process that ended lives again. A stop that was asked for and the end of its owner are never followed.
+/// When a process is restarted after it ended. It is never restarted after a requested stop or the end of its owner.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RestartPolicy {
-    /// `on_failure`: after any end but exit code 0 and a passed `time_limit`. `always`. `after_turn`: when it is asked for.
+    /// `on_failure`: after any end except exit code 0 and an exceeded `time_limit`. `always`: after any end.
+    /// `after_turn`: only when a restart is requested.
     pub when: String,
-    /// The wait before the first restart (default 1s).
+    /// The delay before the first restart (default 1s).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub initial: Option<Span>,
-    /// By how much each further wait is longer (1 to 10, default 2).
+    /// The factor by which the delay grows with each restart (1 to 10, default 2).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub factor: Option<f64>,
-    /// No wait is longer (default 1m).
+    /// The maximum delay (default 1m).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max: Option<Span>,
-    /// So many restarts (default 5, at most 100) within `window`, and it is given up.
+    /// Give up after this many restarts within `window` (default 5, at most 100).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit: Option<u32>,
-    /// Default 10m.
+    /// The period in which restarts are counted (default 10m).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub window: Option<Span>,
-    /// A life that lasted so long begins the waits and the count anew (default 30s).
+    /// A process that ran at least this long resets the delay and the count (default 30s).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stable: Option<Span>,
 }
 
-/// Which life of a chain a process is, and what follows.
+/// The place of a process in its chain of restarts. Each run of the command is one life, with a process id of its own.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct LifeShown {
-    /// Its policy.
+    /// Its restart policy.
     pub restart: String,
-    /// 1 is the first.
+    /// The number of this life; the first is 1.
     pub number: u32,
-    /// The first life, from the second on.
+    /// The process id of the first life; absent for the first life itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub first: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub previous: Option<String>,
-    /// The life that followed.
+    /// The process id of the next life.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next: Option<String>,
-    /// When the next life begins. A stop takes it away.
+    /// When it will be restarted. A stop cancels it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub restarting_at: Option<String>,
-    /// The next life begins when it is asked for.
+    /// It will be restarted when a restart is requested.
     #[serde(default)]
     pub awaits_turn: bool,
-    /// Why no other life follows, where one was expected.
+    /// Why it is not restarted although its policy covers this end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gave_up: Option<String>,
     /// It will not be restarted: it was stopped, given up, or its policy does not cover this end.
@@ -111,14 +113,14 @@ pub struct LifeShown {
     pub over: bool,
 }
 
-/// How it stands with the readiness of a process.
+/// Whether a process is ready.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ReadyState {
-    /// Not yet.
+    /// Not ready yet.
     Waiting,
     Ready,
-    /// Not in time; it goes on.
+    /// Not ready in time; it runs on.
     TimedOut,
     /// It ended before it was ready.
     Exited,
@@ -128,17 +130,17 @@ pub enum ReadyState {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ReadyShown {
     pub state: ReadyState,
-    /// What makes it ready, in words.
+    /// The condition, in words.
     pub by: String,
-    /// When that was decided.
+    /// When the final state was reached.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub at: Option<String>,
     /// The port it was found to listen on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub port: Option<u16>,
-    /// What was seen, or what is missing.
+    /// What was observed, or what is missing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub text: Option<String>,
-    /// How long is looked for it, from the start on.
+    /// The timeout, counted from the start of the process.
     pub timeout_ms: u64,
 }

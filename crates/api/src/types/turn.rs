@@ -1,4 +1,4 @@
-//! Turns of hosted agents: what is asked, what comes of it, and what is heard meanwhile.
+//! Turns of hosted agents: the request, the result, and the events while it runs.
 
 use std::collections::BTreeMap;
 
@@ -12,23 +12,23 @@ use crate::input::Span;
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct TurnRequest {
-    /// What the agent is told.
+    /// The prompt.
     pub text: String,
-    /// A key of the client's choice: the same key gives the same turn, which is not run twice.
+    /// Two requests with the same key run only one turn.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub idempotency_key: Option<String>,
     /// What to do while another turn runs: `wait` in the queue (default), or `refuse`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub if_busy: Option<IfBusy>,
-    /// How long to wait for its end. Default: the answer comes at once.
+    /// How long to wait for its end before responding. Default: respond immediately.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wait: Option<Span>,
-    /// Environment for processes that are started from now on, laid over the agent's own.
+    /// Environment variables to set, in addition to the agent's own, for processes that are started from now on.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub env: BTreeMap<String, Option<String>>,
 }
 
-/// What becomes of a turn that would have to wait.
+/// What to do with a turn that would have to wait.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum IfBusy {
@@ -43,24 +43,23 @@ pub struct Turn {
     pub agent: String,
     pub number: u64,
     pub status: TurnStatus,
-    /// What the agent was told.
     pub prompt: String,
-    /// The agent's last message; of a turn that did not complete, what there is of it.
+    /// The agent's last message, or the part of it so far if the turn did not complete.
     pub text: Option<String>,
     /// Why it did not complete.
     pub cause: Option<String>,
-    /// By what it was interrupted.
+    /// The step that interrupted it.
     pub rung: Option<Rung>,
-    /// How often it was begun: 2 after an unexpected exit of the agent.
+    /// How often it was started: 2 after an unexpected exit of the agent.
     pub attempts: u32,
-    /// Why it was begun a second time.
+    /// Why it was started a second time.
     pub retried: Option<String>,
     pub usage: Option<TurnUsage>,
-    /// What it did, in order; the first 256.
+    /// Its tool calls in order; the first 256.
     pub tools: Vec<ToolCall>,
-    /// Calls beyond those.
+    /// Number of further tool calls.
     pub tools_left_out: u64,
-    /// The kept process that it ran in.
+    /// The id of the process that it ran in.
     pub process: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub idempotency_key: Option<String>,
@@ -69,41 +68,41 @@ pub struct Turn {
     pub ended_at: Option<String>,
 }
 
-/// How a turn stands.
+/// The status of a turn.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum TurnStatus {
-    /// Others are before it.
+    /// Other turns come first.
     #[default]
     Queued,
     Running,
     Completed,
-    /// It was interrupted on request, or by its limit.
+    /// It was interrupted by a request or by its time limit.
     Interrupted,
     Failed,
-    /// What came of it is not known.
+    /// Its result is unknown.
     Lost,
 }
 
 impl TurnStatus {
-    /// Whether it will not change any more.
+    /// Whether the status is final.
     pub fn is_over(self) -> bool {
         !matches!(self, TurnStatus::Queued | TurnStatus::Running)
     }
 }
 
-/// A rung of the ladder by which a turn is interrupted.
+/// A step of interrupting a turn; each is stronger than the one before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Rung {
-    /// The agent was asked in its protocol, and ended the turn.
+    /// The interrupt request of the agent's own protocol.
     Protocol,
     Int,
     Term,
     Kill,
 }
 
-/// What a turn cost, as the agent tells it.
+/// What a turn used, as reported by the agent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct TurnUsage {
     pub input_tokens: u64,
@@ -111,15 +110,15 @@ pub struct TurnUsage {
     pub output_tokens: u64,
 }
 
-/// Something the agent did in a turn.
+/// A tool call of the agent in a turn.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ToolCall {
     pub id: String,
-    /// The tool's name as the agent has it.
+    /// The agent's own name of the tool.
     pub name: String,
-    /// What it was called with, cut to 2000 characters.
+    /// Its arguments, cut to 2000 bytes.
     pub input: String,
-    /// What came back, cut to 2000 characters.
+    /// Its result, cut to 2000 bytes.
     pub output: Option<String>,
     pub exit_code: Option<i64>,
     /// Whether it failed; absent while it runs.
@@ -142,7 +141,7 @@ pub struct TurnsQuery {
     /// Turns after this number.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub after: Option<u64>,
-    /// At most so many. Default and most 100.
+    /// Maximum number of turns. Default and maximum 100.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit: Option<u32>,
 }
@@ -155,11 +154,11 @@ pub struct TurnList {
     pub more: bool,
 }
 
-/// `POST /v1/agents/{id}/interrupt`: each wait is how long a rung has before the next is taken.
+/// `POST /v1/agents/{id}/interrupt`. Each wait is the time that a step gets before the next one is tried.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct InterruptRequest {
-    /// For the agent's own protocol. Default 5s; 0 skips it.
+    /// For the request in the agent's own protocol. Default 5s; 0 skips it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub protocol_wait: Option<Span>,
     /// For INT. Default 2s; 0 skips it.
@@ -168,23 +167,26 @@ pub struct InterruptRequest {
     /// For TERM. Default 3s.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub term_wait: Option<Span>,
-    /// Who asks.
+    /// Who requests the interrupt.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub by: Option<String>,
 }
 
-/// What an interrupt did.
+/// The result of an interrupt.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct InterruptAnswer {
-    /// The turn that was running; none means there was nothing to interrupt.
+    /// The turn that was running; null if there was nothing to interrupt.
     pub turn: Option<Turn>,
-    /// Which rung worked.
+    /// The step that worked.
     pub rung: Option<Rung>,
-    /// The rungs that were tried, in order.
+    /// The steps that were tried, in order.
     pub tried: Vec<Tried>,
+    /// What the turn had left running and was stopped: ids of kept processes, command lines of others.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub stopped: Vec<String>,
 }
 
-/// One rung that was tried.
+/// One step that was tried.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Tried {
     pub rung: Rung,
@@ -195,35 +197,35 @@ pub struct Tried {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct AgentEventsQuery {
-    /// Events after this number; `latest` for those to come.
+    /// Only events after this number; `latest` for future events only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub after: Option<String>,
-    /// At most so many. Default 100, at most 1000.
+    /// Maximum number of events. Default 100, at most 1000.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit: Option<u32>,
-    /// How long to wait for the first.
+    /// If there are none, wait at most this long for one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wait: Option<String>,
 }
 
-/// `GET /v1/agents/{id}/attach`: a WebSocket of the agent's own messages, verbatim, one a frame.
+/// `GET /v1/agents/{id}/attach`: a WebSocket with the agent's own messages, unchanged, one per frame.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct AgentAttachQuery {
-    /// From this byte of what the latest process said. Default: from its beginning.
+    /// Start at this byte of the latest process's output. Default: at the beginning.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cursor: Option<u64>,
 }
 
-/// Something heard of an agent. The latest are kept in memory; what a turn came to is kept with the turn, and what the
-/// agent printed with its process.
+/// Something that happened to an agent. Only the latest events are kept, in memory. The result of a turn is stored with
+/// the turn, and the agent's output with its process.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct AgentEvent {
     pub seq: u64,
     pub at: String,
     pub turn: Option<u64>,
     pub kind: AgentEventKind,
-    /// A piece of a message, a whole one, a notice or a reason.
+    /// A part of a message, a complete message, a notice or a reason.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub text: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -244,7 +246,7 @@ pub struct AgentEvent {
     pub outcome: Option<Outcome>,
 }
 
-/// What was heard.
+/// What happened to an agent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum AgentEventKind {
@@ -253,32 +255,32 @@ pub enum AgentEventKind {
     Started,
     Ready,
     TurnStarted,
-    /// A piece of a message.
+    /// A part of a message.
     Delta,
-    /// A whole message.
+    /// A complete message.
     Message,
-    /// A tool was called, or came back.
+    /// A tool was called, or returned.
     Tool,
     Asked,
     Answered,
-    /// Something that it said beside its turns.
+    /// A message of the agent outside of turns.
     Notice,
     TurnRetried,
     TurnEnded,
-    /// Its program exited; what it left running may live.
+    /// Its program exited; descendants may still be running.
     Exited,
-    /// Nothing of its tree is left.
+    /// No process of its tree is left.
     Emptied,
     Failed,
     Stopped,
 }
 
-/// A stretch of events.
+/// One page of an agent's events.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct AgentEventPage {
     pub events: Vec<AgentEvent>,
-    /// Where the next read begins.
+    /// Pass it as `after` to get the next page.
     pub next: u64,
-    /// Whether events between `after` and the first one here are no longer in memory.
+    /// Whether events between `after` and the first event here are no longer in memory.
     pub gap: bool,
 }

@@ -14,7 +14,7 @@ pub struct Health {
     pub pid: u32,
     pub home: String,
     pub socket: String,
-    /// Where it listens for TCP, if the configuration says so.
+    /// The TCP address it listens on, if configured.
     #[serde(default)]
     pub tcp: Option<String>,
     pub started_at: String,
@@ -22,14 +22,14 @@ pub struct Health {
     pub live: u64,
     /// How trees are contained: `cgroup` or `subreaper`.
     pub containment: String,
-    /// Why there is no cgroup, where there is none.
+    /// Why no cgroup is used, if `containment` is `subreaper`.
     pub no_cgroup: Option<String>,
-    /// What is wrong, where something is.
+    /// Problems that need attention.
     pub troubles: Vec<String>,
-    /// Whether it still takes up what an earlier daemon left; `notes` says how far it is.
+    /// Whether it is still recovering the processes of the previous daemon; `notes` has the progress.
     #[serde(default)]
     pub recovering: bool,
-    /// What passes by itself, for people.
+    /// Temporary conditions that need no action, for people.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
 }
@@ -38,15 +38,15 @@ pub struct Health {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct GcRequest {
-    /// Remove what ended longer ago than this. Default: the configured retention.
+    /// Remove processes that ended longer ago than this. Default: the configured retention.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub older_than: Option<Span>,
-    /// Only say what would go.
+    /// Only report what would be removed.
     #[serde(default)]
     pub dry_run: bool,
 }
 
-/// What a gc removed.
+/// What a garbage collection removed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct GcAnswer {
     pub removed: Vec<String>,
@@ -58,7 +58,7 @@ pub struct GcAnswer {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ShutdownRequest {
-    /// Stop every process first; otherwise they live on with their keepers.
+    /// Stop every process first. Otherwise they run on with their keepers.
     #[serde(default)]
     pub stop_processes: bool,
 }
@@ -66,8 +66,9 @@ pub struct ShutdownRequest {
 /// What a shutdown did.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ShutdownAnswer {
-    /// Processes stopped, or left to their keepers.
+    /// Number of processes that were stopped.
     pub stopped: u64,
+    /// Number of processes that run on with their keepers.
     pub left_running: u64,
     pub survivors: Vec<Survivor>,
 }

@@ -1,4 +1,4 @@
-//! Waiting.
+//! Waiting for a process.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -10,17 +10,18 @@ use crate::input::Span;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct WaitQuery {
-    /// `exit` (default), `closed`, `finished`, `output`, `match`, `port`, `quiet`, `ready` or `input`: it waits for input.
+    /// `exit` (default), `closed`, `finished`, `output`, `match`, `port`, `quiet`, `ready` or `input` (until the process
+    /// waits for input).
     pub until: Option<String>,
     /// At most this long (0 to 1h, default 30s); 0 does not block.
     pub timeout: Option<String>,
-    /// For `output` and `match`: only what comes from this byte on. Default: now for `output`, 0 for `match`.
+    /// For `output` and `match`: only output from this byte on. Default: the current end for `output`, 0 for `match`.
     pub cursor: Option<u64>,
     /// For `match`: a regular expression, matched against each line.
     pub pattern: Option<String>,
-    /// For `output` and `match`: lines that match this do not count.
+    /// For `output` and `match`: ignore lines that match this regular expression.
     pub exclude: Option<String>,
-    /// For `port`: the TCP port; any listening port when left out.
+    /// For `port`: the TCP port. Default: any listening port.
     pub port: Option<u16>,
     /// For `quiet`: no output for this long. Default 2s.
     pub quiet: Option<String>,
@@ -32,7 +33,7 @@ pub struct WaitQuery {
 pub enum WaitReason {
     /// The leader exited, as waited for.
     Exited,
-    /// All output ends are closed.
+    /// The output is complete: all of its writers have closed it.
     Closed,
     /// The tree is empty and the record is final.
     Finished,
@@ -40,30 +41,30 @@ pub enum WaitReason {
     Output,
     /// The pattern was found.
     Matched,
-    /// The port is listening.
+    /// The tree listens on the port.
     Port,
-    /// There was no output for the asked-for time.
+    /// There was no output for the requested time.
     Quiet,
-    /// It is ready, as its `ready` says.
+    /// It is ready, by its own `ready` condition.
     Ready,
-    /// It was not ready within the time of its `ready`, and goes on.
+    /// It was not ready within the `timeout` of its `ready` condition; it runs on.
     NotReady,
     /// It waits for input.
     Input,
-    /// The process ended before what was waited for could happen.
+    /// The process ended before the condition was met.
     EndedBefore,
-    /// The time ran out. Not a failure: wait again.
+    /// The timeout passed. This is not a failure: wait again.
     Timeout,
-    /// Somebody released the owner's waits; the process runs on.
+    /// The owner's waits were released; the process runs on.
     Cancelled,
 }
 
-/// How a wait ended.
+/// The result of a wait.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct WaitAnswer {
     pub reason: WaitReason,
     pub record: Record,
-    /// Where the output stood, or where the matching line begins.
+    /// Cursor of the output's end, or of the start of the matching line.
     pub cursor: u64,
     /// The matching line.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -74,7 +75,7 @@ pub struct WaitAnswer {
     pub waited_ms: u64,
 }
 
-/// `POST /v1/wait`: any or all of many.
+/// `POST /v1/wait`: wait for any or all of several processes.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct WaitManyRequest {
@@ -91,7 +92,7 @@ pub struct WaitManyRequest {
     pub timeout: Option<Span>,
 }
 
-/// Whether one or every process must be there.
+/// Whether one process or every process must meet the condition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum WaitMode {
@@ -99,13 +100,13 @@ pub enum WaitMode {
     All,
 }
 
-/// How a wait for many ended.
+/// The result of a wait for several processes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct WaitManyAnswer {
     pub reason: WaitReason,
-    /// Those that are there.
+    /// Processes that meet the condition.
     pub done: Vec<Record>,
-    /// Those that are not.
+    /// Processes that do not.
     pub pending: Vec<Record>,
     pub waited_ms: u64,
 }

@@ -3,8 +3,8 @@
 use clap::{Args, CommandFactory};
 use clap_complete::Shell;
 
+use crate::console::Screen;
 use crate::failure::Failure;
-use crate::screen::Screen;
 
 /// Print completions for a shell
 #[derive(Debug, Args)]

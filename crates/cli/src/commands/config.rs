@@ -5,9 +5,9 @@ use pinfold_daemon::config::Config;
 use serde_json::json;
 
 use crate::args::Global;
+use crate::console::Screen;
 use crate::failure::Failure;
 use crate::paths;
-use crate::screen::Screen;
 
 /// Show the configuration
 #[derive(Debug, Args)]

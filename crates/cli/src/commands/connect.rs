@@ -6,14 +6,14 @@ use std::path::PathBuf;
 use clap::Args;
 use serde::Serialize;
 
-use crate::agents::entry::Entry;
-use crate::agents::file::{self, refused};
-use crate::agents::place::{self, Surroundings};
-use crate::agents::{Agent, Change, Refusal, Scope, hooks, server};
+use crate::agent_config::entry::Entry;
+use crate::agent_config::file::{self, refused};
+use crate::agent_config::place::{self, Surroundings};
+use crate::agent_config::{Agent, Change, Refusal, Scope, hooks, server};
 use crate::args::Global;
+use crate::console::Screen;
 use crate::failure::Failure;
 use crate::paths;
-use crate::screen::Screen;
 
 /// The variables that move pinfold's home, and that an agent may not pass on to its servers.
 const HOME_VARIABLES: [&str; 2] = ["XDG_STATE_HOME", "XDG_CONFIG_HOME"];

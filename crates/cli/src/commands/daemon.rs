@@ -14,12 +14,12 @@ use pinfold_daemon::{Mount, Options, RunError};
 
 use super::block_on;
 use crate::args::Global;
+use crate::console::Screen;
 use crate::failure::Failure;
 use crate::render::health::render_health;
 use crate::render::quantity::render_count;
-use crate::screen::Screen;
 use crate::session::Session;
-use crate::{connect, exit, paths};
+use crate::{daemon_on_demand, exit, paths};
 
 /// How long a daemon may take to leave after it said that it will.
 const LEAVING: Duration = Duration::from_secs(10);
@@ -76,7 +76,7 @@ pub(crate) fn run(args: &DaemonArgs, global: &Global, screen: &mut Screen) -> Re
 
 /// A daemon inside a process that it keeps would be stopped with it, and all others left without.
 fn check_outside(paths: &Paths) -> Result<(), Failure> {
-    match connect::keeper_above(paths)? {
+    match daemon_on_demand::keeper_above(paths)? {
         None => Ok(()),
         Some(keeper) => Err(Failure::refused(format!(
             "this runs inside a process of {} (kept by pid {}), and a daemon here would end with it: use `pinfold daemon start`",
@@ -90,7 +90,7 @@ fn check_outside(paths: &Paths) -> Result<(), Failure> {
 /// that ends its servers with all their descendants (opencode does) does not find it. Ends as the daemon did if that
 /// failed.
 fn stand_between(paths: &Paths) -> Result<u8, Failure> {
-    let mut daemon = connect::daemon_command(paths, "--orphan")?.stdout(Stdio::piped()).spawn()?;
+    let mut daemon = daemon_on_demand::daemon_command(paths, "--orphan")?.stdout(Stdio::piped()).spawn()?;
     let mut line = String::new();
     let ready = daemon.stdout.take().map(|stdout| BufReader::new(stdout).read_line(&mut line));
     if matches!(ready, Some(Ok(1..))) {
@@ -106,6 +106,7 @@ fn serve(paths: Paths, orphan: bool) -> Result<u8, Failure> {
     let options = pinfold_mcp::Options {
         allowed_hosts: config.tcp.hosts.clone(),
         allowed_origins: config.tcp.origins.clone(),
+        longest_call: config.mcp.longest_call,
         ..pinfold_mcp::Options::default()
     };
     let mount: Mount = Box::new(move |socket| pinfold_mcp::http_service(Client::new(socket), &options));
@@ -133,7 +134,7 @@ async fn status(paths: &Paths, screen: &mut Screen) -> Result<u8, Failure> {
     let client = Client::new(paths.socket());
     match client.health().await {
         Ok(health) => print(&health, screen).map(|()| 0),
-        Err(error) if connect::nobody_listens(&error) => {
+        Err(error) if daemon_on_demand::nobody_listens(&error) => {
             Err(Failure::new(ErrorCode::NotFound, none_runs(paths), exit::NO_DAEMON))
         }
         Err(error) => Err(error.into()),
@@ -144,7 +145,7 @@ async fn stop(paths: &Paths, all: bool, screen: &mut Screen) -> Result<u8, Failu
     let client = Client::new(paths.socket());
     let answer = match client.shutdown(&ShutdownRequest { stop_processes: all }).await {
         Ok(answer) => answer,
-        Err(error) if connect::nobody_listens(&error) => {
+        Err(error) if daemon_on_demand::nobody_listens(&error) => {
             screen.note(&none_runs(paths));
             return Ok(0);
         }

@@ -9,12 +9,12 @@ use pinfold_daemon::doctor::{DaemonSeen, Finding, Level, examine};
 
 use super::block_on;
 use crate::args::Global;
-use crate::connect::nobody_listens;
+use crate::console::Screen;
+use crate::daemon_on_demand::nobody_listens;
 use crate::exit;
 use crate::failure::Failure;
 use crate::paths;
 use crate::render::finding::render_findings;
-use crate::screen::Screen;
 
 /// Examine this machine and configuration, and say what to do about what is wrong
 ///

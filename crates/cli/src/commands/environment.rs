@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 
-use super::run::MARKS;
+use super::run::{HOME, MARKS};
 
 /// Names that a warning lists; the rest is counted.
 const NAMED_MOST: usize = 8;
@@ -36,10 +36,13 @@ impl Environment {
         self.variables.insert(name.to_owned(), Some(value.to_owned()));
     }
 
-    /// Takes a variable out.
+    /// Takes a variable out. The home must be unset by name: the daemon sets it where the request says nothing of it.
     pub(super) fn unset(&mut self, name: &str) {
         self.not_text.retain(|known| known != name);
         self.variables.remove(name);
+        if name == HOME {
+            self.variables.insert(name.to_owned(), None);
+        }
     }
 
     /// What is to be said of variables that do not go on.

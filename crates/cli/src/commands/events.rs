@@ -5,9 +5,9 @@ use std::time::Duration;
 use clap::Args;
 use pinfold_api::types::{Event, EventsQuery};
 
+use crate::console::Screen;
 use crate::failure::Failure;
 use crate::render::event::render_event;
-use crate::screen::Screen;
 use crate::session::{Session, reader};
 
 /// The most events of one page.

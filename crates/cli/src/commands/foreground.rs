@@ -11,8 +11,8 @@ use tokio::task::JoinSet;
 use super::interrupts::{Interrupt, Interrupts};
 use super::pump::{self, Reading, Tap};
 use super::wait;
+use crate::console::Screen;
 use crate::failure::Failure;
-use crate::screen::Screen;
 use crate::session::Session;
 
 /// Signals closer together than this are one press: `timeout` signals us and our group, which is us again.

@@ -4,9 +4,9 @@ use clap::Args;
 use pinfold_api::input::Span;
 use pinfold_api::types::{GcAnswer, GcRequest};
 
+use crate::console::Screen;
 use crate::failure::Failure;
 use crate::render::quantity::{render_count, render_size};
-use crate::screen::Screen;
 use crate::session::Session;
 
 /// Remove ended processes and their output

@@ -3,9 +3,9 @@
 use clap::Args;
 use pinfold_api::types::HandoverRequest;
 
+use crate::console::Screen;
 use crate::failure::Failure;
 use crate::render::paint::Tone;
-use crate::screen::Screen;
 use crate::session::Session;
 
 /// Hand a process over to another owner, who is told so with its purpose

@@ -4,8 +4,8 @@ use clap::Args;
 use pinfold_api::types::{Match, OutputPage, OutputQuery, Status};
 
 use super::pump::{self, Reading, Tap};
+use crate::console::Screen;
 use crate::failure::Failure;
-use crate::screen::Screen;
 use crate::session::Session;
 
 /// The most raw bytes of one page of text.

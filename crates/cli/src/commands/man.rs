@@ -6,8 +6,8 @@ use std::process::{Command, Stdio};
 
 use clap::{Args, CommandFactory};
 
+use crate::console::Screen;
 use crate::failure::Failure;
-use crate::screen::Screen;
 
 /// Show the manual page, or write the pages of all commands to a directory
 ///

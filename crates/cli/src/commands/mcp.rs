@@ -12,10 +12,10 @@ use pinfold_mcp::{Ensure, Options, Shape};
 
 use super::block_on;
 use crate::args::Global;
+use crate::console::Screen;
 use crate::failure::Failure;
 use crate::offload::start_thread;
-use crate::screen::Screen;
-use crate::{connect, paths};
+use crate::{daemon_on_demand, paths};
 
 /// Serve the tools of an AI agent over MCP, on stdin and stdout
 ///
@@ -44,9 +44,10 @@ pub(crate) struct McpArgs {
     /// How long an owner may be gone before such processes go the way of their lifetime [default: 60s]
     #[arg(long, value_name = "D")]
     pub(crate) owner_grace: Option<String>,
-    /// No call takes longer (seconds), where the client hears no progress
-    #[arg(long, value_name = "S", default_value_t = 50)]
-    pub(crate) longest_call: u64,
+    /// No call takes longer (seconds); it then hands over the id and the output so far [default: `mcp.longest_call`, else
+    /// what is known of the client: docs/mcp.md]
+    #[arg(long, value_name = "S", value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) longest_call: Option<u64>,
 }
 
 /// The sets of tools by name.
@@ -81,6 +82,7 @@ pub(crate) fn run(args: &McpArgs, global: &Global, screen: &mut Screen) -> Resul
     let passes = |name: &String| config.as_ref().is_some_and(|config| config.environment.passes(name));
     let names = std::env::vars_os().map(|(name, _)| name.to_string_lossy().into_owned());
     let withheld = names.filter(|name| !passes(name)).collect();
+    let configured = config.as_ref().and_then(|config| config.mcp.longest_call);
     let options = Options {
         owner: args.owner.clone(),
         parent: args.parent.clone(),
@@ -89,7 +91,7 @@ pub(crate) fn run(args: &McpArgs, global: &Global, screen: &mut Screen) -> Resul
         lifetime: args.lifetime.unwrap_or_default(),
         owner_grace: args.owner_grace.clone(),
         withheld,
-        longest_call: Some(Duration::from_secs(args.longest_call)),
+        longest_call: args.longest_call.map(Duration::from_secs).or(configured),
         ..Options::default()
     };
     if std::io::stdin().is_terminal() {
@@ -104,7 +106,9 @@ pub(crate) fn run(args: &McpArgs, global: &Global, screen: &mut Screen) -> Resul
         let client = client.clone();
         Ensure::new(move || {
             let (client, paths) = (client.clone(), paths.clone());
-            Box::pin(async move { connect::ensure(&client, &paths).await.map_err(|failure| failure.error.message) })
+            Box::pin(
+                async move { daemon_on_demand::ensure(&client, &paths).await.map_err(|failure| failure.error.message) },
+            )
         })
     };
     block_on(async { Ok(pinfold_mcp::serve_stdio(client, ensure, options).await?) })?;

@@ -11,11 +11,11 @@ mod environment;
 pub(crate) mod events;
 mod feed;
 mod foreground;
+mod foreground_restarts;
 pub(crate) mod gc;
 pub(crate) mod handover;
 pub(crate) mod hook;
 mod interrupts;
-mod lives;
 pub(crate) mod logs;
 pub(crate) mod man;
 pub(crate) mod mcp;
@@ -27,7 +27,7 @@ mod pump;
 pub(crate) mod restart;
 pub(crate) mod run;
 pub(crate) mod send;
-mod service;
+mod service_options;
 pub(crate) mod show;
 pub(crate) mod show_screen;
 pub(crate) mod signal;
@@ -39,9 +39,9 @@ pub(crate) mod wait;
 use std::future::Future;
 
 use crate::args::{Args, Command, Global};
+use crate::console::Screen;
 use crate::failure::Failure;
 use crate::paths;
-use crate::screen::Screen;
 use crate::session::Session;
 
 /// Runs the command and gives its exit code.

@@ -4,11 +4,11 @@ use clap::{Args, Subcommand};
 use pinfold_api::input::Span;
 use pinfold_api::types::EndRequest;
 
+use crate::console::Screen;
 use crate::exit;
 use crate::failure::Failure;
 use crate::render::owner::{render_end, render_owners};
 use crate::render::quantity::render_count;
-use crate::screen::Screen;
 use crate::session::Session;
 
 /// List owners, end one, or release its waits

@@ -3,8 +3,8 @@
 use clap::Args;
 
 use super::signal::print;
+use crate::console::Screen;
 use crate::failure::Failure;
-use crate::screen::Screen;
 use crate::session::Session;
 
 /// Pause every process of a tree

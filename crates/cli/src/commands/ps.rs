@@ -3,9 +3,9 @@
 use clap::Args;
 use pinfold_api::types::{ListQuery, ProcessList};
 
+use crate::console::Screen;
 use crate::failure::Failure;
 use crate::render::list::render_list;
-use crate::screen::Screen;
 use crate::session::Session;
 
 /// How many are shown unless more are asked for.

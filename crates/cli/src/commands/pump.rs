@@ -6,10 +6,10 @@ use pinfold_api::client::RawOutput;
 use pinfold_api::types::{OutputQuery, Status};
 use tokio::sync::watch;
 
+use crate::console::Screen;
 use crate::failure::Failure;
 use crate::offload::{self, Sink};
 use crate::render::quantity::render_size;
-use crate::screen::Screen;
 use crate::session::Session;
 
 /// The most bytes of one read.

@@ -4,8 +4,8 @@ use clap::Args;
 use pinfold_api::input::Span;
 use pinfold_api::types::StopRequest;
 
+use crate::console::Screen;
 use crate::failure::Failure;
-use crate::screen::Screen;
 use crate::session::Session;
 
 /// End the current life of a process, if it lives, and begin the next; prints the id of the new one

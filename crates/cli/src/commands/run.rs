@@ -18,17 +18,17 @@ use super::attach::{self, AttachArgs};
 use super::environment::Environment;
 use super::feed;
 use super::foreground::{self, Ending, Showing};
+use super::foreground_restarts::{self, Next};
 use super::interrupts::Interrupts;
-use super::lives::{self, Next};
 use super::notify::NotifyArgs;
-use super::service::{self, ServiceArgs};
+use super::service_options::{self, ServiceArgs};
 use super::show_screen::parse_size;
 use crate::args::Global;
+use crate::console::Screen;
 use crate::failure::Failure;
 use crate::render::outcome::render_details;
 use crate::render::summary::render_strays;
 use crate::render::table::{cut, one_line};
-use crate::screen::Screen;
 use crate::session::Session;
 use crate::{exit, paths};
 
@@ -37,7 +37,9 @@ const SHORT: &str = "50ms";
 /// Characters of a command in a message about it.
 const COMMAND_SHOWN: usize = 60;
 /// What pinfold sets in every process.
-pub(super) const MARKS: [&str; 3] = ["PINFOLD_ID", "PINFOLD_OWNER", "PINFOLD_MARK"];
+pub(super) const MARKS: [&str; 4] = ["PINFOLD_ID", "PINFOLD_OWNER", "PINFOLD_MARK", HOME];
+/// The home that a process is kept in.
+pub(super) const HOME: &str = "PINFOLD_HOME";
 
 /// Run a command, show its output, and exit with its exit code
 ///
@@ -171,7 +173,7 @@ pub(crate) async fn run(
         if !screen.json {
             screen.text(&format!("{}\n", started.record.id))?;
         }
-        let (record, code) = service::until_ready(session, started.record, screen).await?;
+        let (record, code) = service_options::until_ready(session, started.record, screen).await?;
         started.record = record;
         if screen.json {
             screen.document(&started)?;
@@ -235,12 +237,13 @@ async fn in_foreground(
         if !showing.restarts {
             break Ending::Exited(record);
         }
-        match lives::next_of(session, &record.id, &mut interrupts, screen).await? {
+        match foreground_restarts::next_of(session, &record.id, &mut interrupts, screen).await? {
             Next::Life(next) => id = next,
             Next::Over(record) => break Ending::Exited(record),
             Next::Left(interrupt) => break Ending::Left(interrupt),
         }
-        showing.timeout = args.timeout.as_deref().map(|timeout| lives::remaining(timeout, begun.elapsed()));
+        showing.timeout =
+            args.timeout.as_deref().map(|timeout| foreground_restarts::remaining(timeout, begun.elapsed()));
     };
     match ending {
         Ending::Exited(record) => finish(session, started, *record, screen).await,

@@ -5,10 +5,10 @@ use pinfold_api::types::InputRequest;
 
 use super::feed;
 use super::run::fresh_key;
+use crate::console::Screen;
 use crate::exit;
 use crate::failure::Failure;
 use crate::render::quantity::render_size;
-use crate::screen::Screen;
 use crate::session::Session;
 
 /// Send input to a process that was started with `run --stdin` or `run --pty`
@@ -23,7 +23,7 @@ use crate::session::Session;
                         stdin or has closed it."
 )]
 pub(crate) struct SendArgs {
-    /// An id, the beginning of one, or the name of a live process
+    /// An id, the beginning of one, or a name
     #[arg(value_name = "ID")]
     pub(crate) id: String,
     /// What to send; several words are joined by spaces; `-` sends what stdin gives

@@ -2,9 +2,9 @@
 
 use clap::Args;
 
+use crate::console::Screen;
 use crate::failure::Failure;
 use crate::render::record::render_record;
-use crate::screen::Screen;
 use crate::session::Session;
 
 /// Show everything about one process, with its living tree

@@ -3,15 +3,15 @@
 use clap::Args;
 use pinfold_api::types::{ResizeRequest, Screen as Shown};
 
+use crate::console::Screen;
 use crate::failure::Failure;
-use crate::screen::Screen;
 use crate::session::Session;
 
 /// Show the screen of a process that was started with `run --pty`
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  pinfold screen editor")]
 pub(crate) struct ScreenArgs {
-    /// An id, the beginning of one, or the name of a live process
+    /// An id, the beginning of one, or a name
     #[arg(value_name = "ID")]
     pub(crate) id: String,
 }
@@ -20,7 +20,7 @@ pub(crate) struct ScreenArgs {
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  pinfold resize editor 40x120")]
 pub(crate) struct ResizeArgs {
-    /// An id, the beginning of one, or the name of a live process
+    /// An id, the beginning of one, or a name
     #[arg(value_name = "ID")]
     pub(crate) id: String,
     /// Rows and columns

@@ -3,10 +3,10 @@
 use clap::Args;
 use pinfold_api::types::{SignalAnswer, SignalRequest};
 
+use crate::console::Screen;
 use crate::exit;
 use crate::failure::Failure;
 use crate::render::summary::render_signal;
-use crate::screen::Screen;
 use crate::session::Session;
 
 /// Send a signal to every process of a tree

@@ -6,10 +6,10 @@ use pinfold_api::types::{ListQuery, Record, StopAnswer, StopRequest};
 use tokio::task::{JoinSet, LocalSet};
 
 use super::ps;
+use crate::console::Screen;
 use crate::exit;
 use crate::failure::Failure;
 use crate::render::summary::render_stop;
-use crate::screen::Screen;
 use crate::session::Session;
 
 /// How far back restarts that wait are looked for among what ended.

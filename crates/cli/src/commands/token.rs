@@ -4,9 +4,9 @@ use clap::{Args, Subcommand};
 use pinfold_api::input::Span;
 use pinfold_api::types::TokenRequest;
 
+use crate::console::Screen;
 use crate::failure::Failure;
 use crate::render::owner::render_tokens;
-use crate::screen::Screen;
 use crate::session::Session;
 
 /// Add, list and revoke the tokens that TCP asks for

@@ -6,8 +6,8 @@ use pinfold_mcp::Shape;
 use serde_json::{Value, json};
 
 use super::mcp::shapes;
+use crate::console::Screen;
 use crate::failure::Failure;
-use crate::screen::Screen;
 
 /// Print the tool definitions as JSON, as a model's API takes them
 #[derive(Debug, Args)]

@@ -7,10 +7,10 @@ use pinfold_api::types::{
     OutputQuery, Record, WaitAnswer, WaitManyAnswer, WaitManyRequest, WaitMode, WaitQuery, WaitReason,
 };
 
+use crate::console::Screen;
 use crate::exit;
 use crate::failure::Failure;
 use crate::render::summary::{render_reason, render_summary};
-use crate::screen::Screen;
 use crate::session::Session;
 
 /// How long one request waits where the caller set no limit; it is then repeated.

@@ -6,7 +6,10 @@ use pinfold_api::types::{Agent, AgentList, AgentStatus, InterruptAnswer, Rung, T
 use super::outcome::cause_name;
 use super::paint::{Paint, Tone};
 use super::quantity::{between, render_duration, since};
-use super::table::{Cell, Heading, Side, cell, plain, render_table};
+use super::table::{Cell, Heading, Side, cell, cut, one_line, plain, render_table};
+
+/// Characters of a command that an interrupt stopped.
+const STOPPED_SHOWN: usize = 100;
 
 const AGENTS: &[Heading] = &[
     ("ID", Side::Left),
@@ -144,10 +147,14 @@ pub(crate) fn render_tool(tool: &ToolCall) -> String {
 /// What an interrupt did.
 pub(crate) fn render_interrupt(answer: &InterruptAnswer) -> String {
     let Some(turn) = &answer.turn else { return "no turn was running\n".to_owned() };
-    match answer.rung {
+    let mut text = match answer.rung {
         Some(rung) => format!("turn {} interrupted by {}\n", turn.number, rung_name(rung)),
         None => format!("turn {} {}\n", turn.number, turn_name(turn.status)),
+    };
+    for stopped in &answer.stopped {
+        text.push_str(&format!("stopped {}\n", cut(&one_line(stopped), STOPPED_SHOWN)));
     }
+    text
 }
 
 pub(crate) fn status_name(status: AgentStatus) -> &'static str {

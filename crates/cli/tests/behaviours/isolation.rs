@@ -168,7 +168,7 @@ fn env_merge_and_unset() {
 
     let (found, _) = environment(&StartRequest { inherit_env: Some(false), ..asked.clone() });
     let names: HashSet<_> = found.iter().filter_map(|line| line.split('=').next()).collect();
-    assert_eq!(names, HashSet::from(["OVER", "EMPTY", "PINFOLD_ID", "PINFOLD_OWNER", "PINFOLD_MARK"]));
+    assert_eq!(names, HashSet::from(["OVER", "EMPTY", "PINFOLD_ID", "PINFOLD_OWNER", "PINFOLD_MARK", "PINFOLD_HOME"]));
 
     for (mark, value) in [("PINFOLD_ID", Some("x")), ("PINFOLD_OWNER", Some("x")), ("PINFOLD_MARK", None)] {
         let env = [(mark.to_owned(), value.map(str::to_owned))].into();

@@ -18,6 +18,8 @@ mod isolation;
 mod keepers;
 mod limits;
 mod mcp;
+mod naming;
+mod nested;
 mod output;
 mod records;
 mod services;

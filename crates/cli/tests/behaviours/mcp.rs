@@ -5,6 +5,7 @@ mod arguments;
 mod contract;
 mod extensions;
 mod http;
+mod left_behind;
 mod news;
 mod results;
 mod shim;

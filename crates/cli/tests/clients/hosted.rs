@@ -18,11 +18,11 @@ use serde_json::json;
 use crate::PINFOLD;
 
 /// One hosted agent and its model.
-struct Stage {
-    pinfold: Pinfold,
-    model: Model,
-    agent: Hosted,
-    scratch: PathBuf,
+pub(crate) struct Stage {
+    pub(crate) pinfold: Pinfold,
+    pub(crate) model: Model,
+    pub(crate) agent: Hosted,
+    pub(crate) scratch: PathBuf,
 }
 
 impl Drop for Stage {
@@ -34,7 +34,7 @@ impl Drop for Stage {
 }
 
 /// Hosts a real agent, or says that it is skipped.
-fn stage(kind: Agent, change: impl FnOnce(&mut AgentRequest)) -> Option<Stage> {
+pub(crate) fn stage(kind: Agent, change: impl FnOnce(&mut AgentRequest)) -> Option<Stage> {
     let stage = stage_of(kind, &kind.installed()?, change);
     assert!(stage.agent.fault.is_none(), "{:?}", stage.agent);
     Some(stage)
@@ -88,19 +88,19 @@ fn give_to(user: u32, path: &Path) {
 }
 
 impl Stage {
-    fn begin(&self, text: &str) -> u64 {
+    pub(crate) fn begin(&self, text: &str) -> u64 {
         let request = TurnRequest { text: text.into(), ..TurnRequest::default() };
         self.pinfold.block(self.pinfold.client().give_turn(&self.agent.id, &request)).expect("a turn").number
     }
 
-    fn finish(&self, number: u64) -> Turn {
+    pub(crate) fn finish(&self, number: u64) -> Turn {
         let query = TurnQuery { wait: Some("120s".into()) };
         let turn = self.pinfold.block(self.pinfold.client().turn(&self.agent.id, number, &query)).expect("a turn");
         assert!(turn.status.is_over(), "{turn:?}");
         turn
     }
 
-    fn show(&self) -> Hosted {
+    pub(crate) fn show(&self) -> Hosted {
         self.pinfold.block(self.pinfold.client().agent(&self.agent.id)).expect("it is known")
     }
 }

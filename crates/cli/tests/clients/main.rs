@@ -4,10 +4,14 @@
 //! clients` installs the agents in pinned versions below target/clients; one that is not there is skipped, in a line
 //! that says so. Every run has a HOME of its own, and nothing is left behind.
 
+mod endurance;
 mod hosted;
 mod http;
 mod interactive;
+mod interrupts;
+mod nested;
 mod parallel;
+mod resume;
 mod scenarios;
 
 use pinfold_api::types::Status;

@@ -4,22 +4,22 @@
 //! every route alike; what cannot be understood is refused, and a connection that proves nothing gets nothing.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::extract::{FromRequestParts, Request, State};
 use axum::http::request::Parts;
 use axum::http::{Extensions, HeaderMap, HeaderName, HeaderValue};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
-use pinfold_api::client::{OWNER_HEADER, PARENT_HEADER};
+use pinfold_api::client::{GRACE_HEADER, OWNER_HEADER, PARENT_HEADER};
 use pinfold_api::error::ErrorCode;
 use pinfold_model::spec::check_name;
+use pinfold_model::units::parse_duration;
 
 use crate::access::closable::Line;
 use crate::core::Core;
 use crate::refusal::Refusal;
-use crate::registry::entries::Entry;
-use crate::registry::owner_book::Contact;
-use crate::registry::view::Scope;
+use crate::registry::{Contact, Entry, Heard, Scope};
 
 /// What a connection or a token proves.
 #[derive(Clone, Debug)]
@@ -62,7 +62,7 @@ impl Proof {
 
     /// A name as it is meant from inside a process: there the owner that the process began with, which is in its
     /// environment, stands for the one it has now.
-    pub(crate) fn current(&self, name: String) -> String {
+    pub(super) fn current(&self, name: String) -> String {
         match (&self.by, &self.scope) {
             (By::Process { entry, .. }, Scope::Owner(now))
                 if entry.state.borrow().history.intent.spec.owner == name =>
@@ -124,13 +124,25 @@ impl Core {
         parent: Option<String>,
     ) -> Result<Caller, Refusal> {
         let (scope, parent) = self.narrow_to(&proof, owner, parent).await?;
-        self.in_contact(proof, scope, parent)
+        self.in_contact(proof, (scope, parent), None)
     }
 
-    fn in_contact(&self, proof: Proof, scope: Scope, parent: Option<String>) -> Result<Caller, Refusal> {
+    /// The grace of what is to end with its owner, where a request that acts as an owner names none.
+    pub(crate) fn grace_for(&self, caller: &Caller, owner: &str) -> Option<Duration> {
+        matches!(caller.scope, Scope::Owner(_)).then(|| self.owners.grace(owner)).flatten()
+    }
+
+    fn in_contact(
+        &self,
+        proof: Proof,
+        (scope, parent): (Scope, Option<String>),
+        grace: Option<Duration>,
+    ) -> Result<Caller, Refusal> {
+        let inside = matches!(proof.by, By::Process { .. }) && proof.scope == scope;
+        let from = if inside { Heard::Inside } else { Heard::Outside };
         let contact = match &scope {
             Scope::Operator => None,
-            Scope::Owner(owner) => Some(self.owners.contact(owner)?),
+            Scope::Owner(owner) => self.owners.contact_from(owner, from, grace)?,
         };
         Ok(Caller { scope, parent, proof, _contact: contact })
     }
@@ -208,12 +220,21 @@ fn name_in(headers: &HeaderMap, header: &HeaderName) -> Result<Option<String>, R
     Ok(Some(text.to_owned()))
 }
 
+/// How long after its last contact the owner counts as gone, if the request says so.
+fn grace_in(headers: &HeaderMap) -> Result<Option<Duration>, Refusal> {
+    let Some(value) = headers.get(GRACE_HEADER) else { return Ok(None) };
+    let text = value.to_str().unwrap_or_default();
+    let grace = parse_duration(text);
+    Ok(Some(grace.map_err(|error| Refusal::invalid(format!("Pinfold-Owner-Grace: {error}")))?))
+}
+
 impl FromRequestParts<Arc<Core>> for Caller {
     type Rejection = Refusal;
 
     async fn from_request_parts(parts: &mut Parts, core: &Arc<Core>) -> Result<Self, Refusal> {
         let proof = Proof::of(&parts.extensions)?;
-        let (scope, parent) = core.narrow(&proof, &parts.headers).await?;
-        core.in_contact(proof, scope, parent)
+        let grace = grace_in(&parts.headers)?;
+        let narrowed = core.narrow(&proof, &parts.headers).await?;
+        core.in_contact(proof, narrowed, grace)
     }
 }

@@ -42,17 +42,17 @@ impl Line {
     }
 
     /// Notes which token the current request showed.
-    pub(crate) fn hold(&self, token: &str, expires: Option<Moment>) {
+    pub(super) fn hold(&self, token: &str, expires: Option<Moment>) {
         let mut holder = lock(&self.holder);
         (holder.token, holder.expires) = (Some(token.to_owned()), expires);
     }
 
-    pub(crate) fn is_held_by(&self, token: &str) -> bool {
+    pub(super) fn is_held_by(&self, token: &str) -> bool {
         lock(&self.holder).token.as_deref() == Some(token)
     }
 
     /// When the token of the current request expires.
-    pub(crate) fn expires(&self) -> Option<Moment> {
+    pub(super) fn expires(&self) -> Option<Moment> {
         lock(&self.holder).expires
     }
 

@@ -22,8 +22,7 @@ use crate::access::caller::{By, Proof};
 use crate::access::closable::Line;
 use crate::core::Core;
 use crate::lock::lock;
-use crate::registry::entries::Entry;
-use crate::registry::view::Scope;
+use crate::registry::{Entry, Scope};
 
 /// No way up is longer.
 const DEPTH_MOST: usize = 4096;
@@ -57,6 +56,8 @@ fn spare_descriptors() -> Vec<File> {
 #[derive(Debug)]
 pub(crate) struct Connection {
     origin: Mutex<Found>,
+    /// Who opened it, if it is in our pid namespace.
+    pub(crate) pid: Option<u32>,
     pub(crate) line: Arc<Line>,
 }
 
@@ -85,7 +86,8 @@ enum Origin {
 impl Connection {
     pub(crate) fn new(stream: &UnixStream) -> io::Result<Self> {
         let peer = Peer::of(stream.as_fd())?;
-        Ok(Self { origin: Mutex::new(Found::Open(peer)), line: Arc::default() })
+        let pid = if let Peer::Inside(held) = &peer { Some(held.pid()) } else { None };
+        Ok(Self { origin: Mutex::new(Found::Open(peer)), pid, line: Arc::default() })
     }
 
     /// Whom a request on this connection acts for; the error says why that cannot be told.

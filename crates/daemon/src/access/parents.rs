@@ -14,9 +14,7 @@ use pinfold_store::queries::Filter;
 use crate::access::caller::Caller;
 use crate::core::Core;
 use crate::refusal::Refusal;
-use crate::registry::entries::Entry;
-use crate::registry::owner_book::no_owner;
-use crate::registry::view::Scope;
+use crate::registry::{Entry, Scope, no_owner};
 
 impl Core {
     /// Whether anything outside the tree of owners belongs to this one: processes, agents, tokens or consumers.
@@ -35,7 +33,7 @@ impl Core {
 
     /// Makes an owner that does not exist yet a child of one in the view of `bound`. The caller is told no more than
     /// that the owner is not in view.
-    pub(crate) async fn add_child(self: &Arc<Self>, bound: &str, owner: &str, parent: &str) -> Result<(), Refusal> {
+    pub(super) async fn add_child(self: &Arc<Self>, bound: &str, owner: &str, parent: &str) -> Result<(), Refusal> {
         if !self.owners.sees(bound, parent) || self.has_belongings(owner).await? {
             return Err(not_in_view(owner));
         }
@@ -51,7 +49,7 @@ impl Core {
     }
 
     /// Checks a parent that a bound caller names for an owner in its view: it must be the known one.
-    pub(crate) fn check_parent(&self, owner: &str, parent: &str) -> Result<(), Refusal> {
+    pub(super) fn check_parent(&self, owner: &str, parent: &str) -> Result<(), Refusal> {
         match self.owners.parent(owner) {
             Some(known) if known == parent => Ok(()),
             Some(known) => Err(refuse(BadParent::Another { owner: owner.to_owned(), parent: known })),

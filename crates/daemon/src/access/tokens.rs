@@ -17,7 +17,7 @@ use crate::core::Core;
 use crate::lock::lock;
 use crate::refusal::Refusal;
 use crate::refusal::way_out;
-use crate::registry::view::Scope;
+use crate::registry::Scope;
 
 /// Tokens at most.
 const MOST: usize = 1000;
@@ -88,7 +88,7 @@ impl Tokens {
     }
 
     /// Whether a token acts as this owner, or did until it expired.
-    pub(crate) fn binds(&self, owner: &str) -> bool {
+    pub(super) fn binds(&self, owner: &str) -> bool {
         lock(&self.file).tokens().iter().any(|token| token.owner.as_deref() == Some(owner))
     }
 }

@@ -13,12 +13,13 @@ use pinfold_model::units::parse_duration;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
+use super::leftovers;
 use super::seat::{Command, Seat};
 use super::service::read_turn;
 use crate::core::Core;
 use crate::lock::lock;
 use crate::refusal::Refusal;
-use crate::registry::entries::Entry;
+use crate::registry::Entry;
 use crate::registry::keeper_link::ANSWER;
 
 /// How long a turn may take to be seen over once its process is gone.
@@ -54,8 +55,8 @@ impl Waits {
     }
 }
 
-/// Interrupts the turn that runs, and says which rung worked. The whole is bounded by the sum of its waits, and the time
-/// that KILL takes.
+/// Interrupts the turn that runs, stops what the turn left running, and says which rung worked. The whole is bounded by the
+/// sum of its waits, those of [`leftovers`], and the time that KILL takes.
 pub(crate) async fn climb(core: &Arc<Core>, seat: &Arc<Seat>, by: String, waits: Waits) -> InterruptAnswer {
     let mut tried = Vec::new();
     *lock(&seat.rung) = Some(Rung::Protocol);
@@ -74,8 +75,13 @@ pub(crate) async fn climb(core: &Arc<Core>, seat: &Arc<Seat>, by: String, waits:
     }
     let turn = read_turn(seat, number).await.ok();
     *lock(&seat.rung) = None;
-    let rung = turn.as_ref().filter(|turn| turn.status == TurnStatus::Interrupted).and_then(|turn| turn.rung);
-    InterruptAnswer { turn, rung, tried }
+    let interrupted = turn.as_ref().filter(|turn| turn.status == TurnStatus::Interrupted);
+    let rung = interrupted.and_then(|turn| turn.rung);
+    let stopped = match interrupted {
+        Some(turn) => leftovers::stop(core, seat, turn).await,
+        None => vec![],
+    };
+    InterruptAnswer { turn, rung, tried, stopped }
 }
 
 async fn by_signals(core: &Core, seat: &Seat, number: u64, (by, waits): (String, Waits), tried: &mut Vec<Tried>) {

@@ -21,10 +21,8 @@ use crate::access::caller::Proof;
 use crate::core::{Core, blocking};
 use crate::lock::lock;
 use crate::refusal::Refusal;
-use crate::registry::entries::Entry;
-use crate::registry::find::Found;
-use crate::registry::view::Scope;
-use crate::waits::wait::{has_exited, until_output};
+use crate::registry::{Entry, Found, Scope};
+use crate::waits::{has_exited, until_output};
 use tokio::sync::watch;
 
 /// Bytes that are listened to at a time.
@@ -180,7 +178,7 @@ impl Life {
         };
         let bytes = blocking(read).await.ok().and_then(Result::ok).unwrap_or_default();
         let text = String::from_utf8_lossy(&bytes);
-        let text = pinfold_model::view::strip_ansi(text.trim().as_bytes());
+        let text = pinfold_model::output_view::strip_ansi(text.trim().as_bytes());
         String::from_utf8_lossy(&text).chars().rev().take(400).collect::<Vec<_>>().into_iter().rev().collect()
     }
 

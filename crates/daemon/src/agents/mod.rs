@@ -13,11 +13,14 @@
 //!
 //! Bounds: [`service::AGENTS_MOST`] agents that are not over, [`spec::QUEUE_MOST`] turns that wait for each,
 //! [`spec::PROMPT_MOST`] bytes of a prompt, [`events::KEPT`] events in memory.
+//!
+//! May use: registry, waits, access, events, processes.
 
 mod driver;
 mod ends;
 mod events;
 mod ladder;
+mod leftovers;
 mod life;
 mod observe;
 mod routes;

@@ -4,10 +4,11 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use pinfold_api::error::ErrorCode;
+use pinfold_api::input::Span;
 use pinfold_api::types::{
     Agent, AgentEventPage, AgentEventsQuery, AgentFault, AgentList, AgentListQuery, AgentMode, AgentRequest,
-    AgentStatus, AnswerRequest, FaultCode, IfBusy, InterruptAnswer, InterruptRequest, Turn, TurnList, TurnRequest,
-    TurnsQuery,
+    AgentStatus, AnswerRequest, FaultCode, IfBusy, InterruptAnswer, InterruptRequest, Lifetime, Turn, TurnList,
+    TurnRequest, TurnsQuery,
 };
 use pinfold_model::id::is_prefix;
 use pinfold_model::units::{Moment, parse_duration};
@@ -26,7 +27,7 @@ use crate::clock::{now, rfc3339};
 use crate::core::{Core, blocking};
 use crate::lock::lock;
 use crate::refusal::Refusal;
-use crate::registry::view::Scope;
+use crate::registry::Scope;
 
 /// Agents that are not over, and agents in one list.
 pub(crate) const AGENTS_MOST: usize = 256;
@@ -56,6 +57,11 @@ impl Core {
         let (owner, _) = self.owner_of_start(caller, request.owner.clone(), request.parent.clone())?;
         let (env, key) = (request.env.clone(), request.idempotency_key.clone());
         let id = lock(&self.ids).next().map_err(Refusal::internal)?;
+        let mut request = request;
+        if request.lifetime.is_some_and(|lifetime| lifetime != Lifetime::Keep) && request.owner_grace.is_none() {
+            let grace = self.grace_for(caller, &owner);
+            request.owner_grace = grace.map(|grace| Span::Text(format!("{}ms", grace.as_millis())));
+        }
         let spec = AgentSpec::parse(request, id.clone(), now(), owner)?;
         // Until the agent is in the list: of several requests with one key, one makes it.
         let alone = match &key {
@@ -117,7 +123,8 @@ impl Core {
         seat.view.borrow().agent.clone()
     }
 
-    /// Finds an agent by id, name or prefix. What is out of the caller's view is not there.
+    /// Finds an agent by id, by the name of one that is not over, by the name of the latest that is, or by prefix. What is out
+    /// of the caller's view is not there.
     pub(crate) fn find_agent(&self, scope: &Scope, wanted: &str) -> Result<Arc<Seat>, Refusal> {
         let seen: Vec<_> = self.agents.all().into_iter().filter(|seat| self.sees_agent(scope, seat)).collect();
         if let Some(seat) = seen.iter().find(|seat| seat.id.as_str() == wanted) {
@@ -125,7 +132,9 @@ impl Core {
         }
         let named = seen.iter().filter(|seat| !seat.is_over() && seat.spec.name.as_deref() == Some(wanted));
         let begun = seen.iter().filter(|seat| is_prefix(wanted) && seat.id.as_str().starts_with(wanted));
-        for found in [named.collect::<Vec<_>>(), begun.collect::<Vec<_>>()] {
+        // Newest first.
+        let ended = seen.iter().filter(|seat| seat.is_over() && seat.spec.name.as_deref() == Some(wanted)).take(1);
+        for found in [named.collect::<Vec<_>>(), ended.collect::<Vec<_>>(), begun.collect::<Vec<_>>()] {
             match found.as_slice() {
                 [] => {}
                 [seat] => return Ok(Arc::clone(seat)),

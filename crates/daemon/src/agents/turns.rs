@@ -20,7 +20,7 @@ use crate::clock::{now, rfc3339};
 use crate::core::blocking;
 use crate::lock::lock;
 use crate::refusal::Refusal;
-use crate::registry::entries::Entry;
+use crate::registry::Entry;
 
 /// How long an agent whose stdin was ended has to leave by itself.
 const LEAVE: Duration = Duration::from_secs(2);

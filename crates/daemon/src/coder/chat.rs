@@ -16,7 +16,7 @@ use super::quote::quote;
 use super::wire::Fault;
 use crate::access::caller::{Caller, Proof};
 use crate::core::Core;
-use crate::registry::view::Scope;
+use crate::registry::Scope;
 
 const CHAT: &str = "coder-chat-id";
 const ANCESTORS: &str = "coder-ancestor-chat-ids";

@@ -23,8 +23,7 @@ use super::wire::Fault;
 use crate::core::Core;
 use crate::lock::lock;
 use crate::refusal::Refusal;
-use crate::registry::entries::Entry;
-use crate::registry::find::Found;
+use crate::registry::{Entry, Found};
 
 /// The label with the fingerprint of the request.
 pub(super) const FINGERPRINT: &str = "coder.request";

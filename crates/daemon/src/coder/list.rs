@@ -16,8 +16,8 @@ use super::wire::{self, End, Fault, Info, List};
 use crate::clock::now;
 use crate::core::Core;
 use crate::refusal::Refusal;
-use crate::registry::entries::Entry;
-use crate::waits::wait::has_exited;
+use crate::registry::Entry;
+use crate::waits::has_exited;
 
 /// Entries that are over; what lives is always listed.
 const ENDED_MOST: usize = 10;

@@ -5,6 +5,8 @@
 //! as everywhere (D5). `wire` has the shapes, `body` reads requests as leniently as Go does, `ids` makes the UUIDs,
 //! `idempotency` finds what an idempotency key started, `buffer` makes the text of the output, `env` the environment;
 //! `start`, `list`, `output` and `signal` are the routes.
+//!
+//! May use: registry, waits, access, processes.
 
 mod access_log;
 mod body;
@@ -37,7 +39,7 @@ use self::chat::Chat;
 use self::path::Id;
 use self::wire::Fault;
 use crate::core::Core;
-use crate::registry::find::Found;
+use crate::registry::Found;
 
 /// Where the routes are.
 pub(crate) const MOUNT: &str = "/api/v0/processes";

@@ -13,9 +13,9 @@ use super::path::Id;
 use super::wire::{self, End, Fault, Output};
 use super::{Lead, follow};
 use crate::core::{Core, blocking};
-use crate::registry::find::Found;
+use crate::registry::Found;
 use crate::registry::records::reader;
-use crate::waits::wait::{has_exited, until_exit};
+use crate::waits::{has_exited, until_exit};
 
 pub(super) async fn output(State(core): State<Arc<Core>>, chat: Chat, id: Id, uri: Uri) -> Result<Response, Fault> {
     let Lead::To(found) = follow(&core, &chat, &id).await? else { return Err(Fault::not_found(&id)) };

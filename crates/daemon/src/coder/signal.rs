@@ -18,7 +18,7 @@ use super::wire::{self, Fault, Sent};
 use super::{Lead, follow};
 use crate::core::Core;
 use crate::refusal::Refusal;
-use crate::registry::find::Found;
+use crate::registry::Found;
 
 pub(super) async fn signal(
     State(core): State<Arc<Core>>,

@@ -19,7 +19,7 @@ use super::list::started_at;
 use super::wire::{self, Fault, Started};
 use crate::core::Core;
 use crate::refusal::Refusal;
-use crate::registry::find::Found;
+use crate::registry::Found;
 
 /// As Go says it; coder's tools look for these words.
 const NO_SHELL: &str = "exec: \"sh\": executable file not found in $PATH";

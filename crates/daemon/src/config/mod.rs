@@ -13,12 +13,15 @@ use serde::{Deserialize, Serialize};
 
 mod coder;
 mod limits;
+mod mcp;
 mod webhook_secret;
 
 pub use coder::Coder;
 use coder::FileCoder;
 use limits::FileLimits;
 pub use limits::ProcessLimits;
+use mcp::FileMcp;
+pub use mcp::Mcp;
 pub(crate) use webhook_secret::SECRET_MARK;
 pub use webhook_secret::Secret;
 
@@ -43,9 +46,23 @@ pub enum PathsError {
 impl Paths {
     /// From the environment.
     pub fn resolve() -> Result<Self, PathsError> {
-        if let Some(home) = absolute("PINFOLD_HOME")? {
-            return Ok(Self::in_home(home));
+        match absolute("PINFOLD_HOME")? {
+            Some(home) => Ok(Self::at(home)),
+            None => Self::usual(),
         }
+    }
+
+    /// With state, socket and configuration in this directory. The usual state directory is not a moved one: its
+    /// configuration stays where it is. Kept processes have that directory as PINFOLD_HOME.
+    pub fn at(home: PathBuf) -> Self {
+        match Self::usual() {
+            Ok(usual) if usual.home == home => usual,
+            _ => Self::in_home(home),
+        }
+    }
+
+    /// Where everything is unless it is moved.
+    fn usual() -> Result<Self, PathsError> {
         let user = absolute("HOME")?;
         let below = |variable, fallback: &str| -> Result<PathBuf, PathsError> {
             let base = absolute(variable)?.or_else(|| user.as_ref().map(|user| user.join(fallback)));
@@ -142,6 +159,8 @@ pub struct Config {
     pub environment: EnvironmentFilter,
     /// What coder's clients get at `/api/v0/processes`.
     pub coder: Coder,
+    /// What holds for every MCP client.
+    pub mcp: Mcp,
     /// What is logged, as `tracing` filters are written.
     pub log: String,
 }
@@ -161,6 +180,7 @@ impl Default for Config {
             webhook_secret: None,
             environment: EnvironmentFilter::default(),
             coder: Coder::default(),
+            mcp: Mcp::default(),
             log: "info".to_owned(),
         }
     }
@@ -186,6 +206,8 @@ struct File {
     environment: FileEnvironment,
     #[serde(default)]
     coder: FileCoder,
+    #[serde(default)]
+    mcp: FileMcp,
     #[serde(default)]
     webhook: FileWebhook,
 }
@@ -301,6 +323,7 @@ impl Config {
             },
             trust_children: file.security.trust_children.unwrap_or(default.trust_children),
             coder: file.coder.try_into_coder().map_err(|(setting, problem)| bad(setting, problem))?,
+            mcp: file.mcp.try_into_mcp().map_err(|(setting, problem)| bad(setting, problem))?,
             log: file.log.unwrap_or(default.log),
         };
         if config.output_limit < OUTPUT_LIMIT_LEAST {
@@ -343,6 +366,7 @@ impl Config {
         text.push_str(&render_security(self.trust_children));
         text.push_str(&render_environment(&self.environment));
         text.push_str(&self.coder.render_toml());
+        text.push_str(&self.mcp.render_toml());
         text.push_str(render_webhook(self.webhook_secret.as_ref()));
         text
     }
@@ -437,7 +461,7 @@ mod tests {
     fn every_setting_is_taken() {
         let text = "grace = \"2s\"\noutput_limit = \"1M\"\ncontainment = \"subreaper\"\ndurability = \"power\"\n\
                     events = 10\nlog = \"debug\"\n[security]\ntrust_children = true\n[environment]\nallow = [\"PATH\"]\ndeny = [\"*_KEY\"]\n\
-                    [coder]\nwait_cap = \"2s\"\nlist_for = 60\nworkdir = \"/w\"\nenv_command = \"printf '%s' \\\"A=1\\\"\"\n[limits]\nprocesses = 3\nstore = \"1G\"\nretention = \"1d\"\n";
+                    [coder]\nwait_cap = \"2s\"\nlist_for = 60\nworkdir = \"/w\"\nenv_command = \"printf '%s' \\\"A=1\\\"\"\n[mcp]\nlongest_call = \"10m\"\n[limits]\nprocesses = 3\nstore = \"1G\"\nretention = \"1d\"\n";
         let config = parse(text).expect("valid");
         assert_eq!(config.grace, Duration::from_secs(2));
         assert_eq!(config.output_limit, 1 << 20);
@@ -449,6 +473,8 @@ mod tests {
         assert_eq!(config.limits.retention, Duration::from_secs(86_400));
         assert_eq!((config.coder.wait_cap.as_secs(), config.coder.list_for.as_secs()), (2, 60));
         assert_eq!(config.coder.workdir.as_deref(), Some("/w"));
+        assert_eq!(config.mcp.longest_call, Some(Duration::from_secs(600)));
+        assert!(parse("[mcp]\nlongest_call = \"10ms\"").is_err());
         assert_eq!(config.coder.env_command.as_deref(), Some("printf '%s' \"A=1\""));
         assert_eq!(parse(&config.render_toml()).expect("valid"), config);
     }

@@ -7,8 +7,7 @@ use pinfold_api::types::Health;
 use crate::clock::rfc3339;
 use crate::core::Core;
 use crate::lock::lock;
-use crate::registry::entries::Entry;
-use crate::registry::view::Scope;
+use crate::registry::{Entry, Scope};
 
 impl Core {
     /// Of an owner's business only its own is told.

@@ -1,55 +1,14 @@
-//! Counters for Prometheus. Ten lines of text need no library.
+//! The counters as Prometheus reads them. Ten lines of text need no library.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use pinfold_model::facts::{History, Status};
-use pinfold_model::outcome::Outcome;
 use pinfold_store::outbox::Target;
 
 use crate::clock::now;
 use crate::core::Core;
-use crate::events::delivery::Delivered;
-
-/// What is counted since the daemon started.
-#[derive(Debug, Default)]
-pub(crate) struct Metrics {
-    started: AtomicU64,
-    exited_zero: AtomicU64,
-    exited_other: AtomicU64,
-    signaled: AtomicU64,
-    failed_to_start: AtomicU64,
-    lost: AtomicU64,
-    output_bytes: AtomicU64,
-    /// By target and result.
-    deliveries: [[AtomicU64; 3]; 2],
-    pub(crate) requests: AtomicU64,
-}
-
-impl Metrics {
-    pub(crate) fn note_delivery(&self, target: Target, result: Delivered) {
-        self.deliveries[target as usize][result as usize].fetch_add(1, Ordering::Relaxed);
-    }
-
-    pub(crate) fn note_start(&self) {
-        self.started.fetch_add(1, Ordering::Relaxed);
-    }
-
-    pub(crate) fn note_end(&self, history: &History) {
-        let counter = match (history.status(), history.outcome()) {
-            (Status::Lost, _) => &self.lost,
-            (_, Some(Outcome::Exited { code: 0 })) => &self.exited_zero,
-            (_, Some(Outcome::Exited { .. })) => &self.exited_other,
-            (_, Some(Outcome::Signaled { .. })) => &self.signaled,
-            (_, Some(Outcome::FailedToStart { .. })) => &self.failed_to_start,
-            (_, Some(Outcome::Lost { .. }) | None) => &self.lost,
-        };
-        counter.fetch_add(1, Ordering::Relaxed);
-        let bytes = history.finish.as_ref().map_or(0, |finish| finish.output_bytes);
-        self.output_bytes.fetch_add(bytes, Ordering::Relaxed);
-    }
-}
+use crate::metrics::Delivered;
 
 /// The exposition text.
 pub(crate) fn render(core: &Arc<Core>) -> String {

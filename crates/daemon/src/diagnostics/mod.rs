@@ -1,5 +1,6 @@
-//! How pinfold is doing: `health` of the running daemon, `metrics` for Prometheus, and `doctor`, which examines the machine
-//! without a daemon.
+//! How pinfold is doing: `health` and `metrics` of the running daemon, and `doctor`, which examines the machine without a daemon.
+//!
+//! May use: registry, access, events, keepers.
 
 pub mod doctor;
 mod health;

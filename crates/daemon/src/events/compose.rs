@@ -2,7 +2,7 @@
 
 use pinfold_api::types::Event;
 use pinfold_model::event::EventKind;
-use pinfold_model::facts::{Fact, History};
+use pinfold_model::facts::History;
 use pinfold_model::units::Moment;
 use pinfold_store::index::{Change, NewEvent};
 use pinfold_store::outbox::Target;
@@ -11,8 +11,7 @@ use crate::registry::records;
 
 /// The event of a fact, with what its readers want to know.
 pub(crate) fn event_of(history: &History, kind: EventKind, at: Moment) -> Change {
-    let handover = history.handovers.iter().position(|handover| handover.at == at);
-    let handover = handover.filter(|_| kind == EventKind::HandedOver);
+    let handover = history.handover_of(kind, at);
     let text = handover.map(|place| history.handovers[place].purpose.clone()).or_else(|| service_text(history, kind));
     let n = handover.map_or(0, |place| place as u64 + 1);
     told(history, Event { text, ..records::event(history, kind, at) }, (kind, n, at))
@@ -54,23 +53,7 @@ pub(crate) fn told(history: &History, event: Event, (kind, n, at): (EventKind, u
 
 /// Every event that a history amounts to; those already in the log are ignored there (S4).
 pub(crate) fn events_of(history: &History) -> Vec<Change> {
-    let mut events = Vec::new();
-    let mut add = |kind, at: Option<Moment>| events.extend(at.map(|at| event_of(history, kind, at)));
-    add(EventKind::Started, history.start.as_ref().map(|start| start.at));
-    history.handovers.iter().for_each(|handover| add(EventKind::HandedOver, Some(handover.at)));
-    let verdict = history.readiness.clone().map(|readiness| (Fact::Readiness(readiness.clone()).event(), readiness.at));
-    if let Some((Some(kind), at)) = verdict {
-        add(kind, Some(at));
-    }
-    // Facts that coincided with the end were never told apart.
-    let end = history.finish.as_ref().map(|finish| finish.at);
-    let apart = history.closed_at.filter(|at| end.is_none_or(|end| *at < end));
-    let exited = history.exit.as_ref().map(|exit| exit.at);
-    add(EventKind::Exited, exited.filter(|_| history.lingered()));
-    add(EventKind::Closed, apart);
-    add(EventKind::Finished, end);
-    add(EventKind::Lost, history.lost.as_ref().map(|(_, at)| *at));
-    events
+    history.events().into_iter().map(|(kind, at)| event_of(history, kind, at)).collect()
 }
 
 /// What an owner is told of a life that follows another.

@@ -13,7 +13,7 @@ use crate::clock::{now, rfc3339};
 use crate::core::Core;
 use crate::events::log::{EventView, read_event};
 use crate::refusal::Refusal;
-use crate::registry::view::Scope;
+use crate::registry::Scope;
 
 /// How long events are leased, and at most.
 const LEASE: Duration = Duration::from_secs(30);
@@ -21,25 +21,25 @@ const LEASE_MOST: Duration = Duration::from_secs(3600);
 
 /// A read as a consumer.
 #[derive(Debug)]
-pub(crate) struct Reading {
-    pub(crate) key: ConsumerKey,
-    pub(crate) reader: Option<String>,
-    pub(crate) begin: u64,
-    pub(crate) view: EventView,
-    pub(crate) limit: usize,
-    pub(crate) lease: Option<Duration>,
-    pub(crate) wait: Duration,
+pub(super) struct Reading {
+    pub(super) key: ConsumerKey,
+    pub(super) reader: Option<String>,
+    pub(super) begin: u64,
+    pub(super) view: EventView,
+    pub(super) limit: usize,
+    pub(super) lease: Option<Duration>,
+    pub(super) wait: Duration,
 }
 
 /// The consumer of this name in a caller's scope.
-pub(crate) fn consumer_key(scope: &Scope, name: &str) -> Result<ConsumerKey, Refusal> {
+pub(super) fn consumer_key(scope: &Scope, name: &str) -> Result<ConsumerKey, Refusal> {
     check_name("consumer", name)?;
     Ok(ConsumerKey { scope: scope.name().to_owned(), name: name.to_owned() })
 }
 
 impl Core {
     /// What follows a consumer's cursor, leased to this reader; waits for the first event if that is asked for.
-    pub(crate) async fn consume(self: &Arc<Self>, reading: Reading) -> Result<EventPage, Refusal> {
+    pub(super) async fn consume(self: &Arc<Self>, reading: Reading) -> Result<EventPage, Refusal> {
         let Reading { key, reader, begin, view, limit, lease, wait } = reading;
         let lease = lease.unwrap_or(LEASE).min(LEASE_MOST);
         let deadline = tokio::time::Instant::now() + wait;
@@ -68,7 +68,7 @@ impl Core {
     }
 
     /// Where a consumer's cursor is; at the beginning, if there is no such consumer yet.
-    pub(crate) async fn consumer_cursor(self: &Arc<Self>, key: ConsumerKey) -> Result<u64, Refusal> {
+    pub(super) async fn consumer_cursor(self: &Arc<Self>, key: ConsumerKey) -> Result<u64, Refusal> {
         let consumer = self.query(move |queries| queries.consumer(&key)).await?;
         Ok(consumer.map_or(0, |consumer| consumer.cursor))
     }

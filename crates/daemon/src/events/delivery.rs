@@ -22,6 +22,7 @@ use tokio::task::JoinSet;
 use crate::clock::now;
 use crate::core::Core;
 use crate::events::webhook::Letter;
+use crate::metrics::Delivered;
 use crate::refusal::Refusal;
 
 /// Deliveries under way at once.
@@ -51,14 +52,6 @@ enum Tried {
     Failed(String),
     /// Another try is of no use.
     Hopeless(String),
-}
-
-/// What came of one try to deliver an event.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Delivered {
-    Done,
-    Failed,
-    GivenUp,
 }
 
 /// Delivers until shutdown. What is under way then is tried again by the next daemon.

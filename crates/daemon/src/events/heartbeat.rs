@@ -8,23 +8,23 @@ use std::time::Duration;
 
 use pinfold_api::types::Event;
 use pinfold_model::event::EventKind;
+use pinfold_model::output_view::{Options, Source, View, render as render_text};
 use pinfold_model::units::Moment;
-use pinfold_model::view::{Options, Source, View, render as render_text};
 use pinfold_store::reader::OutputReader;
 
 use crate::clock::now;
 use crate::core::{Core, blocking};
 use crate::events::compose::told;
 use crate::refusal::Refusal;
-use crate::registry::entries::Entry;
+use crate::registry::Entry;
 use crate::registry::records;
-use crate::waits::wait::{has_exited, until_exit};
+use crate::waits::{has_exited, until_exit};
 
 /// The most bytes of new output in one; the latest.
 const TEXT_MOST: usize = 2000;
 
 /// Tells of one process until its leader ends.
-pub(crate) async fn beat(core: Arc<Core>, entry: Arc<Entry>, every: Duration) {
+pub(super) async fn beat(core: Arc<Core>, entry: Arc<Entry>, every: Duration) {
     if let Err(refusal) = run(&core, &entry, every).await {
         tracing::warn!(process = %entry.id, error = %refusal.0, "no more heartbeats");
     }

@@ -14,7 +14,7 @@ use tokio::sync::{Notify, mpsc, oneshot, watch};
 
 use crate::lock::lock;
 use crate::refusal::Refusal;
-use crate::registry::entries::Registry;
+use crate::registry::Registry;
 
 /// Changes that may wait. A full queue slows the links' tasks, and nobody else.
 const QUEUE: usize = 4096;
@@ -73,7 +73,7 @@ pub(crate) struct Ledger {
     /// The number of the latest committed event.
     pub(crate) last_event: watch::Receiver<u64>,
     /// Deliveries of events beyond the log were committed.
-    pub(crate) deliveries: Arc<Notify>,
+    pub(super) deliveries: Arc<Notify>,
     trouble: Arc<Mutex<Option<Trouble>>>,
 }
 

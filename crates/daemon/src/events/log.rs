@@ -17,7 +17,7 @@ use crate::access::caller::Caller;
 use crate::core::Core;
 use crate::events::consumers::{Reading, consumer_key};
 use crate::refusal::Refusal;
-use crate::registry::view::Scope;
+use crate::registry::Scope;
 
 const LIMIT: u32 = 100;
 const LIMIT_MOST: u32 = 1000;
@@ -28,7 +28,7 @@ const STREAM_QUEUE: usize = 64;
 /// Which events a reader wants, and who reads. What its owner sees may grow while it reads, so the view is computed anew
 /// for each look at the log.
 #[derive(Clone, Debug)]
-pub(crate) struct EventView {
+pub(super) struct EventView {
     scope: Scope,
     /// Of this owner only.
     owner: Option<String>,
@@ -41,13 +41,13 @@ impl Core {
     /// The number of the last event, for a look at the log that must not miss one of an owner that is new in view:
     /// take it first, then compute the view ([`Core::event_filter`]), then read no further than this number. An owner has
     /// its parent before its first event as a child is committed, so the view then covers all of them.
-    pub(crate) async fn last_event(&self, committed: &mut watch::Receiver<u64>) -> u64 {
+    pub(super) async fn last_event(&self, committed: &mut watch::Receiver<u64>) -> u64 {
         self.ledger.flush().await;
         *committed.borrow_and_update()
     }
 
     /// What a reader sees now, up to this event.
-    pub(crate) fn event_filter(&self, view: &EventView, through: u64) -> Result<EventFilter, Refusal> {
+    pub(super) fn event_filter(&self, view: &EventView, through: u64) -> Result<EventFilter, Refusal> {
         let owners = self.owners_in_view(&view.scope, view.owner.as_deref())?;
         let EventView { process, kinds, announced, .. } = view.clone();
         Ok(EventFilter { owners, process, kinds, announced, through: Some(through) })
@@ -99,7 +99,7 @@ impl Core {
     }
 
     /// Whether the log no longer reaches back to what follows this number.
-    pub(crate) async fn is_truncated(self: &Arc<Self>, after: u64) -> Result<bool, Refusal> {
+    pub(super) async fn is_truncated(self: &Arc<Self>, after: u64) -> Result<bool, Refusal> {
         let first = self.query(|queries| queries.first_seq()).await?;
         Ok(after > 0 && after.saturating_add(1) < first)
     }
@@ -153,7 +153,7 @@ impl Core {
 }
 
 /// An event as its readers see it.
-pub(crate) fn read_event(row: pinfold_store::queries::Event) -> Option<Event> {
+pub(super) fn read_event(row: pinfold_store::queries::Event) -> Option<Event> {
     let event: Event = serde_json::from_str(&row.payload).ok()?;
     Some(Event { seq: row.seq, ..event })
 }

@@ -3,9 +3,11 @@
 //! `compose` makes the event of a fact; `index_writer` is the one writer of the index and the log; `log` reads events, `consumers` are named readers with a cursor.
 //! `watching` begins `patterns` (output lines that become events) and `heartbeat` for a process. `delivery` takes
 //! announced events to webhooks (`webhook`) and command hooks.
+//!
+//! May use: registry, waits, access; by exception: processes.
 
 pub(crate) mod compose;
-pub(crate) mod consumers;
+mod consumers;
 pub(crate) mod delivery;
 mod heartbeat;
 pub(crate) mod index_writer;

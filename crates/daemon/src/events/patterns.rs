@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use pinfold_api::types::Event;
 use pinfold_model::event::EventKind;
 use pinfold_model::notify::{NOISE, Notify, Verdict, Watch};
-use pinfold_model::view::{LINE_MOST, Line, Match, SearchOptions, Searcher, parse_pattern, strip_ansi};
+use pinfold_model::output_view::{LINE_MOST, Line, Match, SearchOptions, Searcher, parse_pattern, strip_ansi};
 use pinfold_store::index::Change;
 use pinfold_store::reader::OutputReader;
 use regex::bytes::Regex;
@@ -23,9 +23,9 @@ use crate::clock::now;
 use crate::core::{Core, blocking};
 use crate::events::compose::told;
 use crate::refusal::Refusal;
-use crate::registry::entries::Entry;
+use crate::registry::Entry;
 use crate::registry::records;
-use crate::waits::wait::{has_closed, until_output};
+use crate::waits::{has_closed, until_output};
 
 /// Bytes read at a time, and looked at in one turn.
 const PIECE: usize = 256 * 1024;
@@ -39,7 +39,7 @@ const TEXT_MOST: usize = 500;
 const TEXT_BEFORE: usize = 100;
 
 /// Watches one process until its output or the watch ends.
-pub(crate) async fn watch(core: Arc<Core>, entry: Arc<Entry>) {
+pub(super) async fn watch(core: Arc<Core>, entry: Arc<Entry>) {
     let watched = async {
         match Watcher::take_up(&core, &entry).await? {
             Some(watcher) => run(&core, &entry, watcher).await,

@@ -8,7 +8,7 @@ use pinfold_store::marks::Stream;
 use pinfold_store::output::OutputWriter;
 
 use super::*;
-use crate::registry::entries::entry_of;
+use crate::registry::entry_of;
 
 /// A directory with output in it, gone with the test.
 struct Output {

@@ -12,9 +12,7 @@ use pinfold_model::spec::DEFAULT_OWNER;
 use crate::core::Core;
 use crate::events::heartbeat;
 use crate::events::patterns;
-use crate::registry::entries::Entry;
-use crate::registry::find::Found;
-use crate::registry::view::Scope;
+use crate::registry::{Entry, Found, Scope};
 
 /// A start that has not been answered. Dropping it, with the answer or because the client went away, lets the watch
 /// begin behind what the answer showed.

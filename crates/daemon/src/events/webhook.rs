@@ -41,12 +41,12 @@ pub(crate) struct Webhooks {
 
 /// One message.
 #[derive(Debug)]
-pub(crate) struct Letter {
+pub(super) struct Letter {
     /// What its receiver knows it by, the same each time it is tried.
-    pub(crate) id: String,
+    pub(super) id: String,
     /// Seconds since 1970.
-    pub(crate) timestamp: u64,
-    pub(crate) body: String,
+    pub(super) timestamp: u64,
+    pub(super) body: String,
 }
 
 /// Why a post failed.
@@ -70,7 +70,7 @@ pub(crate) enum PostError {
 
 impl PostError {
     /// Whether trying again is of no use.
-    pub(crate) fn is_final(&self) -> bool {
+    pub(super) fn is_final(&self) -> bool {
         matches!(self, PostError::BadAddress | PostError::Gone)
     }
 }
@@ -103,7 +103,7 @@ impl Destination {
 
 impl Core {
     /// Posts a message, and returns when it was accepted.
-    pub(crate) async fn post(self: &Arc<Self>, address: &str, letter: Letter) -> Result<(), PostError> {
+    pub(super) async fn post(self: &Arc<Self>, address: &str, letter: Letter) -> Result<(), PostError> {
         let place = Destination::parse(address)?;
         let secret = self.webhook_secret().await.map_err(PostError::NoSecret)?;
         let signature = secret.sign(&letter.id, letter.timestamp, &letter.body);

@@ -18,7 +18,7 @@ use pinfold_os::socket;
 /// How long a living daemon may take to see to its home.
 const ANSWER: Duration = Duration::from_secs(5);
 /// What it answers when its home is in place.
-pub(crate) const IN_PLACE: u8 = b'1';
+pub(super) const IN_PLACE: u8 = b'1';
 
 /// Listens for daemons that want the same home. `None` if another user has taken the name: the lock must do then.
 pub(crate) fn claim(home: &Path) -> Option<UnixListener> {

@@ -30,7 +30,7 @@ use crate::home::claim::IN_PLACE;
 use crate::keepers::pool;
 use crate::lock::lock;
 use crate::log;
-use crate::registry::entries::Entry;
+use crate::registry::Entry;
 use crate::server::socket;
 
 /// How often the home is looked at when nothing was reported: the directory above it may have been moved.

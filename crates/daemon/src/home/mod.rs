@@ -1,5 +1,7 @@
 //! The daemon's directory while it runs: `claim` makes sure that one daemon owns it, `guard` acts when it is moved,
 //! removed or replaced.
+//!
+//! May use: registry, access, events, services, keepers, processes, agents, server.
 
 pub(crate) mod claim;
 pub(crate) mod guard;

@@ -9,6 +9,7 @@ use std::time::Duration;
 use pinfold_api::error::ErrorCode;
 use pinfold_model::facts::{Fact, History};
 use pinfold_model::id::ProcessId;
+use pinfold_model::loss::{self, AfterAppend, Appended, Lock, NotDead, Proof, RecordRead, RecordedEnd};
 use pinfold_os::cgroup::Cgroup;
 use pinfold_os::sweep::{self, Remains};
 use pinfold_os::{crash_point, proc};
@@ -20,7 +21,7 @@ use crate::core::{Core, blocking};
 use crate::keepers::pool::lives;
 use crate::keepers::reconnect::reach_again;
 use crate::refusal::Refusal;
-use crate::registry::entries::Entry;
+use crate::registry::Entry;
 
 /// How long the remains of a process whose keeper died are hunted.
 const SWEEP: Duration = Duration::from_secs(5);
@@ -47,17 +48,6 @@ enum Settled {
 struct Unsettled {
     error: io::Error,
     evidence: Option<String>,
-}
-
-/// What the record of a process says whose keeper died.
-enum Told {
-    /// All: it is over.
-    End(Vec<Fact>),
-    /// These facts are new, and none of them is its end.
-    NoEnd(Vec<Fact>),
-    /// It has no record: nothing was started.
-    Nothing,
-    Unknown(io::Error),
 }
 
 impl Core {
@@ -148,12 +138,11 @@ impl Core {
     /// their remains are stopped. Blocks.
     fn settle(&self, dead: Vec<(History, Option<String>)>) -> Vec<Result<Settled, Unsettled>> {
         let told: Vec<_> = dead.iter().map(|(history, _)| self.read_end(history)).collect();
-        let is_hunted = |told: &Told, evidence: &Option<String>| match told {
-            Told::NoEnd(_) => evidence.is_none(),
-            Told::Nothing => true,
-            Told::End(_) | Told::Unknown(_) => false,
+        let is_hunted = |place: usize| {
+            let (told, has_evidence) = (&told[place], dead[place].1.is_some());
+            told.as_ref().is_ok_and(|told| told.needs_sweep(has_evidence))
         };
-        let places: Vec<usize> = (0..dead.len()).filter(|&place| is_hunted(&told[place], &dead[place].1)).collect();
+        let places: Vec<usize> = (0..dead.len()).filter(|&place| is_hunted(place)).collect();
         let hunted: Vec<&History> = places.iter().map(|&place| &dead[place].0).collect();
         let found = match hunted.is_empty() {
             true => Ok(vec![]),
@@ -168,15 +157,15 @@ impl Core {
         for (place, ((history, evidence), told)) in dead.into_iter().zip(told).enumerate() {
             let evidence = evidence.or_else(|| found.remove(&place));
             settled.push(match (told, evidence, &error) {
-                (Told::End(facts), ..) => Ok(Settled::Facts(facts)),
-                (Told::Unknown(error), evidence, _) => Err(Unsettled { error, evidence }),
-                (Told::Nothing, Some(_), _) => {
+                (Ok(RecordedEnd::End(facts)), ..) => Ok(Settled::Facts(facts)),
+                (Err(error), evidence, _) => Err(Unsettled { error, evidence }),
+                (Ok(RecordedEnd::NeverBegan), Some(_), _) => {
                     if let Err(error) = remove_process(&self.home, &history.intent.id) {
                         tracing::warn!(process = %history.intent.id, %error, "cannot remove an unused directory");
                     }
                     Ok(Settled::NeverBegan)
                 }
-                (Told::NoEnd(facts), Some(evidence), _) => self.record_loss(&history, facts, evidence),
+                (Ok(RecordedEnd::NoEnd(facts)), Some(evidence), _) => self.record_loss(&history, facts, evidence),
                 (_, None, Some((kind, text))) => {
                     Err(Unsettled { error: io::Error::new(*kind, text.clone()), evidence: None })
                 }
@@ -186,78 +175,68 @@ impl Core {
         settled
     }
 
-    fn read_end(&self, history: &History) -> Told {
-        if let Err(error) = self.check_dead(history) {
-            return Told::Unknown(error);
-        }
-        let mut history = history.clone();
-        let mut facts = Vec::new();
-        match read_record(&self.home.process(&history.intent.id)) {
-            Ok(record) => {
-                for fact in record.facts {
-                    let before = history.clone();
-                    history.add(fact.clone());
-                    if history != before {
-                        facts.push(fact);
-                    }
-                }
-            }
-            // The intent is written before anything is started: nobody ran, and there is nothing to tell.
+    /// What the record says of a process whose keeper is dead; an error if that is not proved, or cannot be read now.
+    fn read_end(&self, history: &History) -> io::Result<RecordedEnd> {
+        self.check_dead(history)?;
+        let id = &history.intent.id;
+        let read = match read_record(&self.home.process(id)) {
+            Ok(record) => RecordRead::Facts(record.facts),
             Err(RecordError::Empty { .. } | RecordError::Missing { .. }) if history.start.is_none() => {
-                return Told::Nothing;
+                RecordRead::Nothing
             }
-            Err(RecordError::Io { source, .. }) if proc::is_shortage(&source) => return Told::Unknown(source),
-            Err(error) => tracing::error!(process = %history.intent.id, %error, "its record tells nothing"),
-        }
-        if history.status().is_over() { Told::End(facts) } else { Told::NoEnd(facts) }
+            Err(RecordError::Io { source, .. }) if proc::is_shortage(&source) => return Err(source),
+            Err(error) => {
+                tracing::error!(process = %id, %error, "its record tells nothing");
+                RecordRead::Unreadable
+            }
+        };
+        Ok(loss::recorded_end(history, read))
     }
 
     fn record_loss(&self, history: &History, mut facts: Vec<Fact>, evidence: String) -> Result<Settled, Unsettled> {
+        let id = &history.intent.id;
         let lost = Fact::Lost { evidence: evidence.clone(), at: now() };
-        match append_lost(&self.home.process(&history.intent.id), &lost, self.durability()) {
-            Ok(()) => {}
-            // What stands there is what is told.
-            Err(error @ LostError::Over { .. }) => {
+        let failed = append_lost(&self.home.process(id), &lost, self.durability()).err();
+        match (loss::after_append(appended(failed.as_ref())), failed) {
+            (AfterAppend::Tell, None) => {}
+            (AfterAppend::Tell, Some(error)) => tracing::error!(process = %id, %error, "cannot record a loss"),
+            (AfterAppend::ReadAgain, failed) => {
                 return match self.read_end(history) {
-                    Told::End(facts) => Ok(Settled::Facts(facts)),
-                    _ => Err(Unsettled { error: io::Error::other(error), evidence: Some(evidence) }),
+                    Ok(RecordedEnd::End(facts)) => Ok(Settled::Facts(facts)),
+                    _ => Err(Unsettled { error: reason(failed), evidence: Some(evidence) }),
                 };
             }
-            // Its directory was deleted: what is told must be written somewhere.
-            Err(LostError::Record(RecordError::Missing { .. })) => {
+            (AfterAppend::WriteAnew, _) => {
                 let written = write_anew(&self.home.processes(), history, &lost, self.durability());
                 written.map_err(|error| Unsettled { error, evidence: Some(evidence) })?;
             }
-            Err(error @ LostError::Held { .. }) => {
-                return Err(Unsettled { error: io::Error::other(error), evidence: Some(evidence) });
+            (AfterAppend::Again, failed) => {
+                return Err(Unsettled { error: reason(failed), evidence: Some(evidence) });
             }
-            // Told before it is written, it could be told otherwise later.
-            Err(LostError::Io { source, .. }) => return Err(Unsettled { error: source, evidence: Some(evidence) }),
-            // A record that is damaged, or of a newer pinfold, takes nothing more.
-            Err(error) => tracing::error!(process = %history.intent.id, %error, "cannot record a loss"),
         }
         facts.push(lost);
         Ok(Settled::Facts(facts))
     }
 
-    /// The proof without which nothing is swept and no loss is written: the kernel knows the keeper no more, or the keeper
-    /// itself has told that it keeps another process; and nobody holds the lock on the record. A keeper of before version 6
-    /// held none.
+    /// The proof without which nothing is swept and no loss is written: see [`loss::Proof`].
     fn check_dead(&self, history: &History) -> io::Result<()> {
         let keeper = &history.intent.keeper;
+        let lives = history.intent.boot_id == self.boot_id && lives(keeper);
         let is_disowned = || self.registry.get(&history.intent.id).is_some_and(|entry| entry.is_disowned());
-        if history.intent.boot_id == self.boot_id && lives(keeper) && !is_disowned() {
-            return Err(io::Error::other(format!("its keeper (pid {}) lives", keeper.pid)));
-        }
-        match is_held(&self.home.process(&history.intent.id)) {
-            Ok(false) => Ok(()),
-            Ok(true) => {
-                Err(io::Error::other("its record is locked: its keeper is not gone, or a child that it was starting"))
+        let (lock, failed) = match is_held(&self.home.process(&history.intent.id)) {
+            Ok(false) => (Lock::Free, None),
+            Ok(true) => (Lock::Held, None),
+            Err(error) if proc::is_shortage(&error) => (Lock::Unknown, Some(error)),
+            Err(_) => (Lock::Absent, None),
+        };
+        let proof = Proof { lives, disowned: lives && is_disowned(), lock };
+        proof.check().map_err(|why| match (why, failed) {
+            (NotDead::Lives, _) => io::Error::other(format!("its keeper (pid {}) lives", keeper.pid)),
+            (NotDead::Unknown, Some(error)) => error,
+            (NotDead::Locked | NotDead::Unknown, _) => {
+                io::Error::other("its record is locked: its keeper is not gone, or a child that it was starting")
             }
-            Err(error) if proc::is_shortage(&error) => Err(error),
-            // There is no record that could be held.
-            Err(_) => Ok(()),
-        }
+        })
     }
 
     /// Stops what dead keepers left, and says what was found, in their order. If /proc cannot be read, that is an error,
@@ -337,6 +316,27 @@ impl Core {
             grounds.push(Ground { is_limited: limits.is_some(), ..ground });
         }
         Ok(grounds)
+    }
+}
+
+/// What came of appending a loss.
+fn appended(failed: Option<&LostError>) -> Appended {
+    match failed {
+        None => Appended::Written,
+        Some(LostError::Over { .. }) => Appended::Over,
+        Some(LostError::Record(RecordError::Missing { .. })) => Appended::Missing,
+        Some(LostError::Held { .. }) => Appended::Held,
+        Some(LostError::Io { .. }) => Appended::Refused,
+        Some(LostError::Record(_) | LostError::NotLost) => Appended::Unusable,
+    }
+}
+
+/// Why a loss could not be recorded yet.
+fn reason(failed: Option<LostError>) -> io::Error {
+    match failed {
+        Some(LostError::Io { source, .. }) => source,
+        Some(error) => io::Error::other(error),
+        None => io::Error::other("it was not written"),
     }
 }
 

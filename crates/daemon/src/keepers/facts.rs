@@ -10,6 +10,7 @@ use pinfold_model::facts::{Fact, History};
 use pinfold_model::id::ProcessId;
 use pinfold_model::link::{Kept, Waiting};
 use pinfold_model::outcome::StartStep;
+use pinfold_model::reach;
 use pinfold_os::crash_point;
 use pinfold_store::index::Change;
 
@@ -19,14 +20,13 @@ use crate::events::compose::{event_of, events_of, told};
 use crate::output::screen;
 use crate::refusal::Refusal;
 use crate::refusal::unwritable;
-use crate::registry::entries::{Entry, Registered};
-use crate::registry::find::Found;
 use crate::registry::keeper_link::Link;
 use crate::registry::records;
+use crate::registry::{Entry, Found, Registered};
 
 impl Core {
     /// A keeper told a fact that it has written.
-    pub(crate) async fn note_fact(self: &Arc<Self>, entry: &Arc<Entry>, fact: Fact) {
+    pub(super) async fn note_fact(self: &Arc<Self>, entry: &Arc<Entry>, fact: Fact) {
         if entry.status().is_over() {
             return tracing::warn!(process = %entry.id, ?fact, "a fact of a process that is over");
         }
@@ -73,7 +73,7 @@ impl Core {
     }
 
     /// The store refused a start, or what was asked for does not exist (`step`): nothing is left of it.
-    pub(crate) fn note_refused(&self, link: &Link, id: &ProcessId, error: String, step: Option<StartStep>) {
+    pub(super) fn note_refused(&self, link: &Link, id: &ProcessId, error: String, step: Option<StartStep>) {
         let refusal = match step {
             Some(StartStep::Spawn) => Refusal::new(ErrorCode::ResourceShortage, error),
             Some(step) => Refusal::failed_start(step, &error),
@@ -92,9 +92,13 @@ impl Core {
     }
 
     /// A keeper that lived through the death of an earlier daemon.
-    pub(crate) async fn adopt(self: &Arc<Self>, link: &Arc<Link>, kept: Kept) {
+    pub(super) async fn adopt(self: &Arc<Self>, link: &Arc<Link>, kept: Kept) {
         let Kept { history, terminal, waiting, .. } = kept.clone();
-        let entry = match self.registry.get(&history.intent.id) {
+        let known = self.registry.get(&history.intent.id);
+        if !reach::is_adopted(known.as_ref().map(|entry| entry.status())) {
+            return tracing::warn!(process = %history.intent.id, "a keeper keeps a process that is over");
+        }
+        let entry = match known {
             Some(entry) => entry,
             None => {
                 let entry = Entry::new(history.clone());
@@ -104,9 +108,6 @@ impl Core {
                 entry
             }
         };
-        if entry.status().is_over() {
-            return tracing::warn!(process = %entry.id, "a keeper keeps a process that is over");
-        }
         link.keep(&entry);
         crash_point!("daemon.keeper_adopted");
         self.owners.learn(&history);
@@ -145,7 +146,7 @@ impl Core {
 impl Core {
     /// Whether it waits for input has changed. Of one with a terminal its owner is told, once for each wait: whoever opened
     /// a pipe knows what is read from it.
-    pub(crate) fn note_waiting(self: &Arc<Self>, entry: &Arc<Entry>, waiting: Waiting) {
+    pub(super) fn note_waiting(self: &Arc<Self>, entry: &Arc<Entry>, waiting: Waiting) {
         entry.state.send_modify(|state| state.waiting = waiting);
         if waiting.now == Some(true) && entry.has_terminal() {
             let (core, entry) = (Arc::clone(self), Arc::clone(entry));

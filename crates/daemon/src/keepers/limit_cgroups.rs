@@ -56,7 +56,7 @@ impl Core {
 
     /// Removes the limiting cgroups whose keepers are dead, wherever this home may have made them; and the places, once
     /// nobody uses them.
-    pub(crate) fn remove_dead_limits(&self) {
+    pub(super) fn remove_dead_limits(&self) {
         if self.config.containment == Containment::Auto {
             controllers::remove_unused(&controllers::existing(&self.limit_name), |leaf| {
                 maker(leaf).is_some_and(|pid| proc::stat(pid).is_ok_and(|stat| stat.is_living()))
@@ -66,7 +66,7 @@ impl Core {
 
     /// Whether a keeper that keeps nothing any more still has cgroups that limited its last tree: it is about to remove
     /// them.
-    pub(crate) fn has_ended_limits(&self) -> bool {
+    pub(super) fn has_ended_limits(&self) -> bool {
         let kept: HashSet<u32> =
             self.registry.live().iter().map(|entry| entry.state.borrow().history.intent.keeper.pid).collect();
         let leaves = self.limit_leaves();
@@ -74,7 +74,7 @@ impl Core {
     }
 
     /// The cgroups that limit trees, by the pid of the keeper that made them.
-    pub(crate) fn limits_by_keeper(&self) -> HashMap<u32, Vec<PathBuf>> {
+    pub(super) fn limits_by_keeper(&self) -> HashMap<u32, Vec<PathBuf>> {
         let mut by_keeper: HashMap<u32, Vec<PathBuf>> = HashMap::new();
         for leaf in self.limit_leaves() {
             if let Some(pid) = maker_of(&leaf) {
@@ -99,7 +99,7 @@ fn maker_of(leaf: &Path) -> Option<u32> {
 }
 
 /// The pid of whoever made a leaf.
-pub(crate) fn maker(leaf: &str) -> Option<u32> {
+pub(super) fn maker(leaf: &str) -> Option<u32> {
     leaf.rsplit_once('-').and_then(|(_, pid)| pid.parse().ok())
 }
 

@@ -3,9 +3,11 @@
 //! `pool` has the nursery and the idle keepers, `taken` is one that was taken for a start; `facts` records what keepers report;
 //! `reconnect` is what happens when a link closes, and `death` settles what a dead keeper left; `limit_cgroups` has the cgroups
 //! that limit processes.
+//!
+//! May use: registry, events, output, services.
 
 pub(crate) mod death;
-pub(crate) mod facts;
+mod facts;
 pub(crate) mod limit_cgroups;
 pub(crate) mod pool;
 pub(crate) mod reconnect;

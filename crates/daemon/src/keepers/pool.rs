@@ -18,6 +18,7 @@ use pinfold_model::environment::EnvironmentFilter;
 use pinfold_model::facts::Fact;
 use pinfold_model::id::ProcessId;
 use pinfold_model::link::{FromKeeper, KeeperIdentity, NurserySetup, ToKeeper, VERSION, encode};
+use pinfold_model::reach::{self, Sighting};
 use pinfold_os::cgroup::Cgroup;
 use pinfold_os::{crash_point, proc, socket};
 
@@ -193,7 +194,7 @@ pub(crate) async fn retire_idle(core: &Arc<Core>) {
 }
 
 /// A keeper has nothing to keep: it waits for the next process, whose directory it has made or now makes.
-pub(crate) async fn give_back(core: &Arc<Core>, link: Arc<Link>) {
+pub(super) async fn give_back(core: &Arc<Core>, link: Arc<Link>) {
     if core.keepers.idle_count() >= IDLE_MOST || core.is_shutting_down() {
         let _ = link.tell(&ToKeeper::Retire).await;
         return;
@@ -310,9 +311,10 @@ pub(crate) async fn serve(core: Arc<Core>, link: Arc<Link>, mut incoming: Incomi
 
 /// Whether this very keeper lives: its pid may be another's by now.
 pub(crate) fn lives(keeper: &KeeperIdentity) -> bool {
-    match proc::stat(keeper.pid) {
-        Ok(stat) => stat.start_time == keeper.start_time && stat.is_living(),
-        // Only the kernel's word that there is no such process counts, not that we cannot look.
-        Err(error) => !proc::is_gone(&error),
-    }
+    let sighting = match proc::stat(keeper.pid) {
+        Ok(stat) => Sighting::Process { start_time: stat.start_time, living: stat.is_living() },
+        Err(error) if proc::is_gone(&error) => Sighting::Gone,
+        Err(_) => Sighting::Unknown,
+    };
+    reach::lives(keeper, sighting)
 }

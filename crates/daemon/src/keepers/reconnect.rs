@@ -6,44 +6,28 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use pinfold_model::facts::Fact;
 use pinfold_model::link::{KeeperIdentity, ToKeeper};
+use pinfold_model::reach::{self, AfterClose, AfterTry, BeforeTry, Heard, Reached, Reaching};
 use pinfold_os::socket;
 use pinfold_store::record::read_record;
 
 use crate::core::{Core, blocking};
 use crate::keepers::pool::{self, lives};
-use crate::registry::entries::Entry;
+use crate::registry::Entry;
 use crate::registry::keeper_link::{Link, NoAnswer};
 
-/// The pauses between two tries grow from the first to the last.
-const FIRST_PAUSE: Duration = Duration::from_millis(10);
-const LAST_PAUSE: Duration = Duration::from_secs(1);
 /// How long a keeper that took a connection may be silent before its process is listed with a note.
 const HELLO: Duration = Duration::from_secs(2);
-
-/// What came of a try to reach a keeper.
-enum Reached {
-    /// It has the process, or is connected and will say so when it goes on.
-    Linked,
-    /// It has no process: it ends.
-    WithoutIt,
-    /// It has another process.
-    Disowned,
-    Not,
-}
 
 impl Core {
     /// The link to the keeper of a process closed, or could not be made.
     pub(crate) async fn link_closed(self: &Arc<Self>, entry: Arc<Entry>) {
         let keeper = entry.state.borrow().history.intent.keeper.clone();
-        if entry.status().is_over() {
-            return;
+        match reach::after_close(entry.status().is_over(), || lives(&keeper)) {
+            AfterClose::Nothing => {}
+            AfterClose::Settle => self.keeper_went(entry).await,
+            AfterClose::Reach => drop(tokio::spawn(reach_again(Arc::clone(self), entry, keeper))),
         }
-        if !lives(&keeper) {
-            return self.keeper_went(entry).await;
-        }
-        tokio::spawn(reach_again(Arc::clone(self), entry, keeper));
     }
 
     /// Notes what the record tells of a process whose keeper could not; whether that is its end.
@@ -53,7 +37,8 @@ impl Core {
         if !record.is_over() {
             return false;
         }
-        for fact in news(entry, record.facts) {
+        let (news, _) = entry.snapshot().history.news(record.facts);
+        for fact in news {
             self.note_fact(entry, fact).await;
         }
         entry.status().is_over()
@@ -67,22 +52,21 @@ impl Core {
         let Ok(Ok(stream)) = blocking(move || socket::connect(&path)).await else { return Reached::Not };
         let Ok((link, incoming)) = Link::new(OwnedFd::from(stream)) else { return Reached::Not };
         tokio::spawn(pool::serve(Arc::clone(self), Arc::clone(&link), incoming));
-        match link.greeted(HELLO).await {
-            Ok(told) if told == *keeper => {}
-            Err(NoAnswer::Gone) if link.is_newer() => {
-                return self.bind(&link, entry, keeper, "is of a newer pinfold: upgrade this one");
-            }
-            Ok(_) | Err(NoAnswer::Gone) => return Reached::Not,
-            // Stopped by a signal, perhaps: it says hello when it goes on.
-            Err(NoAnswer::Silent) => return self.bind(&link, entry, keeper, "does not answer"),
-        }
-        match link.entry() {
-            Some(kept) if kept.id == entry.id => Reached::Linked,
-            Some(_) => Reached::Disowned,
-            None => {
+        let greeted = link.greeted(HELLO).await;
+        let kept = link.entry();
+        let heard = match &greeted {
+            Ok(told) => Heard::Hello { keeper: told, keeps: kept.as_ref().map(|kept| &kept.id) },
+            Err(NoAnswer::Gone) if link.is_newer() => Heard::Newer,
+            Err(NoAnswer::Gone) => Heard::Closed,
+            Err(NoAnswer::Silent) => Heard::Silent,
+        };
+        match reach::reached(keeper, &entry.id, heard) {
+            Reached::Bound(what) => self.bind(&link, entry, keeper, what),
+            Reached::WithoutIt => {
                 let _ = link.tell(&ToKeeper::Retire).await;
                 Reached::WithoutIt
             }
+            reached => reached,
         }
     }
 
@@ -95,14 +79,14 @@ impl Core {
     }
 
     /// Binds a process to a link on which its keeper has not told that it keeps it.
-    fn bind(&self, link: &Arc<Link>, entry: &Arc<Entry>, keeper: &KeeperIdentity, what: &str) -> Reached {
+    fn bind(&self, link: &Arc<Link>, entry: &Arc<Entry>, keeper: &KeeperIdentity, what: &'static str) -> Reached {
         link.keep(entry);
         note(entry, keeper, what);
         // Had its task ended before, nobody would notice that it is closed.
         if link.is_gone() && link.release().is_some() {
             return Reached::Not;
         }
-        Reached::Linked
+        Reached::Bound(what)
     }
 }
 
@@ -114,28 +98,24 @@ pub(crate) fn reach_again(
     keeper: KeeperIdentity,
 ) -> Pin<Box<dyn Future<Output = ()> + Send>> {
     Box::pin(async move {
-        let mut pause = FIRST_PAUSE;
+        let mut reaching = Reaching::default();
         loop {
-            tokio::time::sleep(pause).await;
-            pause = (pause * 2).min(LAST_PAUSE);
-            // A newer keeper, or one whose link broke while it told the end.
-            if entry.status().is_over() || core.note_recorded_end(&entry).await {
-                return;
+            tokio::time::sleep(reaching.pause()).await;
+            // Over by its record: a newer keeper, or one whose link broke while it told the end.
+            let is_over = entry.status().is_over() || core.note_recorded_end(&entry).await;
+            match reaching.before_try(is_over, || lives(&keeper), || entry.link().is_some()) {
+                BeforeTry::Done => return,
+                BeforeTry::Settle => return core.keeper_went(entry).await,
+                BeforeTry::Try => {}
             }
-            if !lives(&keeper) {
-                return core.keeper_went(entry).await;
-            }
-            if entry.link().is_some() {
-                return;
-            }
-            match core.reach(&entry, &keeper).await {
-                Reached::Linked => return,
-                Reached::WithoutIt => {}
-                Reached::Disowned => {
+            match reaching.after_try(core.reach(&entry, &keeper).await) {
+                AfterTry::Done => return,
+                AfterTry::Again => {}
+                AfterTry::AgainUnreachable => note(&entry, &keeper, "cannot be reached"),
+                AfterTry::SettleDisowned => {
                     entry.set_disowned();
                     return core.keeper_went(entry).await;
                 }
-                Reached::Not => note(&entry, &keeper, "cannot be reached"),
             }
         }
     })
@@ -152,15 +132,4 @@ fn note(entry: &Entry, keeper: &KeeperIdentity, what: &str) {
         state.note = Some(note);
         changed
     });
-}
-
-/// Those of the facts that are not known yet.
-pub(crate) fn news(entry: &Entry, facts: Vec<Fact>) -> Vec<Fact> {
-    let mut history = entry.snapshot().history;
-    let mut is_news = |fact: &Fact| {
-        let before = history.clone();
-        history.add(fact.clone());
-        history != before
-    };
-    facts.into_iter().filter(|fact| is_news(fact)).collect()
 }

@@ -41,7 +41,7 @@ impl TakenKeeper {
     }
 
     /// The same as dropping it, but idle when this returns.
-    pub(crate) async fn give_back(mut self) {
+    pub(super) async fn give_back(mut self) {
         if let Some(link) = self.link.take() {
             give_back(&self.core, link).await;
         }

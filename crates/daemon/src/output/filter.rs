@@ -5,7 +5,7 @@
 //! come is given if it matches as it stands, and else left to the next read, which then sees it whole.
 
 use pinfold_api::types::{Match, Range};
-use pinfold_model::view::{Line, Searcher, strip_ansi};
+use pinfold_model::output_view::{Line, Searcher, strip_ansi};
 use pinfold_store::marks::Stream;
 use pinfold_store::reader::OutputReader;
 
@@ -14,28 +14,28 @@ const PIECE: usize = 256 * 1024;
 
 /// What to look through, and how much of it to give.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Scope {
-    pub(crate) cursor: u64,
-    pub(crate) stream: Option<Stream>,
+pub(super) struct Scope {
+    pub(super) cursor: u64,
+    pub(super) stream: Option<Stream>,
     /// The most bytes of text, at least one.
-    pub(crate) budget: usize,
+    pub(super) budget: usize,
     /// Whether nothing more can come.
-    pub(crate) closed: bool,
+    pub(super) closed: bool,
 }
 
 /// What a filtered read found.
 #[derive(Debug)]
-pub(crate) struct Filtered {
-    pub(crate) lines: Vec<Match>,
-    pub(crate) text: String,
-    pub(crate) gap: Option<Range>,
+pub(super) struct Filtered {
+    pub(super) lines: Vec<Match>,
+    pub(super) text: String,
+    pub(super) gap: Option<Range>,
     /// Where the next read continues.
-    pub(crate) next: u64,
-    pub(crate) hint: Option<String>,
+    pub(super) next: u64,
+    pub(super) hint: Option<String>,
 }
 
 /// Looks for lines.
-pub(crate) fn filter(reader: &OutputReader, scope: Scope, mut searcher: Searcher) -> std::io::Result<Filtered> {
+pub(super) fn filter(reader: &OutputReader, scope: Scope, mut searcher: Searcher) -> std::io::Result<Filtered> {
     let mut given = Given { lines: vec![], text: String::new(), budget: scope.budget, full: None, cut: false };
     let (mut at, mut gap, mut end) = (scope.cursor, None, None);
     loop {

@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use pinfold_api::types::{OutputPage, OutputQuery, Range};
 use pinfold_model::facts::History;
-use pinfold_model::spec::Streams;
-use pinfold_model::units::{Moment, parse_duration, parse_size};
-use pinfold_model::view::{
+use pinfold_model::output_view::{
     LEAST_BUDGET, Options, SearchOptions, Searcher, Source, View, parse_pattern, render, tokens_to_bytes,
 };
+use pinfold_model::spec::Streams;
+use pinfold_model::units::{Moment, parse_duration, parse_size};
 use pinfold_store::marks::{Run, Stream};
 use pinfold_store::reader::{OutputReader, Piece};
 
@@ -18,10 +18,10 @@ use crate::clock::{now, rfc3339};
 use crate::core::{Core, blocking};
 use crate::output::filter::{Scope, filter};
 use crate::refusal::Refusal;
-use crate::registry::entries::State;
-use crate::registry::find::Found;
 use crate::registry::records::{api_outcome, api_status, reader};
-use crate::waits::wait::{limit, until_closed, until_exit, until_output};
+use crate::registry::{Found, State};
+use crate::waits::wait::limit;
+use crate::waits::{until_closed, until_exit, until_output};
 
 /// Text when neither `budget` nor `max_bytes` is given.
 const BUDGET: usize = 32 * 1024;

@@ -10,19 +10,18 @@ use std::time::{Duration, Instant};
 use pinfold_api::error::ErrorCode;
 use pinfold_api::types::{Position, PtySize as ApiPtySize, ResizeRequest, Screen};
 use pinfold_model::id::ProcessId;
-use pinfold_model::keys::Keyboard;
+use pinfold_model::keyboard::Keyboard;
 use pinfold_model::link::{FromKeeper, ToKeeper};
 use pinfold_model::spec::PtySize;
 
 use crate::core::{Core, blocking};
 use crate::emulator::{Terminal, Turn};
 use crate::refusal::Refusal;
-use crate::registry::entries::{Entry, State};
-use crate::registry::find::Found;
 use crate::registry::keeper_answers::{over, unanswered};
 use crate::registry::keeper_link::ANSWER;
 use crate::registry::records;
-use crate::waits::wait::{has_closed, until_change, until_output};
+use crate::registry::{Entry, Found, State};
+use crate::waits::{has_closed, until_change, until_output};
 
 /// Bytes in one turn.
 const TURN: u64 = 4 << 20;

@@ -11,9 +11,7 @@ use pinfold_model::units::parse_duration;
 
 use crate::core::Core;
 use crate::refusal::Refusal;
-use crate::registry::entries::Entry;
-use crate::registry::owner_book::no_owner;
-use crate::registry::view::Scope;
+use crate::registry::{Entry, Scope, no_owner};
 
 impl Core {
     /// Releases an owner's open waits.
@@ -65,7 +63,7 @@ impl Core {
     }
 
     /// Lets each process go the way of its lifetime, all at once. `heir` is who gets what is to be handed over.
-    pub(crate) async fn end_all(
+    pub(super) async fn end_all(
         self: &Arc<Self>,
         entries: Vec<Arc<Entry>>,
         heir: Option<String>,

@@ -11,11 +11,8 @@ use pinfold_os::crash_point;
 use crate::access::caller::Caller;
 use crate::core::Core;
 use crate::refusal::Refusal;
-use crate::registry::entries::Entry;
-use crate::registry::find::Found;
 use crate::registry::keeper_link::ANSWER;
-use crate::registry::owner_book::no_owner;
-use crate::registry::view::Scope;
+use crate::registry::{Entry, Found, Scope, no_owner};
 
 /// How often one process may be handed over: each time is kept in its record and in memory.
 const HANDOVERS_MOST: usize = 1000;

@@ -8,7 +8,7 @@ use pinfold_model::id::ProcessId;
 
 use crate::agents::EndingAgents;
 use crate::core::Core;
-use crate::registry::entries::Entry;
+use crate::registry::Entry;
 
 /// How often owners that have gone silent are looked for.
 const LOOK: Duration = Duration::from_millis(500);

@@ -14,10 +14,9 @@ use pinfold_model::units::parse_duration;
 
 use crate::core::Core;
 use crate::refusal::Refusal;
-use crate::registry::entries::Entry;
-use crate::registry::find::Found;
 use crate::registry::keeper_answers::{keeper_silent, over, unanswered};
 use crate::registry::keeper_link::{ANSWER, Link, NoAnswer};
+use crate::registry::{Entry, Found};
 
 /// A stop may take this much longer than its grace: KILLs, their repetitions, the drain.
 const STOP_SLACK: Duration = Duration::from_secs(10);

@@ -8,11 +8,11 @@ use pinfold_store::retention::process_bytes;
 
 use crate::core::{Core, blocking};
 use crate::refusal::Refusal;
-use crate::registry::entries::Entry;
+use crate::registry::Entry;
 
 impl Core {
     /// Whether one more process may start, by all bounds on live ones.
-    pub(crate) fn try_admit(&self, spec: &Spec) -> Result<(), Refusal> {
+    pub(super) fn try_admit(&self, spec: &Spec) -> Result<(), Refusal> {
         try_admit(&self.config.limits, self.registry.live_count())?;
         let limits = &self.config.limits.owner;
         if limits.counts_live() {
@@ -27,7 +27,7 @@ impl Core {
     }
 
     /// Whether the owner's live processes leave room in its part of the store.
-    pub(crate) async fn try_admit_store(self: &Arc<Self>, spec: &Spec) -> Result<(), Refusal> {
+    pub(super) async fn try_admit_store(self: &Arc<Self>, spec: &Spec) -> Result<(), Refusal> {
         if self.config.limits.owner.store_bytes.is_none() {
             return Ok(());
         }
@@ -38,7 +38,7 @@ impl Core {
         Ok(self.config.limits.owner.try_admit_store(&spec.owner, held)?)
     }
 
-    fn live_of(&self, owner: &str) -> Vec<Arc<Entry>> {
+    pub(crate) fn live_of(&self, owner: &str) -> Vec<Arc<Entry>> {
         let mut live = self.registry.live();
         live.retain(|entry| entry.state.borrow().history.owner() == owner);
         live

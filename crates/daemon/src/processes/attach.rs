@@ -23,11 +23,10 @@ use pinfold_store::reader::OutputReader;
 use crate::access::caller::Caller;
 use crate::core::{Core, blocking};
 use crate::refusal::Refusal;
-use crate::registry::entries::{Entry, State};
-use crate::registry::find::Found;
 use crate::registry::records::{self, api_cause, api_outcome, api_status};
 use crate::registry::shared_reads::{STRETCH, Shelf};
-use crate::waits::wait::{has_closed, has_exited, until_change, until_output};
+use crate::registry::{Entry, Found, State};
+use crate::waits::{has_closed, has_exited, until_change, until_output};
 
 /// The longest frame of a client, and the most bytes of one of ours: what a socket takes at once, since what it does not take is
 /// moved for every further try.

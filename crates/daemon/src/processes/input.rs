@@ -12,17 +12,16 @@ use pinfold_api::error::ErrorCode;
 use pinfold_api::types::{InputAnswer, InputRequest};
 use pinfold_model::id::ProcessId;
 use pinfold_model::input::{Input, KEY_MOST, QUEUE_MOST, Standing, Taken};
-use pinfold_model::keys::{self, Keyboard};
+use pinfold_model::keyboard::{self, Keyboard};
 use pinfold_model::link::{FromKeeper, ToKeeper};
 use pinfold_model::units::parse_duration;
 use pinfold_store::ids::random_mark;
 
 use crate::core::Core;
 use crate::refusal::Refusal;
-use crate::registry::entries::Entry;
-use crate::registry::find::Found;
 use crate::registry::keeper_answers::{keeper_silent, over, unanswered};
 use crate::registry::keeper_link::ANSWER;
+use crate::registry::{Entry, Found};
 
 /// The longest that an input is tried.
 const WAIT_MOST: Duration = Duration::from_secs(60);
@@ -109,7 +108,7 @@ fn parse(request: InputRequest, keyboard: Keyboard) -> Result<Input, Refusal> {
         bytes.extend(decoded.map_err(|error| Refusal::invalid(format!("`base64` is not base64: {error}")))?);
     }
     for key in &request.keys {
-        bytes.extend(keys::encode(key, keyboard).map_err(|bad| Refusal::invalid(bad.to_string()))?);
+        bytes.extend(keyboard::encode(key, keyboard).map_err(|bad| Refusal::invalid(bad.to_string()))?);
     }
     if bytes.is_empty() && !request.eof {
         return Err(Refusal::invalid("there is nothing to send: give `text`, `base64`, `keys` or `eof`"));
@@ -128,7 +127,7 @@ fn parse(request: InputRequest, keyboard: Keyboard) -> Result<Input, Refusal> {
     Ok(Input { key, bytes, eof: request.eof })
 }
 
-pub(crate) fn no_stdin(id: &ProcessId) -> Refusal {
+pub(super) fn no_stdin(id: &ProcessId) -> Refusal {
     let message = format!(
         "process {id} has no stdin to write to: it was started with /dev/null. Start it again with `stdin: pipe` \
          or `pty` (`pinfold run --stdin` or `--pty`), or give it its input in the command (`printf 'yes\\n' | ./setup`)"

@@ -13,9 +13,8 @@ use pinfold_store::queries::{Filter, Queries};
 use crate::core::{Core, blocking};
 use crate::lock::lock;
 use crate::refusal::Refusal;
-use crate::registry::entries::{Entry, State};
 use crate::registry::records::{self, Look};
-use crate::registry::view::Scope;
+use crate::registry::{Entry, Scope, State};
 
 const LIMIT: u32 = 50;
 const LIMIT_MOST: u32 = 500;

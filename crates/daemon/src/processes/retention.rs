@@ -135,6 +135,7 @@ pub(crate) async fn tend(core: Arc<Core>) {
         // An agent that rests is its owner's, too.
         owning.extend(core.agents.all().iter().filter(|seat| !seat.is_over()).map(|seat| seat.owner()));
         core.owners.forget_silent(|owner| owning.contains(owner));
+        core.tend_sessions().await;
         lock(&core.unreadable).retain(|unreadable| core.home.processes().join(&unreadable.id).exists());
         if let Err(refusal) = core.collect(core.config.limits.clone(), false).await {
             tracing::warn!(error = %refusal.0, "retention failed");

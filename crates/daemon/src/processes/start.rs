@@ -1,6 +1,7 @@
 //! Starting a process: from a request to the first lines of its record.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,7 +17,7 @@ use pinfold_model::outcome::{Cause, Outcome};
 use pinfold_model::ready::ReadyBy;
 use pinfold_model::service::READY_SOCKET;
 use pinfold_model::signal::Signal;
-use pinfold_model::spec::{self, Defaults, Draft, Lifetime, PtySize, Spec, Stdin, Strays, Streams};
+use pinfold_model::spec::{self, Defaults, Draft, HOME_ENV, Lifetime, PtySize, Spec, Stdin, Strays, Streams};
 use pinfold_model::spelled::Spelled;
 use pinfold_model::units::{BadDuration, parse_duration, parse_size};
 use pinfold_os::crash_point;
@@ -30,11 +31,10 @@ use crate::events::watching::{self, Unanswered};
 use crate::keepers::pool;
 use crate::lock::lock;
 use crate::refusal::{Refusal, unwritable};
-use crate::registry::entries::{Entry, Registered};
-use crate::registry::find::Found;
 use crate::registry::records::{self, Look};
+use crate::registry::{Entry, Found, Registered};
 use crate::services::{self, ReadySocket, ports};
-use crate::waits::wait::{until_exit, until_ready};
+use crate::waits::{until_exit, until_ready};
 
 /// The bounds of a `wait` inside a start; 0 does not wait.
 const WAIT_LEAST: Duration = Duration::from_millis(10);
@@ -72,7 +72,9 @@ impl Core {
 
     fn parse(&self, caller: &Caller, request: StartRequest) -> Result<Spec, Refusal> {
         let (owner, ancestors) = self.owner_of_start(caller, request.owner.clone(), request.parent.clone())?;
-        let draft = Draft { owner: Some(owner), ancestors, ..draft(request)? };
+        let mut draft = draft(request)?;
+        draft.lifetime = draft.lifetime.or_grace(self.grace_for(caller, &owner));
+        let draft = Draft { owner: Some(owner), ancestors, ..draft };
         Ok(draft.try_into_spec(&self.defaults())?)
     }
 
@@ -128,8 +130,9 @@ impl Core {
         mut spec: Spec,
     ) -> Result<(Found, bool, Option<Unanswered>), Refusal> {
         let limit_places = self.limit_places(&spec).await?;
-        if spec.lifetime.grace().is_some() {
-            // The silence of its owner counts from here, also if nobody has acted as that owner yet.
+        if spec.lifetime.grace().is_some() && spec.service.life.is_none() {
+            // The silence of its owner counts from here, also if nobody has acted as that owner yet. A restart is not a
+            // sign of life of the owner.
             drop(self.owners.contact(&spec.owner)?);
         }
         // Idle again if the start is refused on any of the lines below.
@@ -147,7 +150,7 @@ impl Core {
         let identity = keeper.link().identity.get().cloned();
         let identity = identity.ok_or_else(|| Refusal::internal("a keeper without a name"))?;
         let lives_on = spec.service.lives_on().then(|| spec.clone());
-        let env = environment(&mut spec, socket.as_ref());
+        let env = environment(&mut spec, socket.as_ref(), self.home.root());
         let intent = Arc::new(Spelled::from(Intent {
             format: RECORD_FORMAT,
             id: id.clone(),
@@ -361,13 +364,17 @@ async fn until_settled(entry: &Entry, limit: Duration) -> WaitReason {
     }
 }
 
-/// The environment as the process gets it; the spec keeps only the names.
-fn environment(spec: &mut Spec, socket: Option<&ReadySocket>) -> BTreeMap<String, Option<String>> {
+/// The environment as the process gets it; the spec keeps only the names of what the request set.
+fn environment(spec: &mut Spec, socket: Option<&ReadySocket>, home: &Path) -> BTreeMap<String, Option<String>> {
     spec.env.extend(ports::variables(&spec.service));
     if let Some(socket) = socket {
         spec.env.insert(READY_SOCKET.to_owned(), socket.path().to_str().map(str::to_owned));
     }
-    spec.env.clone()
+    let mut env = spec.env.clone();
+    if let Some(home) = home.to_str() {
+        env.entry(HOME_ENV.to_owned()).or_insert_with(|| Some(home.to_owned()));
+    }
+    env
 }
 
 fn duration(span: Option<Span>) -> Result<Option<Duration>, BadDuration> {

@@ -14,7 +14,7 @@ use pinfold_os::tree;
 
 use crate::core::Core;
 use crate::refusal::Refusal;
-use crate::registry::entries::Entry;
+use crate::registry::Entry;
 
 /// How long a keeper may take from the request to a running leader, or to the reason why there is none. It gives a leader
 /// 10 s to execute its program.
@@ -22,7 +22,7 @@ const START_TIMEOUT: Duration = Duration::from_secs(30);
 
 impl Core {
     /// Waits until the keeper has decided the start (D1), or gives it up.
-    pub(crate) async fn decided(&self, entry: &Entry) -> Result<(), Refusal> {
+    pub(super) async fn decided(&self, entry: &Entry) -> Result<(), Refusal> {
         let mut state = entry.state.subscribe();
         let decided = state.wait_for(|state| state.history.status() != Status::Starting || state.refused.is_some());
         match tokio::time::timeout(START_TIMEOUT, decided).await {
@@ -33,7 +33,7 @@ impl Core {
 
     /// Ends a start that takes too long. Its keeper is killed, so that nothing runs after the caller was told that
     /// nothing does, and so that this keeper is never given another process; the entry is settled when it is dead.
-    pub(crate) fn give_up_start(&self, entry: &Entry) -> Refusal {
+    pub(super) fn give_up_start(&self, entry: &Entry) -> Refusal {
         let intent = entry.snapshot().history.intent;
         let keeper = &intent.keeper;
         tracing::warn!(process = %entry.id, keeper = keeper.pid, "a start took too long and is given up");

@@ -1,6 +1,5 @@
-//! Recovery: taking over what an earlier daemon left, and what requests do meanwhile (`progress`).
+//! Recovery: taking over what an earlier daemon left, as soon as this one listens.
+//!
+//! May use: registry, events, services, keepers, agents.
 
-mod progress;
 pub(crate) mod recover;
-
-pub(crate) use progress::Progress;

@@ -1,11 +1,12 @@
 //! Taking up what an earlier daemon left: living keepers are adopted, ended processes are read, lost ones
 //! are recorded as lost with their evidence. The process directories are the truth.
 //!
-//! The daemon listens first; [`progress`](super::progress) says what it answers meanwhile.
+//! The daemon listens first; [`recovery_progress`](crate::registry::recovery_progress) says what it answers meanwhile.
 
 use std::collections::{HashMap, HashSet};
 use std::io;
 use std::os::fd::OwnedFd;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,6 +14,7 @@ use pinfold_api::types::Unreadable;
 use pinfold_model::facts::History;
 use pinfold_model::id::ProcessId;
 use pinfold_model::link::ToKeeper;
+use pinfold_model::reach::{self, KnownLink, Reaching, TakeUp, Unconnected};
 use pinfold_os::{crash_point, socket};
 use pinfold_store::index::Change;
 use pinfold_store::output::has_output;
@@ -26,7 +28,7 @@ use crate::keepers::death::BATCH;
 use crate::keepers::pool::{self, lives};
 use crate::keepers::reconnect::reach_again;
 use crate::lock::lock;
-use crate::registry::entries::Entry;
+use crate::registry::Entry;
 use crate::registry::keeper_link::Link;
 use crate::registry::records;
 use crate::services;
@@ -126,26 +128,104 @@ async fn connect(core: &Arc<Core>) -> HashMap<u32, Arc<Link>> {
         };
         match connected {
             Ok(stream) => {
-                let Ok((link, incoming)) = Link::new(OwnedFd::from(stream)) else { continue };
-                tokio::spawn(pool::serve(Arc::clone(core), Arc::clone(&link), incoming));
+                let Some(link) = serve_new(core, stream.into()) else { continue };
+                tokio::spawn(greet_at_last(Arc::clone(core), pid, entry.path(), Some(Arc::clone(&link))));
                 links.insert(pid, link);
             }
-            // Nobody listens there any more. A failure of ours, such as a lack of descriptors, is no sign of that.
-            Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => drop(std::fs::remove_file(entry.path())),
-            Err(error) => tracing::warn!(pid, %error, "a keeper cannot be reached yet"),
+            Err(error) => match reach::unconnected(error.kind()) {
+                Unconnected::Remove => drop(std::fs::remove_file(entry.path())),
+                Unconnected::Forget => {}
+                Unconnected::Again => {
+                    tracing::warn!(pid, %error, "a keeper cannot be reached yet");
+                    tokio::spawn(greet_at_last(Arc::clone(core), pid, entry.path(), None));
+                }
+            },
         }
     }
     links
 }
 
-/// Waits for the hellos, each of which adopts what its keeper keeps; idle keepers are sent home.
+/// Stays with a keeper until it has said hello, whatever becomes of the link. Its process may be known to no record yet, if
+/// the daemon before died while it was starting: then nobody else tries to reach it.
+async fn greet_at_last(core: Arc<Core>, pid: u32, path: PathBuf, mut link: Option<Arc<Link>>) {
+    let (mut reaching, begun) = (Reaching::default(), tokio::time::Instant::now());
+    let mut is_greeted = false;
+    while !core.is_shutting_down() {
+        if let Some(link) = link.take() {
+            match link.greeted(Duration::MAX).await {
+                Ok(_) if link.entry().is_none() => {
+                    let _ = link.tell(&ToKeeper::Retire).await;
+                    is_greeted = true;
+                }
+                Ok(_) => return,
+                Err(_) if link.is_newer() => return,
+                Err(_) => {}
+            }
+        }
+        // It keeps nothing now. What it was told to start and could not, it wrote down after the directories were read.
+        if is_greeted && (begun.elapsed() < HELLO || take_up_left(&core, pid).await) {
+            return;
+        }
+        tokio::time::sleep(reaching.pause()).await;
+        let is_its = |link: Arc<Link>| link.identity.get().is_some_and(|keeper| keeper.pid == pid);
+        if core.registry.live().iter().any(|entry| entry.link().is_some_and(is_its)) {
+            return;
+        }
+        if is_greeted {
+            continue;
+        }
+        let at = path.clone();
+        let failure = match blocking(move || socket::connect(&at)).await {
+            Ok(Ok(stream)) => {
+                link = serve_new(&core, stream.into());
+                continue;
+            }
+            Ok(Err(error)) => error.kind(),
+            Err(_) => io::ErrorKind::Other,
+        };
+        let left = match reach::unconnected(failure) {
+            Unconnected::Remove => {
+                let _ = std::fs::remove_file(&path);
+                true
+            }
+            Unconnected::Forget => true,
+            Unconnected::Again => false,
+        };
+        if left && take_up_left(&core, pid).await {
+            return;
+        }
+    }
+}
+
+/// The link on a new connection, with its task.
+fn serve_new(core: &Arc<Core>, stream: OwnedFd) -> Option<Arc<Link>> {
+    let (link, incoming) = Link::new(stream).ok()?;
+    tokio::spawn(pool::serve(Arc::clone(core), Arc::clone(&link), incoming));
+    Some(link)
+}
+
+/// Takes up what a keeper left that ended before it said hello; whether that could be read.
+async fn take_up_left(core: &Arc<Core>, pid: u32) -> bool {
+    let Ok(ended) = core.query(|queries| queries.ended_ids()).await else { return false };
+    let scanned = Arc::clone(core);
+    let Ok(Ok((directories, _))) = blocking(move || scan(&scanned, ended)).await else { return false };
+    for (_, directory) in directories {
+        if let Directory::Known(history) = directory
+            && history.intent.keeper.pid == pid
+            && let Some(dead) = take_up_known(core, &HashMap::new(), *history).await
+        {
+            core.keeper_went(dead).await;
+        }
+    }
+    true
+}
+
+/// Waits for the hellos, each of which adopts what its keeper keeps; `greet_at_last` sends idle keepers home.
 async fn greet(links: &HashMap<u32, Arc<Link>>) {
     let deadline = tokio::time::Instant::now() + HELLO;
     for link in links.values() {
         let left = deadline.saturating_duration_since(tokio::time::Instant::now());
-        if link.greeted(left).await.is_ok() && link.entry().is_none() {
-            let _ = link.tell(&ToKeeper::Retire).await;
-        }
+        let _ = link.greeted(left).await;
     }
 }
 
@@ -229,28 +309,29 @@ async fn take_up_known(core: &Arc<Core>, links: &HashMap<u32, Arc<Link>>, histor
         let note = format!("its keeper (pid {}) {what}", keeper.pid);
         entry.state.send_modify(|state| state.note = Some(note));
     };
-    match links.get(&keeper.pid) {
-        // Connected, but it has not said hello: stopped, perhaps. It stays bound to its process.
-        Some(link) if link.is_silent() && lives(keeper) => {
+    let link = links.get(&keeper.pid);
+    let known = match link {
+        None => KnownLink::Absent,
+        Some(link) if link.is_silent() => KnownLink::Silent,
+        Some(link) if link.is_newer() => KnownLink::Newer,
+        Some(_) => KnownLink::Other,
+    };
+    match (reach::take_up(known, lives(keeper), || core.keeps_another(&entry, keeper)), link) {
+        // Connected, but it has not said what it keeps: stopped, perhaps. It stays bound to its process.
+        (TakeUp::Bind(what), Some(link)) => {
             link.keep(&entry);
-            note("does not answer");
+            note(what);
             // Had its task ended before, nobody would notice that it is closed.
             if link.is_gone() && link.release().is_some() {
                 tokio::spawn(reach_again(Arc::clone(core), Arc::clone(&entry), keeper.clone()));
             }
         }
-        Some(link) if link.is_newer() => {
-            link.keep(&entry);
-            note("is of a newer pinfold: upgrade this one");
-        }
-        // Its socket is gone, say, or the link closed; its process is none the worse for it.
-        _ if lives(keeper) && !core.keeps_another(&entry, keeper) => {
+        (TakeUp::Reach | TakeUp::Bind(_), _) => {
             note("cannot be reached");
             tokio::spawn(reach_again(Arc::clone(core), Arc::clone(&entry), keeper.clone()));
         }
-        // It is dead, or has told what it keeps, and it is not this.
-        linked => {
-            if linked.is_some() && lives(keeper) {
+        (TakeUp::Settle { disowned }, _) => {
+            if disowned {
                 entry.set_disowned();
             }
             note("died: what it left is being stopped");

@@ -137,7 +137,7 @@ impl Entry {
         self.homeless.load(Ordering::Relaxed)
     }
 
-    pub(crate) fn is_settling(&self) -> bool {
+    pub(super) fn is_settling(&self) -> bool {
         self.settling.load(Ordering::Relaxed)
     }
 
@@ -203,12 +203,12 @@ impl Entry {
         lock(&self.link).clone()
     }
 
-    pub(crate) fn set_link(&self, link: Arc<Link>) {
+    pub(super) fn set_link(&self, link: Arc<Link>) {
         *lock(&self.link) = Some(link);
     }
 
     /// Forgets this link, unless there is a newer one.
-    pub(crate) fn forget_link(&self, link: &Link) {
+    pub(super) fn forget_link(&self, link: &Link) {
         lock(&self.link).take_if(|known| std::ptr::eq(&**known, link));
     }
 
@@ -356,7 +356,7 @@ impl Registry {
     }
 
     /// All entries here: what lives, and what ended a moment ago.
-    pub(crate) fn known(&self) -> Vec<Arc<Entry>> {
+    pub(super) fn known(&self) -> Vec<Arc<Entry>> {
         lock(&self.inner).by_id.values().cloned().collect()
     }
 
@@ -384,7 +384,7 @@ impl Registry {
     }
 
     /// Entries here whose ids begin with this text.
-    pub(crate) fn prefix(&self, prefix: &str) -> Vec<Arc<Entry>> {
+    pub(super) fn prefix(&self, prefix: &str) -> Vec<Arc<Entry>> {
         let inner = lock(&self.inner);
         inner.by_id.values().filter(|entry| entry.id.as_str().starts_with(prefix)).cloned().collect()
     }

@@ -6,6 +6,7 @@ use pinfold_api::error::ErrorCode;
 use pinfold_model::facts::{History, Intent};
 use pinfold_model::id::{ProcessId, is_prefix};
 use pinfold_model::spelled::Spelled;
+use pinfold_store::queries::Filter;
 
 use crate::core::Core;
 use crate::lock::lock;
@@ -49,8 +50,8 @@ impl Found {
 }
 
 impl Core {
-    /// Finds a process by id, by the name of a live one, or by an unambiguous prefix, in this order: a name that
-    /// somebody gave is never taken for the beginning of another's id.
+    /// Finds a process by id, by the name of a live one, by the name of the latest that ended, or by an unambiguous prefix,
+    /// in this order: a name that somebody gave is never taken for the beginning of another's id.
     /// What is out of the caller's view is not there (D5).
     pub(crate) async fn find(self: &Arc<Self>, scope: &Scope, wanted: &str) -> Result<Found, Refusal> {
         let in_view = |entry: &Arc<Entry>| self.sees(scope, &entry.state.borrow().history);
@@ -87,8 +88,35 @@ impl Core {
             }
             (None, _) => {}
         }
-        let found = if is_prefix(wanted) { self.find_by_prefix(scope, wanted).await? } else { None };
-        found.ok_or_else(|| self.missing(scope, wanted))
+        let by_id = if is_prefix(wanted) { self.find_by_prefix(scope, wanted).await } else { Ok(None) };
+        if let Ok(Some(found)) = &by_id
+            && found.id().as_str() == wanted
+        {
+            return by_id?.ok_or_else(|| self.missing(scope, wanted));
+        }
+        match self.latest_ended(scope, wanted).await? {
+            Some(named) => Ok(named),
+            None => by_id?.ok_or_else(|| self.missing(scope, wanted)),
+        }
+    }
+
+    /// The latest process of this name; asked for only when none of that name lives.
+    async fn latest_ended(self: &Arc<Self>, scope: &Scope, name: &str) -> Result<Option<Found>, Refusal> {
+        let started = |found: &Found| {
+            let intent = found.intent();
+            (intent.at, intent.id.clone())
+        };
+        let is_named = |entry: &Arc<Entry>| {
+            let state = entry.state.borrow();
+            state.history.intent.spec.name.as_deref() == Some(name) && self.sees(scope, &state.history)
+        };
+        let here = self.registry.known().into_iter().filter(is_named).map(Found::Here);
+        let filter =
+            Filter { owners: self.owners_in_view(scope, None)?, name: Some(name.to_owned()), ..Filter::default() };
+        let indexed = self.query(move |queries| queries.list(&filter, None, 1)).await?;
+        let indexed = indexed.into_iter().map(|history| Found::Ended(Box::new(history)));
+        // The same process may be in both: then the one in memory is newer.
+        Ok(indexed.chain(here).max_by_key(started))
     }
 
     async fn find_by_prefix(self: &Arc<Self>, scope: &Scope, prefix: &str) -> Result<Option<Found>, Refusal> {
@@ -130,17 +158,11 @@ impl Core {
         }
     }
 
-    /// Says what was probably meant: the last one of that name, or what is written almost alike.
+    /// Says what was probably meant: what is written almost alike.
     fn not_found(&self, scope: &Scope, wanted: &str) -> Refusal {
         let mut known = self.registry.known();
         known.retain(|entry| self.sees(scope, &entry.state.borrow().history));
         let name_of = |entry: &Arc<Entry>| entry.state.borrow().history.intent.spec.name.clone();
-        let ended = known.iter().filter(|entry| name_of(entry).as_deref() == Some(wanted));
-        if let Some(ended) = ended.max_by_key(|entry| entry.state.borrow().history.intent.at) {
-            let (wanted, id) = (excerpt(wanted), &ended.id);
-            let message = format!("no live process is named `{wanted}`: the last one was {id}, which has ended");
-            return Refusal::new(ErrorCode::NotFound, message);
-        }
         let words = known.iter().flat_map(|entry| [name_of(entry), Some(entry.id.to_string())]).flatten();
         match nearest(wanted, words) {
             Some(word) => {

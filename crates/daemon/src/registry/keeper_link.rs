@@ -54,7 +54,7 @@ pub(crate) struct Link {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Presence {
+pub(super) enum Presence {
     Silent,
     Here,
     /// It speaks a newer protocol: nothing is said to it.

@@ -33,16 +33,20 @@ pub(crate) struct OwnerBook {
 #[derive(Debug, Default)]
 struct Inner {
     tree: Owners,
-    heard: HashMap<String, Heard>,
+    heard: HashMap<String, LastHeard>,
     gates: HashMap<String, Gate>,
 }
 
 #[derive(Debug)]
-struct Heard {
+struct LastHeard {
     /// Requests under way.
     open: u32,
     last: Instant,
     at: Moment,
+    /// How long after its last contact it counts as gone, if those who act for it said so.
+    grace: Option<Duration>,
+    /// Whether it was heard of from outside its own processes.
+    outside: bool,
 }
 
 #[derive(Debug)]
@@ -51,6 +55,15 @@ struct Gate {
     open: u64,
     /// Goes up with each release.
     released: watch::Sender<u64>,
+}
+
+/// Where an owner is heard from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Heard {
+    Outside,
+    /// From inside one of its own processes. That is a sign of life only of an owner that never speaks from outside, such
+    /// as an agent that pinfold keeps: what a chat left running does not keep the chat alive.
+    Inside,
 }
 
 /// A request under way: its owner is in contact until it is dropped.
@@ -170,11 +183,35 @@ impl OwnerBook {
                 format!("{HEARD_MOST} owners are in contact, which is the most: use fewer names, or try later");
             return Err(Refusal::new(ErrorCode::LimitReached, message));
         }
-        let new = || Heard { open: 0, last: Instant::now(), at: now() };
+        let new = || LastHeard { open: 0, last: Instant::now(), at: now(), grace: None, outside: false };
         let heard = inner.heard.entry(owner.to_owned()).or_insert_with(new);
         heard.open += 1;
         (heard.last, heard.at) = (Instant::now(), now());
         Ok(Contact { inner: Arc::clone(&self.inner), owner: owner.to_owned() })
+    }
+
+    /// As [`OwnerBook::contact`], unless this is no sign of life; notes the grace that the request declares.
+    pub(crate) fn contact_from(
+        &self,
+        owner: &str,
+        from: Heard,
+        grace: Option<Duration>,
+    ) -> Result<Option<Contact>, Refusal> {
+        let speaks_outside = lock(&self.inner).heard.get(owner).is_some_and(|heard| heard.outside);
+        if from == Heard::Inside && speaks_outside {
+            return Ok(None);
+        }
+        let contact = self.contact(owner)?;
+        if let Some(heard) = lock(&self.inner).heard.get_mut(owner) {
+            heard.outside |= from == Heard::Outside;
+            heard.grace = grace.or(heard.grace);
+        }
+        Ok(Some(contact))
+    }
+
+    /// How long after its last contact an owner counts as gone, if those who act for it said so.
+    pub(crate) fn grace(&self, owner: &str) -> Option<Duration> {
+        lock(&self.inner).heard.get(owner).and_then(|heard| heard.grace)
     }
 
     /// How long nothing was heard of an owner; nothing while a request is under way.
@@ -184,6 +221,11 @@ impl OwnerBook {
             Some(heard) => heard.last.elapsed(),
             None => self.begun.elapsed(),
         }
+    }
+
+    /// Whether a request of this owner is under way.
+    pub(crate) fn is_in_contact(&self, owner: &str) -> bool {
+        lock(&self.inner).heard.get(owner).is_some_and(|heard| heard.open > 0)
     }
 
     /// Forgets when owners were heard of that own nothing and ask for nothing.
@@ -253,5 +295,16 @@ mod tests {
         assert!(book.contact("7").is_ok(), "it is known");
         book.forget_silent(|owner| owner != "7");
         assert!(book.contact("another").is_ok());
+    }
+
+    #[test]
+    fn what_a_chat_left_running_does_not_keep_the_chat_alive() {
+        let book = OwnerBook::new(vec![]);
+        let minute = Some(Duration::from_secs(60));
+        assert!(book.contact_from("kept-agent", Heard::Inside, None).expect("heard").is_some());
+        assert!(book.contact_from("kept-agent", Heard::Inside, None).expect("heard").is_some());
+        drop(book.contact_from("chat", Heard::Outside, minute).expect("heard"));
+        assert!(book.contact_from("chat", Heard::Inside, None).expect("not heard").is_none());
+        assert_eq!((book.grace("chat"), book.grace("kept-agent")), (minute, None));
     }
 }

@@ -1,7 +1,7 @@
 //! From what is known to what clients see: records, events, lists of living processes.
 
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use pinfold_api::types::{
     Cause as ApiCause, Event, EventKind as ApiEventKind, Lifetime as ApiLifetime, LimitsShown, NotifyShown,
@@ -25,6 +25,12 @@ use crate::registry::service_records;
 
 /// A directory, its record and the remains of a block, whatever the output was.
 const DIRECTORY_BYTES: u64 = 8192;
+
+/// A process this young may still be between fork and exec. A look at a tree waits at most [`EXEC_WAIT`] for it: a subshell
+/// never executes anything, and a list must not wait for each of them.
+const YOUNG: Duration = Duration::from_millis(200);
+const EXEC_WAIT: Duration = Duration::from_millis(20);
+const LOOK_INTERVAL: Duration = Duration::from_millis(2);
 
 /// Whether to look at the living tree, which takes reads of /proc.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -139,12 +145,12 @@ fn lost_output(history: &History) -> Option<String> {
 }
 
 /// The living processes of a tree: everything below its keeper, which is checked to be that keeper still.
-pub(crate) fn living(history: &History) -> Vec<TreeMember> {
+pub(super) fn living(history: &History) -> Vec<TreeMember> {
     let keeper = &history.intent.keeper;
     if proc::start_time(keeper.pid).ok() != Some(keeper.start_time) {
         return vec![];
     }
-    let members = tree::descendants(keeper.pid);
+    let members = settled(|| tree::descendants(keeper.pid));
     let pids: Vec<u32> = members.iter().map(|member| member.pid).collect();
     let mut listening = ports::listening_ports(&pids);
     let show = |member: tree::Member| TreeMember {
@@ -157,6 +163,22 @@ pub(crate) fn living(history: &History) -> Vec<TreeMember> {
         ports: listening.remove(&member.pid).unwrap_or_default(),
     };
     members.into_iter().map(show).collect()
+}
+
+/// The members of a tree, once those that were just forked have executed their program: until then a process shows the
+/// command line of its parent. One that has not by then is taken as it is.
+fn settled(look: impl Fn() -> Vec<tree::Member>) -> Vec<tree::Member> {
+    let deadline = Instant::now() + EXEC_WAIT;
+    loop {
+        let members = look();
+        let is_between = |member: &tree::Member| {
+            member.stat.age() < YOUNG && (!member.stat.executed || !proc::has_arguments(member.pid))
+        };
+        if !members.iter().any(is_between) || Instant::now() >= deadline {
+            return members;
+        }
+        std::thread::sleep(LOOK_INTERVAL);
+    }
 }
 
 fn usage(history: &History, members: &[TreeMember]) -> ApiUsage {

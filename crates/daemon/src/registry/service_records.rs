@@ -13,7 +13,7 @@ use crate::clock::rfc3339;
 use crate::registry::entries::State;
 
 /// The readiness of a process, where that was asked for.
-pub(crate) fn ready_shown(state: &State) -> Option<ReadyShown> {
+pub(super) fn ready_shown(state: &State) -> Option<ReadyShown> {
     let history = &state.history;
     let service = &history.intent.spec.service;
     let (ready, now) = (service.ready.as_ref()?, history.ready_state()?);
@@ -39,13 +39,13 @@ pub(crate) fn ready_shown(state: &State) -> Option<ReadyShown> {
 }
 
 /// The ports it is lent.
-pub(crate) fn ports_shown(spec: &Spec) -> BTreeMap<String, u16> {
+pub(super) fn ports_shown(spec: &Spec) -> BTreeMap<String, u16> {
     let ports = spec.service.ports.iter();
     ports.filter_map(|(name, port)| Some((name.clone(), (*port)?))).collect()
 }
 
 /// Which life it is and when another follows, where that was asked for.
-pub(crate) fn life_shown(history: &History) -> Option<LifeShown> {
+pub(super) fn life_shown(history: &History) -> Option<LifeShown> {
     let service = &history.intent.spec.service;
     let restart = service.restart.as_ref()?;
     Some(LifeShown {
@@ -86,6 +86,6 @@ pub(crate) fn render_by(ready: &Ready, service: &Service) -> String {
 }
 
 /// Whether the end of a process is followed by another life by itself, so that its owner hears of that one instead.
-pub(crate) fn is_followed(history: &History) -> bool {
+pub(super) fn is_followed(history: &History) -> bool {
     matches!(after_end(history, &history.intent.boot_id), Verdict::Restart { .. })
 }

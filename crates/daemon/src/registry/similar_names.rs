@@ -4,7 +4,7 @@
 const LONGEST: usize = 64;
 
 /// The word that is nearest to what was typed, if one is near: one slip of the pen in a short word, two in a longer one.
-pub(crate) fn nearest(typed: &str, words: impl Iterator<Item = String>) -> Option<String> {
+pub(super) fn nearest(typed: &str, words: impl Iterator<Item = String>) -> Option<String> {
     let length = typed.chars().count();
     let slips = match length {
         0..=2 => return None,

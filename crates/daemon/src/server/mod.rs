@@ -2,6 +2,8 @@
 //!
 //! `routes` has every route of `/v1`, `socket` serves the Unix socket, `tcp` the optional loopback port, and `spare_descriptor`
 //! is for telling a client that no descriptors are left.
+//!
+//! May use: registry, waits, access, events, output, processes, agents, owners, coder, diagnostics.
 
 pub(crate) mod routes;
 pub(crate) mod socket;

@@ -14,9 +14,9 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{delete, get, post};
 use pinfold_api::error::ErrorCode;
 use pinfold_api::types::{
-    AckRequest, AttachQuery, EndRequest, EventsQuery, GcRequest, HandoverRequest, InputRequest, ListQuery, OutputQuery,
-    ResizeRequest, ShutdownAnswer, ShutdownRequest, SignalRequest, StartRequest, StopRequest, TokenRequest,
-    WaitManyRequest, WaitQuery,
+    AckRequest, AdoptRequest, AttachQuery, EndRequest, EventsQuery, GcRequest, HandoverRequest, InputRequest,
+    ListQuery, OutputQuery, ResizeRequest, SessionRequest, ShutdownAnswer, ShutdownRequest, SignalRequest,
+    StartRequest, StopRequest, TokenRequest, WaitManyRequest, WaitQuery,
 };
 
 use crate::access::caller::Caller;
@@ -28,6 +28,7 @@ use crate::diagnostics::metrics;
 use crate::extract::{Answer, Id, Input, MaybeInput, Params, Shared};
 use crate::json::Json;
 use crate::output::read::RawPage;
+use crate::owners::sessions::PeerPid;
 use crate::processes::attach;
 use crate::refusal::Refusal;
 
@@ -56,6 +57,9 @@ pub(crate) fn routes(core: Arc<Core>) -> Router {
         .route("/v1/owners", get(owners))
         .route("/v1/owners/{id}/end", post(end_owner))
         .route("/v1/owners/{id}/release", post(release_owner))
+        .route("/v1/sessions", post(register_session))
+        .route("/v1/sessions/left_behind", get(left_behind))
+        .route("/v1/sessions/adopt", post(adopt))
         .route("/v1/tokens", post(add_token).get(tokens))
         .route("/v1/tokens/{id}", delete(revoke_token))
         .route("/v1/gc", post(gc))
@@ -266,6 +270,32 @@ async fn end_owner(
 
 async fn release_owner(State(core): Shared, caller: Caller, Id(owner): Id) -> Answer<impl IntoResponse> {
     core.release_owner(&caller.scope, &owner).map(Json)
+}
+
+async fn register_session(
+    State(core): Shared,
+    caller: Caller,
+    peer: Option<Extension<PeerPid>>,
+    Input(request): Input<SessionRequest>,
+) -> Answer<impl IntoResponse> {
+    core.register_session(&caller, peer.map(|Extension(peer)| peer), request).await.map(Json)
+}
+
+async fn left_behind(
+    State(core): Shared,
+    caller: Caller,
+    peer: Option<Extension<PeerPid>>,
+) -> Answer<impl IntoResponse> {
+    core.list_left_behind(&caller, peer.map(|Extension(peer)| peer)).await.map(Json)
+}
+
+async fn adopt(
+    State(core): Shared,
+    caller: Caller,
+    peer: Option<Extension<PeerPid>>,
+    Input(request): Input<AdoptRequest>,
+) -> Answer<impl IntoResponse> {
+    core.adopt_left_behind(&caller, peer.map(|Extension(peer)| peer), request).await.map(Json)
 }
 
 async fn add_token(

@@ -24,6 +24,7 @@ use crate::access::caller::Unproven;
 use crate::access::closable::{Cuttable, Line};
 use crate::access::origin::Connection;
 use crate::core::Core;
+use crate::owners::sessions::PeerPid;
 use crate::server::spare_descriptor::Spare;
 
 /// A client that does not finish its headers within this time is cut off.
@@ -40,7 +41,7 @@ pub(crate) fn listen(path: &Path) -> io::Result<UnixListener> {
 
 /// By which way a connection came.
 #[derive(Clone, Debug)]
-pub(crate) enum Entrance {
+pub(super) enum Entrance {
     /// The socket: whoever opens it from outside is the operator, and may ask to see less.
     Socket(Arc<Connection>),
     /// TCP: each request must show a token, and the connection can be cut.
@@ -81,7 +82,7 @@ fn open(stream: UnixStream) -> std::io::Result<(Cuttable<QuietStream>, Entrance)
 }
 
 /// Serves one connection until it or the daemon ends.
-pub(crate) async fn serve_stream<S>(core: Arc<Core>, router: Router, stream: S, entrance: Entrance)
+pub(super) async fn serve_stream<S>(core: Arc<Core>, router: Router, stream: S, entrance: Entrance)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
@@ -97,10 +98,15 @@ where
             }
             // Only now: where a connection comes from is known when the processes are.
             match &entrance {
-                Entrance::Socket(connection) => match connection.proof(&core) {
-                    Ok(proof) => drop(request.extensions_mut().insert(proof)),
-                    Err(reason) => drop(request.extensions_mut().insert(Unproven(reason))),
-                },
+                Entrance::Socket(connection) => {
+                    match connection.proof(&core) {
+                        Ok(proof) => drop(request.extensions_mut().insert(proof)),
+                        Err(reason) => drop(request.extensions_mut().insert(Unproven(reason))),
+                    }
+                    if let Some(pid) = connection.pid.filter(|_| request.uri().path().starts_with("/v1/sessions")) {
+                        request.extensions_mut().insert(PeerPid(pid));
+                    }
+                }
                 Entrance::Tcp(line) => drop(request.extensions_mut().insert(Arc::clone(line))),
             }
             routes.call(request).await

@@ -18,18 +18,18 @@ const HEAD_MOST: usize = 64 << 10;
 
 /// The spare descriptor, and whether a shortage was logged already.
 #[derive(Debug)]
-pub(crate) struct Spare {
+pub(super) struct Spare {
     held: Option<File>,
     logged: bool,
 }
 
 impl Spare {
-    pub(crate) fn new() -> Self {
+    pub(super) fn new() -> Self {
         Self { held: File::open("/dev/null").ok(), logged: false }
     }
 
     /// The next connection that can be served; `None` if one was turned away, or none could be accepted for the moment.
-    pub(crate) async fn accept(&mut self, listener: &UnixListener) -> Option<UnixStream> {
+    pub(super) async fn accept(&mut self, listener: &UnixListener) -> Option<UnixStream> {
         match listener.accept().await {
             Ok((stream, _)) => {
                 self.note_accepted();

@@ -130,7 +130,7 @@ impl Leases {
     }
 
     /// It is over, and does not live again.
-    pub(crate) fn free(&self, history: &History) {
+    pub(super) fn free(&self, history: &History) {
         let chain = Holder::Chain(first_of(history).clone());
         let mut held = lock(&self.held);
         for port in ports_of(history) {

@@ -14,8 +14,8 @@ use hyper::header::{CONNECTION, HOST, USER_AGENT};
 use hyper::{Request, StatusCode};
 use pinfold_model::facts::History;
 use pinfold_model::link::ToKeeper;
+use pinfold_model::output_view::parse_pattern;
 use pinfold_model::ready::{LoopbackHost, Readiness, Ready, ReadyBy, ReadyVerdict};
-use pinfold_model::view::parse_pattern;
 use pinfold_os::{ports, tree};
 use tokio::net::TcpStream;
 use tokio::time::Instant;
@@ -25,8 +25,8 @@ use crate::clock::now;
 use crate::core::{Core, blocking};
 use crate::events::webhook::exchange;
 use crate::refusal::Refusal;
-use crate::registry::entries::{Entry, State};
 use crate::registry::service_records::render_by;
+use crate::registry::{Entry, State};
 
 /// How soon a port is looked at again: often at first, then less.
 const SOON: Duration = Duration::from_millis(25);

@@ -25,7 +25,7 @@ pub(crate) struct ReadySocket {
 
 /// Who connected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Peer {
+pub(super) enum Peer {
     /// A process of the tree, or one that connected and is gone.
     Own(u32),
     Stranger(u32),
@@ -56,7 +56,7 @@ impl ReadySocket {
     }
 
     /// The next connection; it is closed when it has been looked at.
-    pub(crate) async fn accept(&self, keeper: u32) -> io::Result<Peer> {
+    pub(super) async fn accept(&self, keeper: u32) -> io::Result<Peer> {
         let (stream, _) = self.listener.accept().await?;
         Ok(look_at(&stream, keeper))
     }

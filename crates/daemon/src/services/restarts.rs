@@ -26,9 +26,8 @@ use crate::core::Core;
 use crate::events::compose::told;
 use crate::lock::lock;
 use crate::refusal::Refusal;
-use crate::registry::entries::Entry;
-use crate::registry::find::Found;
 use crate::registry::records;
+use crate::registry::{Entry, Found};
 
 /// How long a restart that was asked for may take before its caller is told to look later.
 const ASKED: Duration = Duration::from_secs(60);
@@ -60,12 +59,12 @@ struct Waiting {
 
 impl Chains {
     /// When the next life of an ended process comes; `Some(None)` if it waits to be asked for.
-    pub(crate) fn due(&self, id: &ProcessId) -> Option<Option<Moment>> {
+    pub(super) fn due(&self, id: &ProcessId) -> Option<Option<Moment>> {
         lock(&self.waiting).get(id).map(|waiting| waiting.due)
     }
 
     /// Whether another life may follow the last one of its chain.
-    pub(crate) fn is_open(&self, history: &History) -> bool {
+    pub(super) fn is_open(&self, history: &History) -> bool {
         lock(&self.open).contains_key(first_of(history))
     }
 
@@ -168,7 +167,7 @@ impl Core {
     }
 
     /// Removes a chain's file. Does nothing for a process that is never restarted.
-    pub(crate) fn forget_chain(&self, history: &History) {
+    pub(super) fn forget_chain(&self, history: &History) {
         if !history.intent.spec.service.lives_on() {
             return;
         }
@@ -371,9 +370,8 @@ impl Core {
         loop {
             if let Some(entry) = self.registry.by_key(owner, key) {
                 let mut state = entry.state.subscribe();
-                let begun = |state: &crate::registry::entries::State| {
-                    state.history.start.is_some() || state.history.status().is_over()
-                };
+                let begun =
+                    |state: &crate::registry::State| state.history.start.is_some() || state.history.status().is_over();
                 let _ = state.wait_for(begun).await;
                 return entry;
             }
@@ -382,7 +380,7 @@ impl Core {
     }
 
     /// The life after this one, if it came to be.
-    pub(crate) async fn successor(self: &Arc<Self>, history: &History) -> Option<ProcessId> {
+    pub(super) async fn successor(self: &Arc<Self>, history: &History) -> Option<ProcessId> {
         let (owner, key) = (history.owner().to_owned(), key_after(&history.intent.id));
         if let Some(entry) = self.registry.by_key(&owner, &key) {
             return Some(entry.id.clone());

@@ -1,3 +1,8 @@
-//! Waiting for processes: until one exits, closes its output, prints something, falls quiet, listens or is ready.
+//! Waiting for processes: `until` waits for one change, for any part of the daemon; `wait` answers requests for one or many.
+//!
+//! May use: registry.
 
+mod until;
 pub(crate) mod wait;
+
+pub(crate) use until::{has_closed, has_exited, until_change, until_closed, until_exit, until_output, until_ready};

@@ -9,21 +9,16 @@ use std::time::{Duration, Instant};
 use pinfold_api::error::ErrorCode;
 use pinfold_api::types::{WaitAnswer, WaitManyAnswer, WaitManyRequest, WaitMode, WaitQuery, WaitReason};
 use pinfold_model::facts::Status;
-use pinfold_model::link::ToKeeper;
-use pinfold_model::ready::ReadyState;
+use pinfold_model::output_view::{Line, SearchOptions, Searcher, parse_pattern, strip_ansi};
 use pinfold_model::units::parse_duration;
-use pinfold_model::view::{Line, SearchOptions, Searcher, parse_pattern, strip_ansi};
 use pinfold_os::{ports, tree};
 use regex::bytes::Regex;
-use tokio::time::timeout_at;
 
+use super::until::{has_closed, has_exited, is_over, until_output, until_ready, watch};
 use crate::core::{Core, blocking};
 use crate::refusal::Refusal;
-use crate::registry::entries::{Entry, State};
-use crate::registry::find::Found;
-use crate::registry::owner_book::Releasable;
 use crate::registry::records;
-use crate::registry::view::Scope;
+use crate::registry::{Entry, Found, Releasable, Scope, State};
 
 /// The longest wait, and the one applied when none is given.
 const MOST: Duration = Duration::from_secs(3600);
@@ -33,8 +28,6 @@ const LONG: Duration = Duration::from_secs(7 * 24 * 3600);
 const QUIET: Duration = Duration::from_secs(2);
 /// How often listening ports are looked for.
 const PORT_LOOK: Duration = Duration::from_millis(50);
-/// How soon a keeper that is not connected is asked again.
-const AGAIN: Duration = Duration::from_millis(100);
 /// How long after the end of output the end of the leader is waited for.
 const A_MOMENT: Duration = Duration::from_millis(200);
 /// Bytes read at a time when output is searched.
@@ -71,76 +64,10 @@ impl End {
     }
 }
 
-/// Whether the leader is known to have ended.
-pub(crate) fn has_exited(state: &State) -> bool {
-    state.history.exit.is_some() || state.history.status().is_over() || state.refused.is_some()
-}
-
-fn is_over(state: &State) -> bool {
-    state.history.status().is_over() || state.refused.is_some()
-}
-
-pub(crate) fn has_closed(state: &State) -> bool {
-    state.history.closed_at.is_some() || is_over(state)
-}
-
-/// Waits for the leader's end.
-pub(crate) async fn until_exit(entry: &Entry, limit: Duration) -> WaitReason {
-    match watch(entry, limit, has_exited).await {
-        true => WaitReason::Exited,
-        false => WaitReason::Timeout,
-    }
-}
-
-/// Waits for all output ends to close.
-pub(crate) async fn until_closed(entry: &Entry, limit: Duration) -> bool {
-    watch(entry, limit, has_closed).await
-}
-
-/// Waits for output beyond the cursor, or the end of output.
-pub(crate) async fn until_output(entry: &Entry, cursor: u64, limit: Duration) -> bool {
-    let deadline = tokio::time::Instant::now() + limit;
-    let mut state = entry.state.subscribe();
-    loop {
-        let known = {
-            let state = state.borrow_and_update();
-            if state.output_bytes > cursor {
-                return true;
-            }
-            if has_closed(&state) {
-                return false;
-            }
-            state.output_bytes
-        };
-        let mut until = deadline;
-        match entry.link() {
-            Some(link) => drop(link.tell(&ToKeeper::WatchOutput { id: entry.id.clone(), beyond: known }).await),
-            // A keeper that is not connected yet cannot tell: ask again soon.
-            None => until = until.min(tokio::time::Instant::now() + AGAIN),
-        }
-        let news = state.wait_for(|state| state.output_bytes > known || has_closed(state));
-        let _ = timeout_at(until, news).await;
-        if tokio::time::Instant::now() >= deadline {
-            return entry.state.borrow().output_bytes > cursor;
-        }
-    }
-}
-
 /// No more output can come. A program that ends closes its output a moment before: its outcome is worth that moment.
 async fn ended_before(entry: &Entry) -> End {
     watch(entry, A_MOMENT, has_exited).await;
     End::because(WaitReason::EndedBefore)
-}
-
-/// Watches the state until it fits, however long that takes.
-pub(crate) async fn until_change(entry: &Entry, fits: impl FnMut(&State) -> bool) {
-    let _ = entry.state.subscribe().wait_for(fits).await;
-}
-
-/// Watches the state until it fits or the time is over.
-async fn watch(entry: &Entry, limit: Duration, fits: impl FnMut(&State) -> bool) -> bool {
-    let mut state = entry.state.subscribe();
-    matches!(tokio::time::timeout(limit, state.wait_for(fits)).await, Ok(Ok(_)))
 }
 
 /// Waits until it waits for input.
@@ -418,18 +345,6 @@ async fn wait_ready(entry: &Entry, limit: Duration) -> Result<End, Refusal> {
     let reason = until_ready(entry, limit).await;
     let port = entry.state.borrow().history.readiness.as_ref().and_then(|readiness| readiness.port);
     Ok(End { reason: Some(reason), port, ..End::default() })
-}
-
-/// Waits for the verdict on its readiness, or for its end.
-pub(crate) async fn until_ready(entry: &Entry, limit: Duration) -> WaitReason {
-    watch(entry, limit, |state| state.history.readiness.is_some() || is_over(state)).await;
-    let state = entry.state.borrow();
-    match state.history.ready_state() {
-        Some(ReadyState::Ready) => WaitReason::Ready,
-        Some(ReadyState::TimedOut) => WaitReason::NotReady,
-        _ if is_over(&state) => WaitReason::EndedBefore,
-        _ => WaitReason::Timeout,
-    }
 }
 
 /// A search through output as it comes.

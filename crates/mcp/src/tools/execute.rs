@@ -48,7 +48,9 @@ const NON_INTERACTIVE: &[(&str, &str)] = &[
     ("DEBIAN_FRONTEND", "noninteractive"),
 ];
 /// Marks of the process that the shim itself runs in; not those of what it starts.
-const MARKS: &[&str] = &["PINFOLD_ID", "PINFOLD_OWNER", "PINFOLD_MARK"];
+const MARKS: &[&str] = &["PINFOLD_ID", "PINFOLD_OWNER", "PINFOLD_MARK", HOME];
+/// The home that a process is kept in: the daemon sets it, unless a call sets it or unsets it with null.
+const HOME: &str = "PINFOLD_HOME";
 
 pub(super) async fn call(desk: &Desk<'_>, arguments: &Arguments) -> Result<Answer, Refusal> {
     let background = arguments.flag("background")?;
@@ -182,7 +184,7 @@ fn request(desk: &Desk<'_>, arguments: &Arguments, wait: Duration) -> Result<Sta
     }
     env.extend(given);
     if desk.base.env.is_some() {
-        env.retain(|_, value| value.is_some());
+        env.retain(|name, value| value.is_some() || name == HOME);
     }
     let lifetime = lifetime(arguments)?.unwrap_or(desk.lifetime);
     let streams = arguments.word("streams", &["merged", "separate"])?;

@@ -1,11 +1,12 @@
 //! `process_list`: what an owner has, also when it forgot every id.
 
-use pinfold_api::types::{ListQuery, ProcessList};
+use pinfold_api::types::{LeftBehindList, ListQuery, ProcessList};
 use serde_json::{Map, Value};
 
 use super::{Answer, Desk, Shown, object};
 use crate::arguments::Arguments;
 use crate::brief;
+use crate::left_behind::{self, Adopt};
 use crate::refusal::Refusal;
 
 /// A right call.
@@ -19,6 +20,11 @@ const RECENT: u32 = 10;
 pub(super) async fn call(desk: &Desk<'_>, arguments: &Arguments) -> Result<Answer, Refusal> {
     let status = arguments.text("status")?;
     let (all, page) = (arguments.flag("all")?, arguments.text("page")?);
+    let (adopted, notes) = match Adopt::of(arguments)? {
+        Some(wanted) => left_behind::adopt(desk, wanted).await?,
+        None => (None, Vec::new()),
+    };
+    let left = if page.is_none() { left_behind::list(desk).await } else { LeftBehindList::default() };
     let some = status.is_none() && !all && page.is_none();
     let live = if some { Some("live".to_owned()) } else { status.clone() };
     let list = ask(desk, ListQuery { status: live, page, limit: Some(PAGE), ..ListQuery::default() }).await?;
@@ -46,6 +52,9 @@ pub(super) async fn call(desk: &Desk<'_>, arguments: &Arguments) -> Result<Answe
         }
     }
     answer.facts = summary(entries, total, list.next, some);
+    answer.facts.extend(adopted.map(|adopted| ("adopted".to_owned(), adopted.into())));
+    left_behind::show(&left, &mut answer.facts);
+    answer.add_notes(&notes);
     Ok(answer)
 }
 

@@ -25,25 +25,22 @@ pub(crate) use wait::{Wait, patiently};
 
 use crate::arguments::Arguments;
 use crate::claims::Claim;
+use crate::endurance::{self, Patience};
 use crate::facts::{self, Facts};
 use crate::identity::Caller;
 use crate::memory::Memory;
+use crate::news::News;
 use crate::options::Base;
 use crate::presence::Presence;
 use crate::reach::Reach;
 use crate::refusal::Refusal;
-use crate::{brief, coder, render};
+use crate::sessions::Sessions;
+use crate::{brief, coder, left_behind, render};
 
 /// How long a call waits unless it says so, where its client survives that: as long as the clients' own shell tools.
 pub(crate) const DEFAULT_WAIT: Duration = Duration::from_secs(120);
-/// How long it may wait at most.
-const LONGEST: Duration = Duration::from_secs(12 * 3600);
-/// How long where the client hears no progress: below every client's own limit.
-const WITHOUT_PROGRESS: Duration = Duration::from_secs(50);
-/// codex gives up after 300 s whatever it hears.
-const FOR_CODEX: Duration = Duration::from_secs(240);
-/// How often a call that waits says so.
-const PROGRESS: Duration = Duration::from_secs(10);
+/// How often a call that waits says so: also for a client whose timeout is set to a few seconds, which progress extends.
+const PROGRESS: Duration = Duration::from_secs(3);
 
 /// A set of tools.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -73,12 +70,14 @@ pub(crate) struct Desk<'a> {
     pub(crate) memory: &'a Memory,
     pub(crate) base: &'a Base,
     pub(crate) context: &'a RequestContext<RoleServer>,
-    /// No call takes longer without progress.
+    /// No call takes longer, if that is configured.
     pub(crate) longest_call: Option<Duration>,
     /// What becomes of processes when their owner is ended, unless a call says so.
     pub(crate) lifetime: Lifetime,
     pub(crate) owner_grace: Option<&'a str>,
     pub(crate) presence: &'a Presence,
+    pub(crate) sessions: &'a Sessions,
+    pub(crate) news: &'a News,
     /// The processes whose end this call reports.
     pub(crate) claim: Claim,
 }
@@ -141,14 +140,18 @@ async fn native(desk: &Desk<'_>, call: Call) -> Result<Answer, Refusal> {
         _ => signal::RIGHT,
     };
     let arguments = Arguments::new(call.values, &call.doubled, &definition.keys(), right_call)?;
-    let mut answer = match call.tool.as_str() {
+    let answer = match call.tool.as_str() {
         "execute" => execute::call(desk, &arguments).await,
         "process_output" => output::call(desk, &arguments).await,
         "process_wait" => wait::call(desk, &arguments).await,
         "process_list" => list::call(desk, &arguments).await,
         "process_input" => input::call(desk, &arguments).await,
         _ => signal::call(desk, &arguments).await,
-    }?;
+    };
+    let mut answer = match answer {
+        Ok(answer) => answer,
+        Err(refusal) => return Err(left_behind::explain(desk, &arguments, refusal).await),
+    };
     answer.add_notes(arguments.notes());
     Ok(answer)
 }
@@ -210,8 +213,14 @@ impl Desk<'_> {
     /// How long a call waits, and the note if that is less than it asked for.
     pub(crate) fn patience(&self, asked: Option<Duration>) -> (Duration, Option<String>) {
         let client = self.context.client_info().map(|client| client.name).unwrap_or_default();
-        let progress = self.context.meta.get_progress_token().is_some();
-        let most = longest(&client, progress, self.longest_call);
+        let patience = Patience {
+            client: &client,
+            progress: self.context.meta.get_progress_token().is_some(),
+            configured: self.longest_call,
+            // Over HTTP the environment is the daemon's, not one that the client made.
+            told: self.base.env.as_ref().and_then(|_| endurance::told_by_environment(&client)),
+        };
+        let most = patience.longest();
         let note = asked.is_some_and(|asked| asked > most).then(|| {
             let seconds = most.as_secs_f64();
             format!("waited {seconds}s, not longer: this client may give up on a longer call; process_wait goes on")
@@ -258,27 +267,5 @@ impl Desk<'_> {
                 }
             }
         }
-    }
-}
-
-/// How long a call of this client may take.
-fn longest(client: &str, progress: bool, without_progress: Option<Duration>) -> Duration {
-    match progress {
-        false => without_progress.unwrap_or(WITHOUT_PROGRESS),
-        true if client.to_lowercase().contains("codex") => FOR_CODEX,
-        true => LONGEST,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_call_is_over_before_its_client_gives_up() {
-        assert_eq!(longest("gemini-cli", false, None), Duration::from_secs(50));
-        assert_eq!(longest("codex-mcp-client", true, None), Duration::from_secs(240));
-        assert_eq!(longest("claude-code", true, None), Duration::from_secs(12 * 3600));
-        assert_eq!(longest("claude-code", false, Some(Duration::from_secs(1))), Duration::from_secs(1));
     }
 }

@@ -7,6 +7,7 @@
 mod attach;
 mod bare;
 mod capture;
+mod fan_out;
 mod full_store;
 mod load;
 mod machine;
@@ -20,7 +21,6 @@ mod stage;
 mod start;
 mod stats;
 mod throughput;
-mod told;
 mod waiter;
 
 use std::os::unix::process::CommandExt;
@@ -174,7 +174,7 @@ fn measure(section: Section, stage: &Stage, scale: Scale) -> anyhow::Result<Vec<
         Section::Capture => capture::measure(stage, scale),
         Section::Memory => memory::measure(stage, scale),
         Section::Waiter => waiter::measure(stage, scale),
-        Section::Told => told::measure(stage, scale),
+        Section::Told => fan_out::measure(stage, scale),
         Section::FullStore => full_store::measure(stage, scale),
         Section::Restart => restart::measure(stage, scale),
         Section::Mcp => mcp::measure(stage, scale),

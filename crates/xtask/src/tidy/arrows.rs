@@ -19,11 +19,12 @@ const ARROWS: &[Arrow] = &[
     ("testkit", &["model", "os", "store", "api", "keeper", "daemon"]),
     ("hostile", &["model", "store", "api", "daemon", "mcp"]),
     ("clients", &["api", "testkit"]),
-    ("xtask", &["model", "api", "testkit", "clients"]),
+    ("simulation", &["model", "os", "store", "keeper"]),
+    ("xtask", &["model", "api", "testkit", "clients", "simulation"]),
 ];
 
 /// Rooms for development: used in tests, never in the product.
-const DEV_ONLY: &[&str] = &["testkit", "clients", "hostile", "xtask"];
+const DEV_ONLY: &[&str] = &["testkit", "clients", "hostile", "simulation", "xtask"];
 
 /// Tables of what goes into a program, and of what only its tests use.
 const TABLES: &[(&str, For)] =

@@ -5,6 +5,8 @@
 
 mod arrows;
 mod code;
+mod daemon_arrows;
+mod daemon_rooms;
 mod documents;
 mod invariants;
 mod manifests;
@@ -66,6 +68,9 @@ impl Report {
 pub fn check(tree: &Tree) -> Report {
     let checks: &[fn(&Tree) -> Vec<Finding>] = &[
         arrows::rooms_use_only_what_the_arrows_allow,
+        daemon_arrows::the_daemons_rooms_use_only_what_the_table_allows,
+        daemon_rooms::the_architecture_shows_the_daemons_rooms,
+        daemon_rooms::the_daemons_rooms_say_what_they_may_use,
         manifests::dependencies_have_reasons,
         manifests::dependencies_are_pinned_in_the_root,
         manifests::dependencies_are_used,
@@ -79,6 +84,8 @@ pub fn check(tree: &Tree) -> Report {
         sources::modules_are_named_for_what_they_own,
         invariants::every_invariant_has_a_test,
         documents::generated_documents_are_current,
+        documents::paths_in_the_architecture_exist,
+        documents::every_error_code_is_documented,
     ];
     let mut findings: Vec<Finding> = checks.iter().flat_map(|check| check(tree)).collect();
     findings.sort();

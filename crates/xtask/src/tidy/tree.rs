@@ -14,6 +14,10 @@ pub struct Tree {
     pub rooms: Vec<Manifest>,
     /// The text of Cargo.lock.
     pub lock: String,
+    /// The text of ARCHITECTURE.md.
+    pub architecture: String,
+    /// The text of docs/api.md.
+    pub api_document: String,
     pub sources: Vec<Source>,
 }
 
@@ -48,6 +52,8 @@ impl Tree {
         let read =
             |path: &Path| std::fs::read_to_string(root.join(path)).with_context(|| format!("cannot read {path:?}"));
         let mut tree = Tree { root: root.to_owned(), lock: read(Path::new("Cargo.lock"))?, ..Tree::default() };
+        tree.architecture = read(Path::new("ARCHITECTURE.md"))?;
+        tree.api_document = read(Path::new("docs/api.md"))?;
         tree.manifest = Manifest::parse("Cargo.toml", "", read(Path::new("Cargo.toml"))?)?;
         for directory in sorted_entries(&root.join("crates"))? {
             let Some(room) = directory.file_name().and_then(|name| name.to_str()).map(str::to_owned) else { continue };

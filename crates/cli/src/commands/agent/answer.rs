@@ -3,8 +3,8 @@
 use clap::{Args, ValueEnum};
 use pinfold_api::types::{AnswerRequest, Verdict};
 
+use crate::console::Screen;
 use crate::failure::Failure;
-use crate::screen::Screen;
 use crate::session::Session;
 
 /// Answer an agent that asks for permission (`--approvals ask`)

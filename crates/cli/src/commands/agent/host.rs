@@ -11,10 +11,10 @@ use serde_json::{Map, Value};
 use super::super::run::{directory, fresh_key, inherited_owner, parse_pair, strays_of};
 use super::surroundings;
 use crate::args::Global;
+use crate::console::Screen;
 use crate::exit;
 use crate::failure::Failure;
 use crate::render::agent::render_fault;
-use crate::screen::Screen;
 use crate::session::Session;
 
 /// Host an agent: start its program, and wait until it is ready for turns

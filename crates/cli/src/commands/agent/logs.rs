@@ -3,9 +3,9 @@
 use clap::Args;
 use pinfold_api::types::TurnsQuery;
 
+use crate::console::Screen;
 use crate::failure::Failure;
 use crate::render::agent::render_turn;
-use crate::screen::Screen;
 use crate::session::Session;
 
 /// Show an agent's turns: what it was told, did and said

@@ -16,10 +16,10 @@ use pinfold_api::types::{AgentListQuery, InterruptRequest};
 
 use super::environment::Environment;
 use crate::args::Global;
+use crate::console::Screen;
 use crate::failure::Failure;
 use crate::paths;
 use crate::render::agent::{render_agent, render_agents, render_interrupt};
-use crate::screen::Screen;
 use crate::session::Session;
 
 /// Host an agent program (codex, Claude Code), give it turns, interrupt and stop it

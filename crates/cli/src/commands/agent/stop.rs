@@ -4,9 +4,9 @@ use clap::Args;
 use pinfold_api::input::Span;
 use pinfold_api::types::{AgentStatus, AgentStopRequest};
 
+use crate::console::Screen;
 use crate::exit;
 use crate::failure::Failure;
-use crate::screen::Screen;
 use crate::session::Session;
 
 /// Stop agents with everything that descends from them: TERM, grace, KILL

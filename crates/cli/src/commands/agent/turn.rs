@@ -10,10 +10,10 @@ use pinfold_api::types::{
 
 use super::super::run::fresh_key;
 use super::surroundings;
+use crate::console::Screen;
 use crate::exit;
 use crate::failure::Failure;
 use crate::render::agent::{render_tool, render_turn_end};
-use crate::screen::Screen;
 use crate::session::Session;
 
 /// How long one request waits for news.

@@ -21,10 +21,10 @@ use self::queries::QueryFilter;
 use self::raw::RawTerminal;
 use super::interrupts::Interrupts;
 use super::run::fresh_key;
+use crate::console::Screen;
 use crate::exit;
 use crate::failure::Failure;
 use crate::offload::start_thread;
-use crate::screen::Screen;
 use crate::session::Session;
 
 /// Bytes typed and not acknowledged, beyond which no more are read.
@@ -40,7 +40,7 @@ const TRIES: u32 = 5;
 #[command(after_help = "Examples:\n  pinfold attach editor\n  pinfold attach --read-only build\n\n\
                         Exits with the command's code if it ended meanwhile, with 0 if you left.")]
 pub(crate) struct AttachArgs {
-    /// An id, the beginning of one, or the name of a live process
+    /// An id, the beginning of one, or a name
     #[arg(value_name = "ID")]
     pub(crate) id: String,
     /// Only look: nothing that is typed reaches it, and it keeps its size

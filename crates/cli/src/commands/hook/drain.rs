@@ -6,9 +6,9 @@ use serde_json::{Value, json};
 
 use super::Said;
 use super::mail::Mail;
-use crate::agents::notice::render_notice;
+use super::notice::render_notice;
+use crate::console::Screen;
 use crate::failure::Failure;
-use crate::screen::Screen;
 
 /// How long an agent waits for us; beyond, it is told another time.
 const PATIENCE: Duration = Duration::from_secs(5);

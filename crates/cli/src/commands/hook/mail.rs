@@ -8,7 +8,7 @@ use pinfold_api::client::{Client, ClientError};
 use pinfold_api::types::{Event, EventsQuery, ListQuery, OutputQuery};
 use pinfold_daemon::config::Paths;
 
-use crate::agents::notice::News;
+use super::notice::News;
 use crate::session::reader;
 
 /// The MCP server's name for itself.

@@ -4,6 +4,7 @@
 
 mod drain;
 mod mail;
+mod notice;
 mod wake;
 
 use std::io::{IsTerminal, Read};
@@ -12,11 +13,11 @@ use clap::{Args, Subcommand};
 use serde::Deserialize;
 
 use super::block_on;
-use crate::agents::Agent;
+use crate::agent_config::Agent;
 use crate::args::Global;
+use crate::console::Screen;
 use crate::failure::Failure;
 use crate::paths;
-use crate::screen::Screen;
 
 /// The most that is read of what an agent says. Longer is cut, and then not understood.
 const SAID_MOST: u64 = 16 << 20;

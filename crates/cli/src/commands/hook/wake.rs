@@ -12,7 +12,7 @@ use pinfold_api::client::ClientError;
 use pinfold_daemon::config::Paths;
 
 use super::mail::Mail;
-use crate::agents::notice::{News, render_notice};
+use super::notice::{News, render_notice};
 use crate::exit;
 use crate::failure::Failure;
 

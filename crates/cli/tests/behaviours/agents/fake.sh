@@ -40,6 +40,10 @@ while IFS= read -r line; do
         crash) exit 9 ;;
         'crash once') [ -e crashed ] && done_with "again" || { : >crashed; exit 9; } ;;
         hang) ;;
+        commands)
+            (setsid sleep 3101 >/dev/null 2>&1 &)
+            CODEX_THREAD_ID=t1 sh -c "trap '' TERM; setsid sleep 3102 & while :; do sleep 3103; done" >/dev/null 2>&1 &
+            (CODEX_THREAD_ID=t1 setsid sleep 3104 >/dev/null 2>&1 &) ;;
         'deaf to nothing') deaf=yes ;;
         'deaf to INT') deaf=yes; trap '' INT ;;
         'deaf to TERM') deaf=yes; trap '' INT TERM ;;
@@ -55,6 +59,9 @@ while IFS= read -r line; do
     *'"method":"turn/interrupt"'*)
         say "{\"id\":$id,\"result\":{}}"
         [ $deaf = no ] && ended interrupted ;;
+    *'"method":"turn/steer"'*)
+        printf '%s\n' "$line" >>steered
+        say "{\"id\":$id,\"result\":{\"turnId\":\"u$turn\"}}" ;;
     *'"id":77,"result"'*)
         case $line in *accept*) done_with "was allowed" ;; *) done_with "was denied" ;; esac ;;
     esac

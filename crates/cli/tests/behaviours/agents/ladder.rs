@@ -39,6 +39,34 @@ fn interrupt_ladder_says_which_rung_worked() {
     }
 }
 
+/// Commands are known by the variable that the agent sets for them; its servers do not have it.
+#[test]
+fn an_interrupt_stops_the_commands_of_the_turn_and_nothing_else() {
+    let host = Host::start();
+    let agent = host.agent();
+    let running = || -> Vec<String> {
+        let process = host.show(&agent.id).process.expect("a process");
+        host.pinfold.show(&process).tree.into_iter().map(|member| member.command).collect()
+    };
+    host.begin(&agent.id, "commands");
+    let all = ["sleep 3101", "sleep 3102", "sleep 3103", "sleep 3104"];
+    until("its commands run", || all.iter().all(|command| running().iter().any(|known| known == command)));
+    let answer = host.interrupt(&agent.id, &InterruptRequest::default());
+    assert_eq!(answer.rung, Some(Rung::Protocol), "{answer:?}");
+    let left = running();
+    let sleeping: Vec<_> = left.iter().filter(|command| command.starts_with("sleep 31")).collect();
+    assert_eq!(sleeping, ["sleep 3101"], "{left:?}");
+    for command in &all[1..] {
+        assert!(answer.stopped.iter().any(|stopped| stopped == command), "{answer:?}");
+    }
+    // Those of an earlier turn are not of the next one.
+    host.begin(&agent.id, "hang");
+    host.until_asked(2);
+    let answer = host.interrupt(&agent.id, &InterruptRequest::default());
+    assert_eq!((answer.rung, answer.stopped.len()), (Some(Rung::Protocol), 0), "{answer:?}");
+    assert_said(&host.turn(&agent.id, "say on"), "on");
+}
+
 #[test]
 fn an_interrupt_without_a_turn_does_nothing_and_says_so() {
     let host = Host::start();

@@ -68,7 +68,7 @@ pub(super) struct Trial {
 }
 
 /// What a home may hold.
-const KNOWN: [&str; 16] = [
+const KNOWN: [&str; 17] = [
     "format",
     "lock",
     "holder",
@@ -81,6 +81,7 @@ const KNOWN: [&str; 16] = [
     "index.db",
     "index.db-wal",
     "index.db-shm",
+    "sessions.json",
     "tokens.json",
     "keepers",
     "processes",

@@ -3,7 +3,8 @@
 use std::fmt::Write;
 
 use pinfold_api::types::{
-    EventsQuery, GcRequest, HandoverRequest, Notify, Outcome, StartRequest, StopRequest, Streams, TokenRequest,
+    EventsQuery, GcRequest, HandoverRequest, Notify, Outcome, ServerProcess, SessionRequest, StartRequest, StopRequest,
+    Streams, TokenRequest,
 };
 use pinfold_testkit::{Pidfd, place_text, until};
 
@@ -140,6 +141,25 @@ pub(super) fn hand_over(trial: &mut Trial) {
     let request = HandoverRequest { to: Some("bob".into()), purpose: "look after it".into() };
     let handed = trial.pinfold.block(trial.pinfold.client().handover(&id, &request));
     trial.jobs[0].owner = handed.ok().map(|record| record.owner);
+    trial.look();
+}
+
+/// A client leaves one session for another, and what runs is to go along.
+pub(super) fn change_session(trial: &mut Trial) {
+    trial.try_start_daemon();
+    let request = StartRequest { owner: Some("ann".into()), ..shell("echo 1; exec sleep 300") };
+    trial.start(request, lines(1), Outcome::Signaled { signal: 15, name: "TERM".into(), core_dumped: false });
+    trial.jobs[0].ended_by_request = true;
+    let pid = std::process::id();
+    let start_time = pinfold_os::proc::start_time(pid).expect("our own");
+    let (client, directory) = ("tester".to_owned(), "/".to_owned());
+    let mut request = SessionRequest { client, directory, server: ServerProcess { pid, start_time }, instead_of: None };
+    for (owner, previous) in [("ann", None), ("bob", Some("ann"))] {
+        request.instead_of = previous.map(str::to_owned);
+        let registered = trial.pinfold.client().acting_as(owner, None);
+        let Ok(answer) = trial.pinfold.block(registered.register_session(&request)) else { return };
+        trial.jobs[0].owner = answer.moved.first().map(|_| owner.to_owned());
+    }
     trial.look();
 }
 

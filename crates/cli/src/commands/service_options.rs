@@ -6,9 +6,9 @@ use pinfold_api::input::Span;
 use pinfold_api::types::{Port, Ready, ReadyState, Record, Restart, RestartPolicy, StartRequest, WaitQuery};
 
 use super::wait::patiently;
+use crate::console::Screen;
 use crate::exit;
 use crate::failure::Failure;
-use crate::screen::Screen;
 use crate::session::Session;
 
 /// Options about a process that serves.

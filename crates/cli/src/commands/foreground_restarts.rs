@@ -7,10 +7,10 @@ use pinfold_api::types::{LifeShown, Record, StopRequest, WaitQuery};
 
 use super::interrupts::{Interrupt, Interrupts};
 use super::wait;
+use crate::console::Screen;
 use crate::failure::Failure;
 use crate::render::outcome::render_outcome;
 use crate::render::quantity::render_duration;
-use crate::screen::Screen;
 use crate::session::Session;
 
 /// How soon a restart that is due is looked for again.

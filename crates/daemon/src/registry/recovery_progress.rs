@@ -52,26 +52,26 @@ impl Progress {
         self.remaining.borrow().unsettled
     }
 
-    pub(super) fn note_trouble(&self, trouble: String) {
+    pub(crate) fn note_trouble(&self, trouble: String) {
         self.remaining.send_modify(|remaining| remaining.trouble = Some(trouble));
     }
 
     /// So many processes have dead keepers.
-    pub(super) fn note_dead(&self, count: usize) {
+    pub(crate) fn note_dead(&self, count: usize) {
         self.remaining.send_modify(|remaining| remaining.unsettled = count);
     }
 
     /// All directories were read.
-    pub(super) fn note_read(&self) {
+    pub(crate) fn note_read(&self) {
         self.remaining.send_modify(|remaining| (remaining.is_reading, remaining.trouble) = (false, None));
     }
 
-    pub(super) fn note_settled(&self, count: usize) {
+    pub(crate) fn note_settled(&self, count: usize) {
         self.remaining.send_modify(|remaining| remaining.unsettled = remaining.unsettled.saturating_sub(count));
     }
 
     /// Waits until all directories were read.
-    pub(crate) async fn read(&self) {
+    pub(super) async fn read(&self) {
         let _ = self.remaining.subscribe().wait_for(|remaining| !remaining.is_reading).await;
     }
 

@@ -1,4 +1,5 @@
-//! The agents' own configuration: which agents there are, where they keep it, and how ours gets in and out again.
+//! The configuration files of agents, which `pinfold connect` edits: which agents there are, where they keep their files, and how
+//! our entries get in and out again.
 //!
 //! Whatever is written here belongs to somebody else: every byte that is not ours stays as it is.
 
@@ -6,7 +7,6 @@ pub(crate) mod entry;
 pub(crate) mod file;
 pub(crate) mod hooks;
 pub(crate) mod jsonc;
-pub(crate) mod notice;
 pub(crate) mod place;
 pub(crate) mod server;
 pub(crate) mod toml;

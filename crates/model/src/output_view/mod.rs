@@ -1,7 +1,7 @@
 //! Output as a model reads it: within a budget, its tail never cut, every byte accounted for.
 //!
 //! Owns what is shown, what is left out and how that is said. Reads no file: the caller hands in bytes with
-//! their cursors. Invariants that live here, each with a test of its name in `view_tests.rs`:
+//! their cursors. Invariants that live here, each with a test of its name in `output_view_tests.rs`:
 //! - every byte is counted once: `original = shown + omitted + collapsed + held back`.
 //! - the text never exceeds the budget, marker included.
 //! - the tail is never cut at its end.
@@ -204,5 +204,5 @@ fn tail_cut(text: &str, room: usize) -> usize {
 }
 
 #[cfg(test)]
-#[path = "view_tests.rs"]
+#[path = "output_view_tests.rs"]
 mod tests;

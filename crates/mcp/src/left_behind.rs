@@ -1,0 +1,173 @@
+//! What ended sessions of the same client left running in the same directory: shown by `process_list`, and taken over by
+//! `process_list {"adopt":…}`. The daemon decides what that is and who gets it.
+
+use pinfold_api::types::{AdoptAnswer, AdoptRequest, LeftBehind, LeftBehindList};
+use serde_json::{Map, Value, json};
+
+use crate::arguments::Arguments;
+use crate::facts::{self, Facts};
+use crate::refusal::Refusal;
+use crate::tools::Desk;
+
+/// The most of a command in the list.
+const COMMAND_MOST: usize = 160;
+
+/// What a call wants to take over.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Adopt {
+    All,
+    These(Vec<String>),
+}
+
+impl Adopt {
+    /// `"all"`, an id, or several; true stands for all.
+    pub(crate) fn of(arguments: &Arguments) -> Result<Option<Self>, Refusal> {
+        let texts = match arguments.raw("adopt") {
+            None | Some(Value::Bool(false)) => return Ok(None),
+            Some(Value::Bool(true)) => return Ok(Some(Adopt::All)),
+            Some(Value::String(text)) => vec![text.clone()],
+            Some(_) => arguments.texts("adopt")?,
+        };
+        let words = texts.iter().flat_map(|text| text.split([',', ' '])).filter(|word| !word.is_empty());
+        let ids: Vec<String> = words.map(str::to_owned).collect();
+        match ids.as_slice() {
+            [] => Err(arguments.refuse("`adopt` is empty: give `all`, or an id that is under left_behind")),
+            ids if ids.iter().any(|id| matches!(id.as_str(), "all" | "true")) => Ok(Some(Adopt::All)),
+            _ => Ok(Some(Adopt::These(ids))),
+        }
+    }
+}
+
+/// What was left behind; nothing where this server takes no part, or the daemon is older than this.
+pub(crate) async fn list(desk: &Desk<'_>) -> LeftBehindList {
+    if !desk.sessions.takes_part() {
+        return LeftBehindList::default();
+    }
+    let ask = async || desk.reach.ask(|client| async move { client.left_behind().await }).await;
+    match ask().await {
+        Err(refusal) if refusal.code == "forbidden" => {
+            register_again(desk).await;
+            ask().await.unwrap_or_default()
+        }
+        listed => listed.unwrap_or_default(),
+    }
+}
+
+async fn register_again(desk: &Desk<'_>) {
+    desk.sessions.forget(&desk.caller.owner).await;
+    let client = desk.context.client_info().map(|client| client.name);
+    desk.sessions.register(client, &desk.caller, &desk.reach).await;
+}
+
+/// Takes processes over. Says which, and in notes why others were not.
+pub(crate) async fn adopt(desk: &Desk<'_>, wanted: Adopt) -> Result<(Option<Vec<String>>, Vec<String>), Refusal> {
+    if !desk.sessions.takes_part() {
+        let message = "this server takes nothing over: it has an owner of its own, or serves over HTTP";
+        return Err(Refusal::invalid(message));
+    }
+    let all = wanted == Adopt::All;
+    let request = &AdoptRequest { processes: if let Adopt::These(ids) = wanted { ids } else { vec![] } };
+    let AdoptAnswer { adopted, refused } = desk.reach.ask(|client| async move { client.adopt(request).await }).await?;
+    let mut notes: Vec<String> = Vec::new();
+    if all && adopted.is_empty() && refused.is_empty() {
+        notes.push("nothing is left behind here now: another session may have taken it over".into());
+    }
+    for one in refused {
+        notes.push(format!("{} was not taken over: {}", facts::printable(&one.process), one.reason));
+    }
+    desk.news.took_over(&desk.caller.owner, &adopted).await;
+    Ok((Some(adopted), notes))
+}
+
+/// Puts what was left behind into the facts of a list, with the call that takes it over.
+pub(crate) fn show(list: &LeftBehindList, facts: &mut Map<String, Value>) {
+    if list.left_behind.is_empty() {
+        return;
+    }
+    facts.insert("left_behind".into(), list.left_behind.iter().map(entry).collect());
+    let more = list.total.saturating_sub(list.left_behind.len() as u64);
+    if more > 0 {
+        facts.insert("more_left_behind".into(), more.into());
+    }
+    let note = "left_behind: processes that earlier sessions in this directory left running; if they are yours, \
+                process_list {\"adopt\":\"all\"} takes them over";
+    if let Value::Array(notes) = facts.entry("notes").or_insert_with(|| Value::Array(vec![])) {
+        notes.push(note.into());
+    }
+}
+
+fn entry(left: &LeftBehind) -> Value {
+    let record = &left.process;
+    let shown = Facts::of(record);
+    let mut ports = shown.ports;
+    ports.extend(shown.strays.iter().flat_map(|stray| stray.ports.iter().copied()));
+    let mut entry = json!({
+        "id": shown.id,
+        "command": facts::clip(&facts::printable(&record.command), COMMAND_MOST),
+        "state": shown.state,
+        "session_ended": ago(left.session_ended_seconds_ago),
+    });
+    if let Some(name) = shown.name {
+        entry["name"] = name.into();
+    }
+    if !ports.is_empty() {
+        entry["ports"] = ports.into();
+    }
+    entry
+}
+
+fn ago(seconds: u64) -> String {
+    match seconds {
+        0..120 => format!("{seconds}s ago"),
+        120..7200 => format!("{}m ago", seconds / 60),
+        7200..172_800 => format!("{}h ago", seconds / 3600),
+        _ => format!("{}d ago", seconds / 86_400),
+    }
+}
+
+/// An id that a resumed chat remembers may be one that its earlier session left behind: then the refusal says how to get it.
+pub(crate) async fn explain(desk: &Desk<'_>, arguments: &Arguments, refusal: Refusal) -> Refusal {
+    if refusal.code != "not_found" {
+        return refusal;
+    }
+    let mut named = arguments.texts("ids").unwrap_or_default();
+    named.extend(arguments.text("id").ok().flatten());
+    let left = list(desk).await.left_behind;
+    let is_named = |left: &&LeftBehind| {
+        named.iter().any(|word| *word == left.process.id || Some(word) == left.process.name.as_ref())
+    };
+    let Some(found) = left.iter().find(is_named) else { return refusal };
+    let id = &found.process.id;
+    let message = format!("{id} was left behind by a session that has ended: take it over, then call again");
+    Refusal { message, ..refusal }.show(&format!("process_list {{\"adopt\":\"{id}\"}}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn adopt(value: Value) -> Result<Option<Adopt>, Refusal> {
+        let values = json!({ "adopt": value }).as_object().expect("an object").clone();
+        Adopt::of(&Arguments::new(values, &[], &["adopt"], "process_list {}")?)
+    }
+
+    #[test]
+    fn what_to_adopt_is_taken_in_any_form() {
+        for all in [json!("all"), json!(true), json!("true"), json!(["all"])] {
+            assert_eq!(adopt(all.clone()), Ok(Some(Adopt::All)), "{all}");
+        }
+        let two = Ok(Some(Adopt::These(vec!["a".into(), "b".into()])));
+        for ids in [json!("a,b"), json!("a b"), json!(["a", "b"])] {
+            assert_eq!(adopt(ids.clone()), two, "{ids}");
+        }
+        assert_eq!((adopt(json!(false)), adopt(Value::Null)), (Ok(None), Ok(None)));
+        for bad in [json!(""), json!([]), json!(7), json!({})] {
+            assert!(adopt(bad.clone()).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn times_are_short() {
+        assert_eq!([0, 119, 120, 7200, 200_000].map(ago), ["0s ago", "119s ago", "2m ago", "2h ago", "2d ago"]);
+    }
+}
