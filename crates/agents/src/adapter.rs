@@ -1,4 +1,4 @@
-//! What every protocol offers to the conversation that is led through it.
+//! The interface that every protocol implements.
 
 use std::fmt;
 
@@ -6,76 +6,76 @@ use pinfold_api::types::{Ask, ToolCall, TurnUsage, Verdict};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-/// What an adapter is told before it begins.
+/// The settings of one agent process.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Settings {
     pub cwd: String,
     pub model: Option<String>,
-    /// The thread or session to go on with.
+    /// The thread or session to continue.
     pub resume: Option<String>,
     /// Fields for the request that opens a thread.
     pub extra: Map<String, Value>,
-    /// Arguments of the user's, after the protocol's own.
+    /// Arguments of the user, after the protocol's own.
     pub args: Vec<String>,
-    /// Where the agent is to connect to, if it is not spoken to by stdio.
+    /// The WebSocket that the agent connects to, if it does not use stdio.
     pub url: Option<String>,
-    /// Our version, as the agent is told.
+    /// The version of pinfold, which is sent to the agent.
     pub client_version: String,
 }
 
-/// One protocol. Deterministic: the same calls in the same order give the same messages.
+/// One protocol. Deterministic: the same calls in the same order return the same messages.
 pub trait Adapter: fmt::Debug + Send + Sync {
-    /// The first messages.
+    /// The first messages to send.
     fn open(&mut self) -> Vec<Value>;
 
-    /// Takes a message of the agent's.
+    /// Parses a message of the agent.
     fn hear(&mut self, message: &Value) -> Vec<Heard>;
 
-    /// Begins a turn; asked for only when the agent is ready and no turn runs.
+    /// Starts a turn. Called only when the agent is ready and no turn is running.
     fn prompt(&mut self, text: &str) -> Vec<Value>;
 
-    /// Ends the running turn early. May come before the agent has said that it runs.
+    /// Interrupts the running turn. May be called before the agent has confirmed that the turn started.
     fn interrupt(&mut self) -> Vec<Value>;
 
-    /// Answers something that it asked.
+    /// Answers a permission request.
     fn answer(&mut self, ask: &Ask, verdict: Verdict, message: Option<&str>) -> Vec<Value>;
 
-    /// All that `restore` needs.
+    /// The state that [`crate::Kind::restore`] needs.
     fn save(&self) -> Value;
 }
 
-/// What a message of an agent's means.
+/// The meaning of a message of the agent.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Heard {
     /// It is ready for turns.
     Ready { version: Option<String> },
     /// Its own id of the thread or session.
     Session(String),
-    /// Its version, if it tells that late.
+    /// Its version, if it is reported after `Ready`.
     Version(String),
-    /// A piece of a message in the running turn.
+    /// A part of a message in the running turn.
     Delta(String),
-    /// A whole message in the running turn.
+    /// A complete message in the running turn.
     Message(String),
-    /// A tool was called, or came back.
+    /// A tool was called, or returned.
     Tool(ToolCall),
-    /// It wants to be allowed something.
+    /// A permission request.
     Asked(Ask),
-    /// It no longer wants to know.
+    /// It withdrew the permission request with this id.
     Unasked(String),
     /// The turn ended.
-    Ended(Ended),
-    /// Something to tell people.
+    Ended(TurnEnd),
+    /// A message for people.
     Notice(String),
-    /// Something to tell the agent at once.
+    /// A message to send back to the agent immediately.
     Reply(Value),
-    /// It speaks something else: nothing can follow.
+    /// It uses an unsupported protocol; the conversation cannot continue.
     Unfit(String),
 }
 
-/// How a turn ended, by the agent's word.
+/// How a turn ended, as reported by the agent.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Ended {
+pub enum TurnEnd {
     Completed { text: Option<String>, usage: Option<TurnUsage> },
     Interrupted { usage: Option<TurnUsage> },
     Failed { cause: String, usage: Option<TurnUsage> },

@@ -1,39 +1,39 @@
-//! How much of an agent's words is kept: every list and text here is cut, and says so (G2).
+//! Maximum sizes of what an agent sends. Longer lists and texts are cut, and say so (G2).
 
 use pinfold_api::types::{ToolCall, Turn};
 
-/// A message of an agent is not longer.
-pub const FRAME_MOST: usize = 16 << 20;
-/// The last message of a turn, in bytes.
-pub const TEXT_MOST: usize = 1 << 20;
-/// Tool calls listed with a turn.
-pub const TOOLS_MOST: usize = 256;
-/// What a tool was called with, or gave back, in characters.
-pub const DETAIL_MOST: usize = 2000;
-/// Notices kept.
-pub const NOTICES_MOST: usize = 20;
-/// Asks that wait for an answer; more are denied.
-pub const ASKS_MOST: usize = 64;
-/// Bytes of all asks that wait for an answer together; one that would be beyond is denied.
-pub const ASKS_BYTES_MOST: usize = 4 << 20;
-/// Lines that are no message, before the agent is given up.
-pub const GARBAGE_MOST: u32 = 20;
+/// One message of an agent, in bytes; a longer one fails the agent.
+pub const MAX_FRAME: usize = 16 << 20;
+/// The last message of a turn, in bytes; the rest is cut.
+pub const MAX_TEXT: usize = 1 << 20;
+/// Tool calls listed with a turn; more are only counted.
+pub const MAX_TOOLS: usize = 256;
+/// Arguments or result of a tool call, in bytes; the rest is cut.
+pub const MAX_DETAIL: usize = 2000;
+/// Notices kept; older ones are dropped.
+pub const MAX_NOTICES: usize = 20;
+/// Unanswered permission requests; more are denied.
+pub const MAX_ASKS: usize = 64;
+/// Total bytes of unanswered permission requests; one that would exceed it is denied.
+pub const MAX_ASKS_BYTES: usize = 4 << 20;
+/// Lines that are not messages; one more fails the agent.
+pub const MAX_GARBAGE: u32 = 20;
 
-/// The text, cut to so many bytes at a character, with what is left out said.
-pub fn cut(text: &str, most: usize) -> String {
-    if text.len() <= most {
+/// Cuts the text to at most `max` bytes at a character boundary, and appends how much was left out.
+pub fn cut(text: &str, max: usize) -> String {
+    if text.len() <= max {
         return text.to_owned();
     }
-    let end = (0..=most).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
+    let end = (0..=max).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
     format!("{} […{} bytes left out]", &text[..end], text.len() - end)
 }
 
-/// The first characters of a line that is no message.
+/// The first characters of a line that is not a message, for an error text.
 pub fn glimpse(line: &[u8]) -> String {
     String::from_utf8_lossy(&line[..line.len().min(200)]).trim().chars().take(80).collect()
 }
 
-/// Adds a tool call to a turn, or what came of one that is there.
+/// Adds a tool call to a turn, or the result to a call that is already there.
 pub fn note_tool(turn: &mut Turn, call: &ToolCall) {
     if let Some(known) = turn.tools.iter_mut().find(|known| known.id == call.id && known.failed.is_none()) {
         if !call.name.is_empty() {
@@ -45,7 +45,7 @@ pub fn note_tool(turn: &mut Turn, call: &ToolCall) {
         known.output = call.output.clone().or_else(|| known.output.take());
         known.exit_code = call.exit_code.or(known.exit_code);
         known.failed = call.failed;
-    } else if turn.tools.len() < TOOLS_MOST {
+    } else if turn.tools.len() < MAX_TOOLS {
         turn.tools.push(call.clone());
     } else if call.failed.is_some() {
         turn.tools_left_out += 1;
@@ -65,11 +65,11 @@ mod tests {
     #[test]
     fn g2_every_message_list_and_text_of_an_agent_has_a_bound() {
         let mut turn = Turn::default();
-        for number in 0..TOOLS_MOST + 3 {
+        for number in 0..MAX_TOOLS + 3 {
             let call = ToolCall { id: number.to_string(), failed: Some(false), ..ToolCall::default() };
             note_tool(&mut turn, &call);
         }
-        assert_eq!((turn.tools.len(), turn.tools_left_out), (TOOLS_MOST, 3));
+        assert_eq!((turn.tools.len(), turn.tools_left_out), (MAX_TOOLS, 3));
     }
 
     #[test]

@@ -1,25 +1,25 @@
-//! Claude Code: a stream of JSON messages both ways, by stdio or by a WebSocket that it connects to.
+//! Claude Code: JSON messages in both directions, over stdio or over a WebSocket that it connects to.
 //!
-//! A `control_request` `initialize` is answered when it is ready; a `user` message begins a turn, a `result` ends it,
-//! `control_request` `interrupt` ends it early, and permissions are asked for by `can_use_tool`. Its session id is
-//! told with the first turn. A second `user` message during a turn would be queued into it, so turns must be led one
-//! after the other.
+//! It answers a `control_request` `initialize` when it is ready. A `user` message starts a turn, a `result` ends it, a
+//! `control_request` `interrupt` interrupts it, and `can_use_tool` is a permission request. It reports its session id
+//! with the first turn. A second `user` message during a turn would be added to that turn, so start a turn only after the
+//! previous one has ended.
 
 use pinfold_api::types::{Ask, ToolCall, TurnUsage, Verdict};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::adapter::{Adapter, Ended, Heard, Settings};
-use crate::bounds::{DETAIL_MOST, cut};
+use crate::adapter::{Adapter, Heard, Settings, TurnEnd};
+use crate::bounds::{MAX_DETAIL, cut};
 
-/// Tasks in its background that are known.
-const TASKS_MOST: usize = 1000;
+/// Background tasks that are remembered.
+const MAX_TASKS: usize = 1000;
 
-/// The conversation with one Claude Code.
+/// The protocol state of one Claude Code process. Saved on disk: its fields are a file format.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Claude {
     requests: u64,
-    /// The request that is answered when it is ready.
+    /// The id of the `initialize` request, until it is answered.
     opening: Option<String>,
     session: Option<String>,
     version: Option<String>,
@@ -76,15 +76,15 @@ impl Claude {
                 self.opening = None;
                 vec![Heard::Ready { version: self.version.clone() }]
             }
-            (true, false) => vec![Heard::Unfit(format!("it refused to be initialized: {}", cut(error, 300)))],
+            (true, false) => vec![Heard::Unfit(format!("it rejected `initialize`: {}", cut(error, 300)))],
             (false, true) => vec![],
-            (false, false) => vec![Heard::Notice(format!("it refused a request: {}", cut(error, 300)))],
+            (false, false) => vec![Heard::Notice(format!("it rejected a request: {}", cut(error, 300)))],
         }
     }
 
     fn requested(&self, id: &Value, request: &Value) -> Heard {
         if request["subtype"] != "can_use_tool" {
-            let error = format!("pinfold does not do {}", request["subtype"].as_str().unwrap_or("this"));
+            let error = format!("pinfold does not support {}", request["subtype"].as_str().unwrap_or("this request"));
             let response = json!({ "subtype": "error", "request_id": id, "error": error });
             return Heard::Reply(json!({ "type": "control_response", "response": response }));
         }
@@ -96,21 +96,21 @@ impl Claude {
             id: id.as_str().unwrap_or_default().to_owned(),
             turn: None,
             kind: "tool".to_owned(),
-            what: cut(&format!("{tool}: {shown}"), DETAIL_MOST),
+            what: cut(&format!("{tool}: {shown}"), MAX_DETAIL),
             detail: request.clone(),
         })
     }
 
     fn initialized(&mut self, message: &Value) -> Vec<Heard> {
         let mut news = Vec::new();
-        let told = |key: &str, known: &Option<String>| {
+        let changed = |key: &str, known: &Option<String>| {
             message[key].as_str().filter(|text| Some(*text) != known.as_deref()).map(str::to_owned)
         };
-        if let Some(version) = told("claude_code_version", &self.version) {
+        if let Some(version) = changed("claude_code_version", &self.version) {
             self.version = Some(version.clone());
             news.push(Heard::Version(version));
         }
-        if let Some(session) = told("session_id", &self.session) {
+        if let Some(session) = changed("session_id", &self.session) {
             self.session = Some(session.clone());
             news.push(Heard::Session(session));
         }
@@ -120,15 +120,15 @@ impl Claude {
     fn result(&mut self, message: &Value) -> Vec<Heard> {
         if !std::mem::take(&mut self.in_turn) {
             let text = message["result"].as_str().unwrap_or_default();
-            return vec![Heard::Notice(cut(&format!("it spoke between turns: {text}"), DETAIL_MOST))];
+            return vec![Heard::Notice(cut(&format!("message outside of a turn: {text}"), MAX_DETAIL))];
         }
         let usage = Some(tokens(&message["usage"]));
         let interrupted = std::mem::take(&mut self.interrupted);
         let failed = message["is_error"] == true || message["subtype"] != "success";
         let ended = match (failed, interrupted) {
-            (false, _) => Ended::Completed { text: message["result"].as_str().map(str::to_owned), usage },
-            (true, true) => Ended::Interrupted { usage },
-            (true, false) => Ended::Failed { cause: cut(&cause(message), DETAIL_MOST), usage },
+            (false, _) => TurnEnd::Completed { text: message["result"].as_str().map(str::to_owned), usage },
+            (true, true) => TurnEnd::Interrupted { usage },
+            (true, false) => TurnEnd::Failed { cause: cut(&cause(message), MAX_DETAIL), usage },
         };
         vec![Heard::Ended(ended)]
     }
@@ -142,7 +142,7 @@ impl Adapter for Claude {
     }
 
     fn hear(&mut self, message: &Value) -> Vec<Heard> {
-        // What a sub-agent says is the business of the one that called it.
+        // Messages of sub-agents are ignored: their result is part of the main agent's tool call.
         let is_main = message["parent_tool_use_id"].is_null();
         match message["type"].as_str() {
             Some("control_response") => self.answered(&message["response"]),
@@ -152,13 +152,13 @@ impl Adapter for Claude {
             }
             Some("system") if message["subtype"] == "init" => self.initialized(message),
             Some("system") if message["subtype"] == "background_tasks_changed" => {
-                let tasks = message["tasks"].as_array().into_iter().flatten().take(TASKS_MOST);
+                let tasks = message["tasks"].as_array().into_iter().flatten().take(MAX_TASKS);
                 self.tasks = tasks.filter_map(|task| task["task_id"].as_str().map(str::to_owned)).collect();
                 vec![]
             }
             Some("stream_event") if is_main => delta(&message["event"]),
             Some("assistant") if is_main => content(message, said),
-            Some("user") if is_main => content(message, came_back),
+            Some("user") if is_main => content(message, tool_result),
             Some("result") => self.result(message),
             Some(_) => vec![],
             None => vec![Heard::Unfit("it sent a message without a type".to_owned())],
@@ -206,22 +206,22 @@ fn content(message: &Value, meaning: fn(&Value) -> Option<Heard>) -> Vec<Heard> 
     message["message"]["content"].as_array().into_iter().flatten().filter_map(meaning).collect()
 }
 
-/// A block of its own message.
+/// Parses a content block of an assistant message.
 fn said(block: &Value) -> Option<Heard> {
     match block["type"].as_str()? {
         "text" => Some(Heard::Message(block["text"].as_str()?.to_owned())),
         "tool_use" => Some(Heard::Tool(ToolCall {
             id: block["id"].as_str()?.to_owned(),
             name: cut(block["name"].as_str()?, 200),
-            input: cut(&block["input"].to_string(), DETAIL_MOST),
+            input: cut(&block["input"].to_string(), MAX_DETAIL),
             ..ToolCall::default()
         })),
         _ => None,
     }
 }
 
-/// A block of what its tools gave back.
-fn came_back(block: &Value) -> Option<Heard> {
+/// Parses a tool result.
+fn tool_result(block: &Value) -> Option<Heard> {
     if block["type"] != "tool_result" {
         return None;
     }
@@ -232,7 +232,7 @@ fn came_back(block: &Value) -> Option<Heard> {
     };
     Some(Heard::Tool(ToolCall {
         id: block["tool_use_id"].as_str()?.to_owned(),
-        output: Some(cut(&output, DETAIL_MOST)),
+        output: Some(cut(&output, MAX_DETAIL)),
         failed: Some(block["is_error"] == true),
         ..ToolCall::default()
     }))
@@ -250,5 +250,5 @@ fn tokens(usage: &Value) -> TurnUsage {
 fn cause(result: &Value) -> String {
     let errors = result["errors"].as_array().into_iter().flatten().filter_map(Value::as_str);
     let said = result["result"].as_str().into_iter().chain(errors).collect::<Vec<_>>().join("; ");
-    if said.is_empty() { result["subtype"].as_str().unwrap_or("it does not say why").to_owned() } else { said }
+    if said.is_empty() { result["subtype"].as_str().unwrap_or("it gave no reason").to_owned() } else { said }
 }

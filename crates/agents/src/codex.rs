@@ -1,18 +1,18 @@
-//! codex, by `codex app-server`: JSON-RPC without its version field, one message a line.
+//! codex, through `codex app-server`: JSON-RPC without the version field, one message per line.
 //!
 //! `initialize` → `initialized` → `thread/start` or `thread/resume` → ready; then per turn `turn/start` → items and
-//! deltas → `turn/completed`. A second `turn/start` would be taken into the running turn, so turns must be led one
-//! after the other. Threads of others (sub-agents) are not ours: their turns are not heard. An answer to a request for
-//! approval is a word without a text: the message of a denial goes to the model by `turn/steer`.
+//! deltas → `turn/completed`. A second `turn/start` would be added to the running turn, so start a turn only after the
+//! previous one has ended. Messages of other threads (sub-agents) are ignored. The answer to an approval request carries no text:
+//! the message of a denial goes to the model by `turn/steer`.
 
 use pinfold_api::types::{Ask, ToolCall, TurnUsage, Verdict};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
-use crate::adapter::{Adapter, Ended, Heard, Settings};
-use crate::bounds::{DETAIL_MOST, cut};
+use crate::adapter::{Adapter, Heard, Settings, TurnEnd};
+use crate::bounds::{MAX_DETAIL, cut};
 
-/// The conversation with one app-server.
+/// The protocol state of one app-server. Saved on disk: its fields and variants are a file format.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Codex {
     settings: Settings,
@@ -21,14 +21,14 @@ pub struct Codex {
     step: Step,
     thread: Option<String>,
     turn: TurnStep,
-    /// Whether the running turn is to end, and whether codex has been told in vain.
+    /// Whether the running turn is being interrupted.
     interrupt: Interrupt,
-    /// The last error that ends a turn.
+    /// The last error that will end the turn.
     error: Option<String>,
-    /// The request that brought the message of a denial.
+    /// The request that sent the message of a denial.
     #[serde(default)]
     steer: Option<u64>,
-    /// Tokens of the thread, when the turn began and now.
+    /// Token counts of the thread: at the start of the turn, and now.
     before: Option<TurnUsage>,
     now: Option<TurnUsage>,
 }
@@ -36,8 +36,9 @@ pub struct Codex {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 enum Step {
     New,
-    /// Waiting for the answer to the request of this id.
+    /// Waiting for the response to this `initialize` request.
     Initialize(u64),
+    /// Waiting for the response to this request that opens a thread.
     Thread(u64),
     Ready,
 }
@@ -45,16 +46,18 @@ enum Step {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 enum TurnStep {
     None,
-    /// Waiting for the answer to the request of this id.
+    /// Waiting for the response to this `turn/start` request.
     Asked(u64),
+    /// The turn with this id is running.
     Running(String),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 enum Interrupt {
     No,
+    /// To be sent when the turn is known to run.
     Wanted,
-    /// Asked by the request of this id.
+    /// Sent with this request.
     Asked(u64),
 }
 
@@ -135,7 +138,7 @@ impl Codex {
             (Step::Initialize(wanted), ..) if *wanted == id => self.initialized(message, error),
             (Step::Thread(wanted), ..) if *wanted == id => self.thread_opened(message, error),
             (_, TurnStep::Asked(wanted), _) if *wanted == id => self.turn_begun(message, error),
-            // Too early, most likely: codex is told again when it says that the turn has begun.
+            // Most likely too early: try again when codex reports that the turn has started.
             (.., Interrupt::Asked(wanted)) if wanted == id && error.is_some() => {
                 self.interrupt = Interrupt::Wanted;
                 vec![]
@@ -151,10 +154,10 @@ impl Codex {
 
     fn initialized(&mut self, message: &Value, error: Option<String>) -> Vec<Heard> {
         if let Some(error) = error {
-            return vec![Heard::Unfit(format!("it refused to be initialized: {}", cut(&error, 300)))];
+            return vec![Heard::Unfit(format!("it rejected `initialize`: {}", cut(&error, 300)))];
         }
         let Some(agent) = message["result"]["userAgent"].as_str() else {
-            return vec![Heard::Unfit("its answer to `initialize` names no userAgent".to_owned())];
+            return vec![Heard::Unfit("its response to `initialize` has no userAgent".to_owned())];
         };
         let version = agent.split_once('/').and_then(|(_, rest)| rest.split(' ').next()).map(str::to_owned);
         self.settings.client_version = version.unwrap_or_default();
@@ -164,8 +167,8 @@ impl Codex {
     fn thread_opened(&mut self, message: &Value, error: Option<String>) -> Vec<Heard> {
         let thread = message["result"]["thread"]["id"].as_str();
         match (error, thread) {
-            (Some(error), _) => vec![Heard::Unfit(format!("it opened no thread: {}", cut(&error, 300)))],
-            (None, None) => vec![Heard::Unfit("its answer to `thread/start` names no thread".to_owned())],
+            (Some(error), _) => vec![Heard::Unfit(format!("it could not open a thread: {}", cut(&error, 300)))],
+            (None, None) => vec![Heard::Unfit("its response to `thread/start` has no thread id".to_owned())],
             (None, Some(thread)) => {
                 self.thread = Some(thread.to_owned());
                 self.step = Step::Ready;
@@ -184,27 +187,27 @@ impl Codex {
                 interrupt.map(Heard::Reply).into_iter().collect()
             }
             (error, _) => {
-                let cause = error.unwrap_or_else(|| "its answer to `turn/start` names no turn".to_owned());
-                self.end_turn(Ended::Failed { cause: cut(&cause, DETAIL_MOST), usage: None })
+                let cause = error.unwrap_or_else(|| "its response to `turn/start` has no turn id".to_owned());
+                self.end_turn(TurnEnd::Failed { cause: cut(&cause, MAX_DETAIL), usage: None })
             }
         }
     }
 
-    fn end_turn(&mut self, ended: Ended) -> Vec<Heard> {
+    fn end_turn(&mut self, ended: TurnEnd) -> Vec<Heard> {
         self.turn = TurnStep::None;
         self.interrupt = Interrupt::No;
         self.error = None;
         vec![Heard::Ended(ended)]
     }
 
-    /// Whether something belongs to our thread, and to our turn if it names one.
+    /// Whether a notification belongs to our thread, and to our turn if it names one.
     fn is_ours(&self, params: &Value) -> bool {
         let thread = params["threadId"].as_str();
         let turn = params["turnId"].as_str().or_else(|| params["turn"]["id"].as_str());
         let ours = match (&self.turn, turn) {
             (TurnStep::Running(ours), Some(turn)) => ours == turn,
             (_, None) => true,
-            // codex may tell of a turn before it answers the request for it.
+            // codex may send notifications of a turn before its response to `turn/start`.
             (TurnStep::Asked(_), Some(_)) => true,
             (TurnStep::None, Some(_)) => false,
         };
@@ -237,7 +240,7 @@ impl Codex {
 
     fn used(&mut self, usage: &Value) -> Vec<Heard> {
         let (total, last) = (tokens(&usage["total"]), tokens(&usage["last"]));
-        // Of a thread that is gone on with, the first account tells what was there before.
+        // For a resumed thread, the first report shows how many tokens it had used before.
         if self.before.is_none() {
             self.before = Some(less(total, last));
         }
@@ -248,9 +251,9 @@ impl Codex {
     fn erred(&mut self, params: &Value) -> Vec<Heard> {
         let Some(error) = text_of(&params["error"]["message"]) else { return vec![] };
         if params["willRetry"] == true {
-            return vec![Heard::Notice(cut(&error, DETAIL_MOST))];
+            return vec![Heard::Notice(cut(&error, MAX_DETAIL))];
         }
-        self.error = Some(cut(&error, DETAIL_MOST));
+        self.error = Some(cut(&error, MAX_DETAIL));
         vec![]
     }
 
@@ -258,12 +261,12 @@ impl Codex {
         let usage = self.now.map(|now| less(now, self.before.unwrap_or_default()));
         self.before = self.now.or(self.before);
         let ended = match turn["status"].as_str() {
-            Some("completed") => Ended::Completed { text: last_message(turn), usage },
-            Some("interrupted") => Ended::Interrupted { usage },
+            Some("completed") => TurnEnd::Completed { text: last_message(turn), usage },
+            Some("interrupted") => TurnEnd::Interrupted { usage },
             _ => {
-                let said = text_of(&turn["error"]["message"]).map(|error| cut(&error, DETAIL_MOST));
-                let cause = said.or_else(|| self.error.take()).unwrap_or_else(|| "codex does not say why".to_owned());
-                Ended::Failed { cause, usage }
+                let said = text_of(&turn["error"]["message"]).map(|error| cut(&error, MAX_DETAIL));
+                let cause = said.or_else(|| self.error.take()).unwrap_or_else(|| "codex gave no reason".to_owned());
+                TurnEnd::Failed { cause, usage }
             }
         };
         self.end_turn(ended)
@@ -320,33 +323,33 @@ impl Adapter for Codex {
     }
 }
 
-/// A request of codex's: a permission it wants, or something that nobody here can do.
+/// Parses a request of codex: a permission request, or one that pinfold does not support.
 fn asked(method: &str, id: &Value, params: &Value) -> Heard {
     let kind = match method {
         "item/commandExecution/requestApproval" | "execCommandApproval" => "command",
         "item/fileChange/requestApproval" | "applyPatchApproval" => "file_change",
         "item/permissions/requestApproval" => "permissions",
-        // Nobody is there to be questioned.
+        // There is no user to answer questions.
         "item/tool/requestUserInput" => return Heard::Reply(json!({ "id": id, "result": { "answers": {} } })),
         "mcpServer/elicitation/request" => {
             return Heard::Reply(json!({ "id": id, "result": { "action": "decline", "content": null } }));
         }
         _ => {
-            let error = json!({ "code": -32601, "message": format!("pinfold does not do {method}") });
+            let error = json!({ "code": -32601, "message": format!("pinfold does not support {method}") });
             return Heard::Reply(json!({ "id": id, "error": error }));
         }
     };
     let what = [&params["command"], &params["reason"], &params["itemId"]];
     let what = what.into_iter().find_map(words).unwrap_or_else(|| method.to_owned());
     let detail = json!({ "id": id, "method": method, "params": params });
-    Heard::Asked(Ask { id: ask_id(id), turn: None, kind: kind.to_owned(), what: cut(&what, DETAIL_MOST), detail })
+    Heard::Asked(Ask { id: ask_id(id), turn: None, kind: kind.to_owned(), what: cut(&what, MAX_DETAIL), detail })
 }
 
 fn ask_id(id: &Value) -> String {
     format!("ask-{}", words(id).unwrap_or_default())
 }
 
-/// A text, a number, or a list of texts as a line.
+/// A string, a number, or a list of strings, as one line.
 fn words(value: &Value) -> Option<String> {
     match value {
         Value::String(text) => Some(text.clone()),
@@ -362,7 +365,7 @@ fn text_of(value: &Value) -> Option<String> {
 
 fn notice(params: &Value) -> Vec<Heard> {
     let text = text_of(&params["message"]).or_else(|| text_of(&params["summary"]));
-    text.map(|text| Heard::Notice(cut(&text, DETAIL_MOST))).into_iter().collect()
+    text.map(|text| Heard::Notice(cut(&text, MAX_DETAIL))).into_iter().collect()
 }
 
 fn completed(item: &Value) -> Vec<Heard> {
@@ -372,7 +375,7 @@ fn completed(item: &Value) -> Vec<Heard> {
     }
 }
 
-/// An item that is something codex did; `done` once it is.
+/// Parses an item that is a tool call. `done` is the completed item, `None` while it runs.
 fn tool(item: &Value, done: Option<&Value>) -> Option<ToolCall> {
     let (name, input) = match item["type"].as_str()? {
         "commandExecution" => ("command".to_owned(), words(&item["command"])),
@@ -393,8 +396,8 @@ fn tool(item: &Value, done: Option<&Value>) -> Option<ToolCall> {
     Some(ToolCall {
         id: plain(&item["id"]),
         name: cut(&name, 200),
-        input: cut(&input.unwrap_or_default(), DETAIL_MOST),
-        output: output.map(|output| cut(&output, DETAIL_MOST)),
+        input: cut(&input.unwrap_or_default(), MAX_DETAIL),
+        output: output.map(|output| cut(&output, MAX_DETAIL)),
         exit_code: item["exitCode"].as_i64(),
         failed,
     })
@@ -426,13 +429,13 @@ fn less(one: TurnUsage, other: TurnUsage) -> TurnUsage {
     }
 }
 
-/// The last message that the end of a turn shows; some versions show none.
+/// The last message in `turn/completed`; some versions of codex include none.
 fn last_message(turn: &Value) -> Option<String> {
     let items: &[Value] = turn["items"].as_array().map_or(&[], Vec::as_slice);
     items.iter().rev().find(|item| item["type"] == "agentMessage").and_then(|item| text_of(&item["text"]))
 }
 
-/// A field of the request that opens a thread that is the adapter's own, if the user's settings hold one.
+/// A field in the user's settings that only the adapter may set in the request that opens a thread, if there is one.
 pub fn reserved_in(settings: &Map<String, Value>) -> Option<&'static str> {
     ["threadId"].into_iter().find(|name| settings.contains_key(*name))
 }

@@ -1,8 +1,8 @@
-//! One agent, led through its turns, whatever it speaks.
+//! The turns of one agent process, whatever its protocol.
 //!
-//! Lines of the agent and requests of ours come in; effects go out, and whoever drives it carries them out: it saves
-//! what [`Conversation::save`] gives before it sends or shows anything. Every message to the agent has a number, which
-//! goes to the keeper as the key of an input, so that G1 holds: what is sent again after a crash is written once.
+//! Input: lines printed by the agent, and requests. Output: effects, which the caller carries out; it stores the result
+//! of [`Conversation::save`] before it sends or shows anything. Every message to the agent has a number, which the keeper
+//! gets as the key of the input. So G1 holds: a message that is sent again after a crash is written only once.
 
 use pinfold_api::types::{
     AgentEvent, AgentEventKind, AgentFault, Approvals, Ask, FaultCode, Turn, TurnStatus, Verdict,
@@ -10,32 +10,29 @@ use pinfold_api::types::{
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::adapter::{Adapter, Ended, Heard, Settings};
-use crate::bounds::{
-    ASKS_BYTES_MOST, ASKS_MOST, FRAME_MOST, GARBAGE_MOST, NOTICES_MOST, TEXT_MOST, cut, glimpse, note_tool,
-};
+use crate::adapter::{Adapter, Heard, Settings, TurnEnd};
+use crate::bounds::{MAX_ASKS, MAX_ASKS_BYTES, MAX_FRAME, MAX_GARBAGE, MAX_NOTICES, MAX_TEXT, cut, glimpse, note_tool};
 use crate::kind::Kind;
 
-/// What an agent is told whose ask cannot wait for a person.
-const TOO_MANY_ASKS: &str =
-    "denied by pinfold: too much waits for approval already; ask again later, or for less at once";
+/// Sent to the agent with a denial because too many permission requests are unanswered.
+const TOO_MANY_ASKS: &str = "denied by pinfold: too many permission requests are waiting for an answer; try again later, or with a smaller request";
 
-/// What must be done.
+/// What the caller must do.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Effect {
     /// Write this line to the agent, under this number.
     Send { number: u64, line: String },
-    /// Tell whoever listens. Its time is the driver's to fill in.
+    /// Publish this event. The caller sets its time.
     Show(Box<AgentEvent>),
-    /// The state changed in a way that must not be lost.
+    /// Save the state: a change must not be lost.
     Save,
-    /// The turn is over.
+    /// The turn has ended.
     Ended(Box<Turn>),
-    /// Nothing can follow.
+    /// The agent has failed; the conversation cannot continue.
     Fault(AgentFault),
 }
 
-/// How far a conversation is.
+/// The phase of a conversation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Phase {
@@ -44,7 +41,7 @@ pub enum Phase {
     Failed,
 }
 
-/// One agent's conversation, in one life of its program.
+/// The conversation with one process of an agent.
 #[derive(Debug)]
 pub struct Conversation {
     adapter: Box<dyn Adapter>,
@@ -57,13 +54,13 @@ struct State {
     approvals: Approvals,
     phase: Phase,
     turn: Option<Turn>,
-    /// Of a message that is not whole yet.
+    /// The text so far of an incomplete message.
     partial: String,
     asks: Vec<Ask>,
     notices: Vec<String>,
     session: Option<String>,
     version: Option<String>,
-    /// Messages that were sent.
+    /// Number of messages sent.
     sent: u64,
     /// The number of the last event.
     seq: u64,
@@ -77,7 +74,7 @@ struct Saved {
 }
 
 impl Conversation {
-    /// A conversation with a program that was just started. Events are numbered from `seq` on.
+    /// A conversation with a new process. Events are numbered from `seq` + 1 on.
     pub fn new(kind: Kind, settings: Settings, approvals: Approvals, seq: u64) -> Self {
         let state = State {
             kind,
@@ -139,13 +136,13 @@ impl Conversation {
         self.state.phase == Phase::Open && self.state.turn.is_none()
     }
 
-    /// The first messages.
+    /// Sends the first messages.
     pub fn open(&mut self) -> Vec<Effect> {
         let messages = self.adapter.open();
         self.send(messages)
     }
 
-    /// Begins a turn. The conversation must be free.
+    /// Starts a turn. The conversation must be free.
     pub fn begin(&mut self, turn: Turn) -> Vec<Effect> {
         let messages = self.adapter.prompt(&turn.prompt);
         self.state.partial.clear();
@@ -155,7 +152,7 @@ impl Conversation {
         effects
     }
 
-    /// Asks the agent to end its turn.
+    /// Asks the agent to interrupt its turn.
     pub fn interrupt(&mut self) -> Vec<Effect> {
         if self.state.turn.is_none() {
             return vec![];
@@ -164,7 +161,7 @@ impl Conversation {
         self.send(messages)
     }
 
-    /// Answers something that it asked; nothing if it asks no such thing.
+    /// Answers a permission request; `None` if there is no such request.
     pub fn answer(&mut self, ask: &str, verdict: Verdict, message: Option<&str>) -> Option<Vec<Effect>> {
         let place = self.state.asks.iter().position(|known| known.id == ask)?;
         let ask = self.state.asks.remove(place);
@@ -180,7 +177,7 @@ impl Conversation {
         effects
     }
 
-    /// Takes a line that the agent printed.
+    /// Processes a line that the agent printed.
     pub fn line(&mut self, line: &[u8]) -> Vec<Effect> {
         if self.state.phase == Phase::Failed || line.iter().all(u8::is_ascii_whitespace) {
             return vec![];
@@ -194,22 +191,22 @@ impl Conversation {
         }
     }
 
-    /// A line was longer than any message may be.
+    /// Fails because a line exceeded [`MAX_FRAME`].
     pub fn too_large(&mut self) -> Vec<Effect> {
         let message = format!(
-            "it printed a line of more than {} MiB, which is no message: look at the output of its process",
-            FRAME_MOST >> 20
+            "it printed a line of more than {} MiB, which is more than a message may have: look at the output of its process",
+            MAX_FRAME >> 20
         );
         self.fail(FaultCode::FrameTooLarge, message)
     }
 
-    /// Ends the conversation: nothing that comes is heard.
+    /// Ends the conversation: later lines are ignored.
     pub fn fail(&mut self, code: FaultCode, message: String) -> Vec<Effect> {
         self.state.phase = Phase::Failed;
         vec![Effect::Save, Effect::Fault(AgentFault { code, message })]
     }
 
-    /// Its program is gone: gives the turn that was running, as far as it came.
+    /// The agent's program has exited: returns the turn that was running, with its text so far.
     pub fn abandon(&mut self) -> Option<Turn> {
         self.state.asks.clear();
         let mut turn = self.state.turn.take()?;
@@ -219,16 +216,16 @@ impl Conversation {
 
     fn garbage(&mut self, line: &[u8]) -> Vec<Effect> {
         self.state.garbage += 1;
-        if self.state.garbage > GARBAGE_MOST {
+        if self.state.garbage > MAX_GARBAGE {
             let message = format!(
-                "it prints what is not the protocol of {} (the last such line begins `{}`): check `program`, and look \
-                 at the output of its process",
+                "it printed too many lines that are not messages of {}'s protocol (the last one starts with `{}`): check \
+                 `program`, and look at the output of its process",
                 self.state.kind.name(),
                 glimpse(line)
             );
             return self.fail(FaultCode::Garbage, message);
         }
-        self.notice(format!("it printed a line that is no message: `{}`", glimpse(line)))
+        self.notice(format!("it printed a line that is not a message: `{}`", glimpse(line)))
     }
 
     fn heard(&mut self, heard: Heard) -> Vec<Effect> {
@@ -266,7 +263,7 @@ impl Conversation {
             Heard::Unfit(reason) => {
                 let name = self.state.kind.name();
                 let message = format!(
-                    "it does not speak {name}'s protocol as pinfold knows it: {reason}: check `program` and its version"
+                    "it does not use {name}'s protocol as pinfold expects it: {reason}: check `program` and its version"
                 );
                 self.fail(FaultCode::ProtocolMismatch, message)
             }
@@ -277,14 +274,14 @@ impl Conversation {
         if self.state.turn.is_none() {
             return vec![];
         }
-        if self.state.partial.len() + text.len() <= TEXT_MOST {
+        if self.state.partial.len() + text.len() <= MAX_TEXT {
             self.state.partial.push_str(&text);
         }
         vec![self.show(AgentEventKind::Delta, |event| event.text = Some(text))]
     }
 
     fn message(&mut self, text: String) -> Vec<Effect> {
-        let text = cut(&text, TEXT_MOST);
+        let text = cut(&text, MAX_TEXT);
         self.state.partial.clear();
         if let Some(turn) = &mut self.state.turn {
             turn.text = Some(text.clone());
@@ -293,7 +290,7 @@ impl Conversation {
     }
 
     fn notice(&mut self, text: String) -> Vec<Effect> {
-        if self.state.notices.len() == NOTICES_MOST {
+        if self.state.notices.len() == MAX_NOTICES {
             self.state.notices.remove(0);
         }
         self.state.notices.push(text.clone());
@@ -316,28 +313,28 @@ impl Conversation {
         effects
     }
 
-    /// Whether another ask can wait for its answer beside those that do.
+    /// Whether the unanswered permission requests leave room for another one.
     fn has_room_for(&self, ask: &Ask) -> bool {
         let size = |ask: &Ask| ask.what.len() + ask.detail.to_string().len();
         let waiting: usize = self.state.asks.iter().map(size).sum();
-        self.state.asks.len() < ASKS_MOST && waiting + size(ask) <= ASKS_BYTES_MOST
+        self.state.asks.len() < MAX_ASKS && waiting + size(ask) <= MAX_ASKS_BYTES
     }
 
-    fn ended(&mut self, ended: Ended) -> Vec<Effect> {
+    fn ended(&mut self, ended: TurnEnd) -> Vec<Effect> {
         self.state.asks.clear();
         let Some(mut turn) = self.state.turn.take() else { return vec![] };
         match ended {
-            Ended::Completed { text, usage } => {
+            TurnEnd::Completed { text, usage } => {
                 turn.status = TurnStatus::Completed;
-                turn.text = text.map(|text| cut(&text, TEXT_MOST)).or(turn.text);
+                turn.text = text.map(|text| cut(&text, MAX_TEXT)).or(turn.text);
                 turn.usage = usage;
             }
-            Ended::Interrupted { usage } => {
+            TurnEnd::Interrupted { usage } => {
                 turn.status = TurnStatus::Interrupted;
                 turn.usage = usage;
                 self.keep_partial(&mut turn);
             }
-            Ended::Failed { cause, usage } => {
+            TurnEnd::Failed { cause, usage } => {
                 turn.status = TurnStatus::Failed;
                 (turn.cause, turn.usage) = (Some(cause), usage);
                 self.keep_partial(&mut turn);
@@ -367,7 +364,7 @@ impl Conversation {
         effects
     }
 
-    /// An event of this conversation, or of what drives it.
+    /// Numbers an event of this conversation.
     pub fn show(&mut self, kind: AgentEventKind, fill: impl FnOnce(&mut AgentEvent)) -> Effect {
         self.state.seq += 1;
         let turn = self.state.turn.as_ref().map(|turn| turn.number);

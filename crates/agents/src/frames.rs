@@ -1,61 +1,61 @@
-//! Cutting what an agent prints into messages: one JSON object a line, each of bounded length.
+//! Splits an agent's output into messages: one JSON object per line, with a maximum length.
 
-use crate::bounds::FRAME_MOST;
+use crate::bounds::MAX_FRAME;
 
-/// A line, or that one was too long to be one.
+/// A complete line, or one that is too long.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Frame {
-    /// A line without its end, and how far the bytes are used with it.
+    /// A line without its newline, and the cursor after it.
     Line { bytes: Vec<u8>, end: u64 },
-    /// A line grew beyond the bound.
+    /// A line exceeded the maximum.
     TooLarge { at: u64 },
 }
 
-/// Collects bytes until they make lines. What is unfinished is not kept over a restart: it is read again.
+/// Collects bytes into lines. An incomplete line is not saved across a restart: its bytes are read again.
 #[derive(Debug)]
 pub struct Frames {
     partial: Vec<u8>,
-    most: usize,
+    max: usize,
 }
 
 impl Default for Frames {
     fn default() -> Self {
-        Self { partial: Vec::new(), most: FRAME_MOST }
+        Self { partial: Vec::new(), max: MAX_FRAME }
     }
 }
 
 impl Frames {
-    /// Takes bytes of one stream. `end_of` tells the cursor after the byte of this place among them: a stream's bytes
-    /// lie apart where another's are between.
+    /// Adds bytes of one stream and returns the lines that they complete. `end_of(n)` is the cursor after the first `n`
+    /// of these bytes: they need not be contiguous in the output, if another stream's bytes are in between.
     pub fn feed(&mut self, bytes: &[u8], end_of: impl Fn(usize) -> u64) -> Vec<Frame> {
         let mut frames = Vec::new();
         let mut rest = bytes;
         let mut used = 0;
-        while let Some(place) = rest.iter().position(|byte| *byte == b'\n') {
+        while let Some(newline) = rest.iter().position(|byte| *byte == b'\n') {
             let mut line = std::mem::take(&mut self.partial);
-            line.extend(&rest[..place]);
-            used += place + 1;
-            rest = &rest[place + 1..];
-            if line.len() > self.most {
+            line.extend(&rest[..newline]);
+            used += newline + 1;
+            rest = &rest[newline + 1..];
+            if line.len() > self.max {
                 frames.push(Frame::TooLarge { at: end_of(used) });
             } else {
                 frames.push(Frame::Line { bytes: line, end: end_of(used) });
             }
         }
         self.partial.extend(rest);
-        if self.partial.len() > self.most {
+        if self.partial.len() > self.max {
             self.partial = Vec::new();
             frames.push(Frame::TooLarge { at: end_of(bytes.len()) });
         }
         frames
     }
 
-    /// What was printed last without an end of line.
+    /// The incomplete last line.
     pub fn unfinished(&self) -> &[u8] {
         &self.partial
     }
 
-    /// Begins anew, behind a gap.
+    /// Discards the incomplete line, after a gap in the output.
     pub fn forget(&mut self) {
         self.partial.clear();
     }
@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_come_whole_however_they_are_cut() {
+    fn lines_are_complete_wherever_the_stream_is_split() {
         let mut frames = Frames::default();
         assert_eq!(frames.feed(b"{\"a\"", |at| at as u64), []);
         assert_eq!(frames.feed(b":1}\n{}\n{", |at| 4 + at as u64), [line("{\"a\":1}", 8), line("{}", 11)]);
@@ -78,8 +78,8 @@ mod tests {
     }
 
     #[test]
-    fn a_line_without_an_end_is_given_up_at_the_bound() {
-        let mut frames = Frames { partial: vec![], most: 8 };
+    fn a_line_beyond_the_maximum_is_reported_once() {
+        let mut frames = Frames { partial: vec![], max: 8 };
         assert_eq!(frames.feed(b"12345678", |at| at as u64), []);
         assert_eq!(frames.feed(b"9", |at| 8 + at as u64), [Frame::TooLarge { at: 9 }]);
         assert_eq!(frames.feed(b"123456789\nok\n", |at| 9 + at as u64), [Frame::TooLarge { at: 19 }, line("ok", 22)]);

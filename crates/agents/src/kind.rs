@@ -1,4 +1,4 @@
-//! The agents that can be hosted: their names, how each is run, and which adapter speaks to it.
+//! The kinds of agents that can be hosted: name, command-line arguments and adapter of each.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -11,15 +11,15 @@ use crate::codex::Codex;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Kind {
-    /// codex, by `codex app-server`.
+    /// codex, through `codex app-server`.
     Codex,
-    /// Claude Code, by its stream of JSON.
+    /// Claude Code, through its stream-json mode.
     Claude,
 }
 
-/// A name that is no agent's.
+/// The name is not that of a supported agent.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("no agent is called `{0}`: use codex or claude, with `program` for another name of the same program")]
+#[error("unknown agent `{0}`: use codex or claude; if the program has another name or path, pass it as `program`")]
 pub struct UnknownKind(String);
 
 impl Kind {
@@ -37,7 +37,7 @@ impl Kind {
         }
     }
 
-    /// The variable that it sets for the commands that it runs, and not for its own servers and helpers.
+    /// The variable that it sets for the commands it runs, but not for its own servers and helpers.
     pub fn command_variable(self) -> &'static str {
         match self {
             Kind::Codex => "CODEX_THREAD_ID",
@@ -50,12 +50,12 @@ impl Kind {
         format!("{}-{session}", self.name())
     }
 
-    /// Whether it can connect to a WebSocket of ours.
+    /// Whether it can connect to a WebSocket of pinfold.
     pub fn takes_websocket(self) -> bool {
         self == Kind::Claude
     }
 
-    /// The arguments that make the program speak its protocol.
+    /// The command-line arguments that select the protocol, and the user's own.
     pub fn arguments(self, settings: &Settings) -> Vec<String> {
         match self {
             Kind::Codex => Codex::arguments(settings),
@@ -63,7 +63,7 @@ impl Kind {
         }
     }
 
-    /// An adapter for a process that was just started.
+    /// An adapter for a new process.
     pub fn adapter(self, settings: Settings) -> Box<dyn Adapter> {
         match self {
             Kind::Codex => Box::new(Codex::new(settings)),
@@ -71,7 +71,7 @@ impl Kind {
         }
     }
 
-    /// An adapter as it was saved.
+    /// An adapter from its saved state.
     pub fn restore(self, saved: Value) -> Result<Box<dyn Adapter>, serde_json::Error> {
         Ok(match self {
             Kind::Codex => Box::new(serde_json::from_value::<Codex>(saved)?),

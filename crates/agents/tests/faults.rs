@@ -1,6 +1,6 @@
-//! What agents do that they should not.
+//! Agents that misbehave: garbage on stdout, other protocols, unsupported requests, messages of other turns.
 
-use pinfold_agents::bounds::{ASKS_BYTES_MOST, GARBAGE_MOST, NOTICES_MOST};
+use pinfold_agents::bounds::{MAX_ASKS_BYTES, MAX_GARBAGE, MAX_NOTICES};
 use pinfold_agents::{Conversation, Effect, Kind, Phase, Settings};
 use pinfold_api::types::{Approvals, FaultCode, Turn, TurnStatus};
 
@@ -35,24 +35,24 @@ fn lines(effects: &[Effect]) -> Vec<String> {
 }
 
 #[test]
-fn a_few_lines_of_garbage_are_borne_and_many_are_not() {
+fn a_few_lines_of_garbage_are_tolerated_and_many_are_a_fault() {
     let mut conversation = ready(Approvals::Deny);
-    for _ in 0..GARBAGE_MOST {
+    for _ in 0..MAX_GARBAGE {
         assert_eq!(fault(&conversation.line(b"npm WARN deprecated")), None);
     }
-    assert!(conversation.notices().len() <= NOTICES_MOST);
-    assert!(conversation.is_free(), "a warning on stdout is no end");
+    assert!(conversation.notices().len() <= MAX_NOTICES);
+    assert!(conversation.is_free(), "warnings on stdout do not end the conversation");
     assert_eq!(fault(&conversation.line(b"\xff\xfe binary")), Some(FaultCode::Garbage));
     assert_eq!(conversation.phase(), Phase::Failed);
-    assert_eq!(conversation.line(br#"{"id":3}"#), [], "nothing follows");
+    assert_eq!(conversation.line(br#"{"id":3}"#), [], "later lines are ignored");
 }
 
-/// What waits for a person is bounded in bytes, too; what is beyond is denied at once.
+/// Unanswered permission requests are limited in bytes, too; one that would exceed it is denied at once.
 #[test]
-fn asks_that_are_too_much_together_are_denied() {
+fn permission_requests_beyond_the_maximum_of_bytes_are_denied() {
     let mut conversation = ready(Approvals::Ask);
     let ask = |id: u32| {
-        let command = "x".repeat(ASKS_BYTES_MOST / 3);
+        let command = "x".repeat(MAX_ASKS_BYTES / 3);
         let method = "item/commandExecution/requestApproval";
         format!(r#"{{"id":{id},"method":"{method}","params":{{"command":"{command}"}}}}"#)
     };
@@ -64,7 +64,7 @@ fn asks_that_are_too_much_together_are_denied() {
 }
 
 #[test]
-fn another_protocol_is_told_apart() {
+fn another_protocol_is_a_fault() {
     let mut codex = opened(Kind::Codex, Approvals::Deny);
     assert_eq!(
         fault(&codex.line(br#"{"id":1,"result":{"protocolVersion":"2025-11-25"}}"#)),
@@ -78,7 +78,7 @@ fn another_protocol_is_told_apart() {
 }
 
 #[test]
-fn a_thread_that_cannot_be_gone_on_with_is_said() {
+fn a_thread_that_cannot_be_resumed_is_a_fault() {
     let settings = Settings { resume: Some("gone".into()), ..Settings::default() };
     let mut conversation = Conversation::new(Kind::Codex, settings, Approvals::Deny, 0);
     conversation.open();
@@ -89,7 +89,7 @@ fn a_thread_that_cannot_be_gone_on_with_is_said() {
 }
 
 #[test]
-fn what_nobody_can_do_is_refused_and_questions_are_answered_with_nothing() {
+fn unsupported_requests_are_rejected_and_questions_get_an_empty_answer() {
     let mut conversation = ready(Approvals::Allow);
     let effects = conversation.line(br#"{"id":7,"method":"attestation/generate","params":{}}"#);
     assert!(lines(&effects)[0].contains("-32601"), "{effects:?}");
@@ -98,7 +98,7 @@ fn what_nobody_can_do_is_refused_and_questions_are_answered_with_nothing() {
 }
 
 #[test]
-fn foreign_turns_are_not_heard() {
+fn messages_of_other_turns_are_ignored() {
     let mut conversation = ready(Approvals::Deny);
     conversation.begin(Turn { number: 1, prompt: "x".into(), ..Turn::default() });
     conversation.line(br#"{"id":3,"result":{"turn":{"id":"mine"}}}"#);
@@ -123,14 +123,14 @@ fn an_interrupt_before_the_turn_has_an_id_is_sent_when_it_has_one() {
     assert_eq!(lines(&conversation.interrupt()), [""; 0]);
     let begun = conversation.line(br#"{"id":3,"result":{"turn":{"id":"mine"}}}"#);
     assert!(lines(&begun)[0].contains("turn/interrupt"), "{begun:?}");
-    // Too early for codex: it is told again when the turn has begun.
+    // Too early for codex: it is sent again when the turn has started.
     assert_eq!(conversation.line(br#"{"id":4,"error":{"code":-32600,"message":"no active turn"}}"#), []);
     let started = conversation.line(br#"{"method":"turn/started","params":{"threadId":"t","turn":{"id":"mine"}}}"#);
     assert!(lines(&started)[0].contains("turn/interrupt"), "{started:?}");
 }
 
 #[test]
-fn a_turn_whose_program_is_gone_keeps_what_was_said() {
+fn a_turn_whose_program_exited_keeps_the_text_so_far() {
     let mut conversation = ready(Approvals::Deny);
     conversation.begin(Turn { number: 1, prompt: "x".into(), ..Turn::default() });
     conversation.line(br#"{"id":3,"result":{"turn":{"id":"mine"}}}"#);

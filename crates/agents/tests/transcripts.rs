@@ -1,6 +1,6 @@
-//! Conversations as they were held with the real programs: what the agent said, and what it was told.
+//! Recorded conversations with the real programs, replayed.
 //!
-//! In `fixtures/`, `<` begins what the agent said and `>` what it was told. Long texts are cut and paths are replaced.
+//! In `fixtures/`, lines from the agent start with `<` and lines to it with `>`. Long texts are cut and paths replaced.
 
 use pinfold_agents::{Conversation, Effect, Kind, Phase, Settings};
 use pinfold_api::types::{AgentEventKind, Approvals, Turn, TurnStatus, TurnUsage, Verdict};
@@ -22,8 +22,8 @@ fn settings(kind: Kind) -> Settings {
     }
 }
 
-/// Holds a conversation again. `between` may do something to it before each step.
-fn hold(kind: Kind, transcript: &str, mut between: impl FnMut(Conversation) -> Conversation) -> Vec<Effect> {
+/// Replays a conversation and checks every message to the agent. `between` is called before each line.
+fn replay(kind: Kind, transcript: &str, mut between: impl FnMut(Conversation) -> Conversation) -> Vec<Effect> {
     let mut conversation = Conversation::new(kind, settings(kind), Approvals::Ask, 0);
     let mut all = conversation.open();
     let (mut checked, mut turns) = (0, 0);
@@ -33,14 +33,14 @@ fn hold(kind: Kind, transcript: &str, mut between: impl FnMut(Conversation) -> C
             all.extend(conversation.line(said.as_bytes()));
             continue;
         }
-        let told: Value = serde_json::from_str(line.strip_prefix("> ").expect("a mark")).expect("JSON");
+        let expected: Value = serde_json::from_str(line.strip_prefix("> ").expect("a direction")).expect("JSON");
         if sent(&all).nth(checked).is_none() {
-            all.extend(act(&mut conversation, &told, &mut turns));
+            all.extend(act(&mut conversation, &expected, &mut turns));
         }
-        assert_eq!(sent(&all).nth(checked), Some(told), "message {checked}");
+        assert_eq!(sent(&all).nth(checked), Some(expected), "message {checked}");
         checked += 1;
     }
-    assert_eq!(sent(&all).count(), checked, "it would have said more");
+    assert_eq!(sent(&all).count(), checked, "no further message is sent");
     assert_eq!(conversation.phase(), Phase::Open);
     all
 }
@@ -52,18 +52,18 @@ fn sent(effects: &[Effect]) -> impl Iterator<Item = Value> + '_ {
     })
 }
 
-/// Does what led to this message.
-fn act(conversation: &mut Conversation, told: &Value, turns: &mut u64) -> Vec<Effect> {
-    let prompt = told["params"]["input"][0]["text"].as_str().or_else(|| told["message"]["content"].as_str());
+/// Makes the request that leads to this message.
+fn act(conversation: &mut Conversation, message: &Value, turns: &mut u64) -> Vec<Effect> {
+    let prompt = message["params"]["input"][0]["text"].as_str().or_else(|| message["message"]["content"].as_str());
     if let Some(prompt) = prompt {
         *turns += 1;
-        assert!(conversation.is_free(), "turn {turns} before the end of the one before");
+        assert!(conversation.is_free(), "turn {turns} starts before the previous one has ended");
         return conversation.begin(Turn { number: *turns, prompt: prompt.into(), ..Turn::default() });
     }
-    if told["method"] == "turn/interrupt" || told["request"]["subtype"] == "interrupt" {
+    if message["method"] == "turn/interrupt" || message["request"]["subtype"] == "interrupt" {
         return conversation.interrupt();
     }
-    let yes = told["result"]["decision"] == "accept" || told["response"]["response"]["behavior"] == "allow";
+    let yes = message["result"]["decision"] == "accept" || message["response"]["response"]["behavior"] == "allow";
     let ask = conversation.asks().first().expect("an ask").id.clone();
     let verdict = if yes { Verdict::Allow } else { Verdict::Deny };
     conversation.answer(&ask, verdict, None).expect("it is asked")
@@ -86,8 +86,8 @@ fn deltas(effects: &[Effect], number: u64) -> String {
 }
 
 #[test]
-fn codex_turns_are_led_as_they_were() {
-    let effects = hold(Kind::Codex, CODEX, |conversation| conversation);
+fn codex_turns_replay_with_the_same_messages_and_results() {
+    let effects = replay(Kind::Codex, CODEX, |conversation| conversation);
     let turns = turns(&effects);
     let statuses: Vec<_> = turns.iter().map(|turn| turn.status).collect();
     use TurnStatus::{Completed, Interrupted};
@@ -106,8 +106,8 @@ fn codex_turns_are_led_as_they_were() {
 }
 
 #[test]
-fn claude_turns_are_led_as_they_were() {
-    let effects = hold(Kind::Claude, CLAUDE, |conversation| conversation);
+fn claude_turns_replay_with_the_same_messages_and_results() {
+    let effects = replay(Kind::Claude, CLAUDE, |conversation| conversation);
     let turns = turns(&effects);
     let statuses: Vec<_> = turns.iter().map(|turn| turn.status).collect();
     use TurnStatus::{Completed, Interrupted};
@@ -122,19 +122,19 @@ fn claude_turns_are_led_as_they_were() {
 }
 
 #[test]
-fn g1_a_conversation_that_is_saved_and_taken_up_again_behaves_as_the_one_that_was_not() {
+fn g1_a_conversation_that_is_saved_and_restored_behaves_like_one_that_was_not() {
     for (kind, transcript) in [(Kind::Codex, CODEX), (Kind::Claude, CLAUDE)] {
-        let plain = hold(kind, transcript, |conversation| conversation);
-        let crashing = hold(kind, transcript, |conversation| {
-            Conversation::restore(conversation.save()).expect("it can be taken up")
+        let plain = replay(kind, transcript, |conversation| conversation);
+        let crashing = replay(kind, transcript, |conversation| {
+            Conversation::restore(conversation.save()).expect("it can be restored")
         });
         assert_eq!(plain, crashing);
     }
 }
 
 #[test]
-fn what_is_heard_again_after_the_place_it_was_saved_at_has_the_same_effects() {
-    let effects = hold(Kind::Codex, CODEX, |conversation| conversation);
+fn messages_processed_again_after_a_restore_have_the_same_effects() {
+    let effects = replay(Kind::Codex, CODEX, |conversation| conversation);
     let mut conversation = Conversation::new(Kind::Codex, settings(Kind::Codex), Approvals::Allow, 0);
     let saved = {
         conversation.open();
@@ -145,16 +145,16 @@ fn what_is_heard_again_after_the_place_it_was_saved_at_has_the_same_effects() {
         said.flat_map(|line| conversation.line(line.as_bytes())).collect()
     };
     let first = hear(&mut conversation);
-    let again = hear(&mut Conversation::restore(saved).expect("it can be taken up"));
+    let again = hear(&mut Conversation::restore(saved).expect("it can be restored"));
     assert_eq!(first, again);
     assert!(sent(&first).count() >= 2 && !effects.is_empty());
 }
 
 #[test]
-fn versions_and_sessions_are_known() {
+fn the_version_and_the_session_are_reported() {
     for (kind, transcript, version) in [(Kind::Codex, CODEX, "0.166.0"), (Kind::Claude, CLAUDE, "2.1.325")] {
         let mut seen = (None, None);
-        hold(kind, transcript, |conversation| {
+        replay(kind, transcript, |conversation| {
             seen = (conversation.session().map(str::to_owned), conversation.version().map(str::to_owned));
             conversation
         });

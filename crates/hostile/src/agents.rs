@@ -1,6 +1,6 @@
-//! Configuration files of agents, which `pinfold connect` edits: what is not ours stays as it is, byte for byte.
+//! The editor of agents' configuration files (`pinfold connect`): removing our entry leaves the rest as it was.
 
-// The editor is a part of the command line's program, which has no library: the same files, compiled here too.
+// The editor is part of the command-line program, which has no library, so its files are compiled here too.
 #[allow(dead_code, unreachable_pub)]
 #[path = "../../cli/src/agent_config/jsonc/mod.rs"]
 mod jsonc;
@@ -20,29 +20,29 @@ pub(crate) fn target(data: &[u8]) {
     let text = text(feed.0);
     let Ok(root) = parse(&text, dialect) else { return };
     if dialect == Dialect::Strict {
-        serde_json::from_str::<serde_json::Value>(&text).expect("what is taken for JSON is JSON");
+        serde_json::from_str::<serde_json::Value>(&text).expect("what the strict parser accepts is JSON");
     }
     let entry = Value::object([("command", Value::text("pinfold")), ("args", Value::texts(&["mcp".to_owned()]))]);
     let known = root.get(PATH[0]).is_some_and(|section| section.get(NAME).is_some());
     let item = Item::Member(NAME.to_owned(), entry.clone());
     if known {
-        let left = remove(&text, dialect, PATH, Which::Key(NAME)).expect("what is there goes");
+        let left = remove(&text, dialect, PATH, Which::Key(NAME)).expect("an existing entry can be removed");
         parse(&left.expect("it is there"), dialect).expect("what is left is a document");
     } else if let Ok(with) = insert(&text, dialect, PATH, item) {
         let edited = parse(&with, dialect).expect("what was edited is a document");
         let found = edited.get(PATH[0]).and_then(|section| section.get(NAME)).expect("it holds the entry");
         assert_eq!(Value::of(found, &with), entry);
-        let without = remove(&with, dialect, PATH, Which::Key(NAME)).expect("it goes").expect("it is there");
+        let without = remove(&with, dialect, PATH, Which::Key(NAME)).expect("removed").expect("it was there");
         let left = parse(&without, dialect).expect("what is left is a document");
         assert_eq!(
             others(Value::of(&left, &without)),
             others(Value::of(&root, &text)),
-            "it took something else with it"
+            "the removal changed something else"
         );
     }
 }
 
-/// All but an empty section, which stays where the layout does not tell whether it was there before.
+/// The document without an empty section: it stays if the layout does not show whether it was there before.
 fn others(document: Value) -> Value {
     match document {
         Value::Object(mut members) => {

@@ -1,4 +1,4 @@
-//! The configuration file: refused with its name and the setting, or taken; and what is taken can be written down again.
+//! The configuration file: an error names the file, and an accepted configuration can be written and read again.
 
 use std::path::Path;
 
@@ -13,7 +13,7 @@ pub(crate) fn target(data: &[u8]) {
         Ok(config) => {
             let written = config.render_toml();
             let again = Config::parse(&written, path).unwrap_or_else(|error| panic!("{error}\n{written}"));
-            // A secret is not shown.
+            // The secret is not written.
             assert_eq!(Config { webhook_secret: None, ..config }, again, "{written}");
         }
     }

@@ -1,6 +1,6 @@
-//! Bytes taken apart into what a target needs. What is missing is zero, so that every input is one.
+//! Splits input bytes into the values that a target needs. Missing bytes are zero, so that every input is valid.
 
-/// The bytes that are left.
+/// The remaining bytes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Feed<'a>(pub(crate) &'a [u8]);
 
@@ -18,9 +18,9 @@ impl<'a> Feed<'a> {
         u64::from_le_bytes(self.array())
     }
 
-    /// So many bytes, or those that are left.
-    pub(crate) fn bytes(&mut self, most: usize) -> &'a [u8] {
-        let (taken, rest) = self.0.split_at(most.min(self.0.len()));
+    /// At most this many bytes; fewer if fewer remain.
+    pub(crate) fn bytes(&mut self, max: usize) -> &'a [u8] {
+        let (taken, rest) = self.0.split_at(max.min(self.0.len()));
         self.0 = rest;
         taken
     }
@@ -33,7 +33,7 @@ impl<'a> Feed<'a> {
     }
 }
 
-/// Text as it is, or what is left of it.
+/// The bytes as text; invalid UTF-8 is replaced.
 pub(crate) fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }

@@ -1,4 +1,4 @@
-//! Requests as the daemon reads them: bodies, queries, coder's bodies. A refusal is the client's fault and says so.
+//! Requests to the daemon: bodies, queries, bodies of coder's API. A rejected one is a 4xx with a message.
 
 use std::time::Duration;
 
@@ -28,14 +28,14 @@ pub(crate) fn bodies(data: &[u8]) {
 
 pub(crate) fn queries(data: &[u8]) {
     let query = text(data);
-    // What no request line can hold never comes so far.
+    // A query that no request line can contain never gets this far.
     let Ok(uri) = format!("/v1/processes?{query}").parse::<Uri>() else { return };
     fuzz_entry::queries(&uri).iter().filter_map(|tried| tried.as_ref().err()).for_each(check_refused);
 }
 
 pub(crate) fn coder(data: &[u8]) {
-    if let Err(said) = fuzz_entry::coder_start(data) {
-        assert!(!said.is_empty());
+    if let Err(message) = fuzz_entry::coder_start(data) {
+        assert!(!message.is_empty());
     }
     assert!(fuzz_entry::coder_env(data) <= data.len());
 }
@@ -45,7 +45,7 @@ fn check_refused((status, error): &Refused) {
     assert!(!error.message.trim().is_empty(), "{error:?}");
 }
 
-/// A `Spec` that exists is valid.
+/// Checks that every `Spec` that can be constructed is valid.
 fn check_spec(spec: Spec) {
     let arguments = match &spec.program {
         Program::Shell { shell, script } => vec![shell, script],
@@ -59,6 +59,6 @@ fn check_spec(spec: Spec) {
     let bounded = [spec.time_limit, spec.idle_limit, spec.lifetime.grace()];
     assert!(bounded.iter().flatten().all(|time| *time <= Duration::from_secs(1_000_000_000)), "{spec:?}");
     let spec = spec.without_values();
-    let written = serde_json::to_vec(&spec).expect("it can be written down");
-    assert_eq!(serde_json::from_slice::<Spec>(&written).expect("and read again"), spec);
+    let written = serde_json::to_vec(&spec).expect("it can be serialized");
+    assert_eq!(serde_json::from_slice::<Spec>(&written).expect("and deserialized"), spec);
 }

@@ -1,9 +1,8 @@
-//! Dev only: everything of pinfold that reads bytes from outside, one function each, and what must hold for any bytes.
+//! Dev only: fuzz targets for everything in pinfold that parses untrusted bytes.
 //!
-//! Owns the targets: a target takes bytes, hands them to the product's own code, and panics if what came of it is
-//! wrong; that it may not panic by itself, hang or eat memory goes without saying. fuzz/ looks for bytes that break one,
-//! guided by coverage, and `tests/corpus.rs` tries those of fuzz/corpus again, without a fuzzer. Nothing of the product
-//! may use it.
+//! A target passes bytes to the product's own code and panics if the result violates what must hold for any input. The
+//! code must also not panic, hang or use much memory. fuzz/ searches for bytes that break a target, guided by coverage;
+//! `tests/corpus.rs` runs the inputs in fuzz/corpus again, without a fuzzer. The product must not depend on this crate.
 
 mod agents;
 mod config;
@@ -17,10 +16,10 @@ mod segments;
 mod view;
 mod webhook;
 
-/// Tries some bytes.
+/// Runs one input.
 pub type Target = fn(&[u8]);
 
-/// Every target by its name, which is also that of its corpus and of its program in fuzz/.
+/// Every target by name; its corpus and its program in fuzz/ have the same name.
 pub const TARGETS: &[(&str, Target)] = &[
     ("agents", agents::target),
     ("bodies", http::bodies),
@@ -37,7 +36,7 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("webhook", webhook::target),
 ];
 
-/// Tries some bytes on the target of this name.
+/// Runs one input on the target with this name.
 pub fn run(name: &str, bytes: &[u8]) {
     match TARGETS.iter().find(|(known, _)| *known == name) {
         Some((_, target)) => target(bytes),

@@ -1,4 +1,4 @@
-//! Messages between daemon, nursery and keepers: frames as they come, and bodies in frames that are right.
+//! Messages between daemon, nursery and keepers: arbitrary bytes, and arbitrary bodies in valid frames.
 
 use pinfold_model::facts::History;
 use pinfold_model::link::{Decoder, FromKeeper, Message, NurserySetup, ToKeeper, encode};
@@ -27,12 +27,13 @@ pub(crate) fn target(data: &[u8]) {
     }
 }
 
-/// The messages before the first that is none: the same whatever the pieces are, and the same when sent on.
+/// The messages before the first invalid one. Checks that they do not depend on how the bytes are split, and that they
+/// are the same after encoding and decoding them again.
 fn try_link<M: Message + Serialize + PartialEq + std::fmt::Debug>(bytes: &[u8], piece: usize) -> Vec<M> {
     let messages = receive(bytes, bytes.len().max(1));
-    assert_eq!(receive::<M>(bytes, piece), messages, "pieces of {piece} give something else");
+    assert_eq!(receive::<M>(bytes, piece), messages, "pieces of {piece} bytes give another result");
     let sent: Vec<u8> = messages.iter().flat_map(encode).collect();
-    assert_eq!(receive::<M>(&sent, sent.len().max(1)), messages, "what was sent is not what was received");
+    assert_eq!(receive::<M>(&sent, sent.len().max(1)), messages, "encoding and decoding changed a message");
     messages
 }
 

@@ -1,5 +1,5 @@
-//! Messages of an MCP client, through the real handler on streams, with both sets of tools. No daemon answers, so every
-//! call that gets past its arguments is told so.
+//! Messages of an MCP client, passed to the real handler over streams, with both sets of tools. There is no daemon, so
+//! every call with valid arguments fails because of that.
 
 use std::io::Cursor;
 use std::pin::Pin;
@@ -13,7 +13,7 @@ use tokio::io::AsyncWrite;
 
 use crate::feed::Feed;
 
-/// How every session begins; what comes after may be anything.
+/// The start of a session; anything may follow.
 const HANDSHAKE: &str = concat!(
     r#"{"jsonrpc":"2.0","id":"init","method":"initialize","params":{"protocolVersion":"2025-06-18","#,
     r#""capabilities":{},"clientInfo":{"name":"hostile","version":"0"}}}"#,
@@ -21,12 +21,12 @@ const HANDSHAKE: &str = concat!(
     r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#,
     "\n"
 );
-/// No result is larger (M3), with what the protocol puts around it.
-const RESULT_MOST: usize = (256 + 16) << 10;
-/// What an error repeats of a request, at most, is all of it, each byte as `\u00XX`.
-const ESCAPED: usize = 6;
-/// Turns that calls get to end after the client has left.
-const TURNS: usize = 64;
+/// Maximum size of a result (M3), plus the protocol's envelope.
+const MAX_RESULT: usize = (256 + 16) << 10;
+/// An error may repeat the whole request, with each byte escaped as `\u00XX`.
+const MAX_ESCAPE: usize = 6;
+/// How often the runtime yields to unfinished calls after the client has disconnected.
+const YIELDS: usize = 64;
 
 pub(crate) fn target(data: &[u8]) {
     let mut feed = Feed(data);
@@ -40,25 +40,25 @@ pub(crate) fn target(data: &[u8]) {
         let client = Client::new("/nonexistent/pinfold/socket");
         let options = Options { shape, ..Options::default() };
         serve_streams(client, &options, Cursor::new(input), answers.clone()).await;
-        for _ in 0..TURNS {
+        for _ in 0..YIELDS {
             tokio::task::yield_now().await;
         }
     });
-    let said = answers.0.lock().expect("nobody panicked");
-    for line in said.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
+    let output = answers.0.lock().expect("not poisoned");
+    for line in output.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
         let value: Value = serde_json::from_slice(line).expect("an answer is JSON");
         assert_eq!(value["jsonrpc"], "2.0", "{value}");
-        assert!(line.len() <= RESULT_MOST + ESCAPED * data.len(), "a result of {} bytes", line.len());
+        assert!(line.len() <= MAX_RESULT + MAX_ESCAPE * data.len(), "a result of {} bytes", line.len());
     }
 }
 
-/// What the server says.
+/// The output of the server.
 #[derive(Clone, Debug, Default)]
 struct Answers(Arc<Mutex<Vec<u8>>>);
 
 impl AsyncWrite for Answers {
     fn poll_write(self: Pin<&mut Self>, _: &mut Context<'_>, bytes: &[u8]) -> Poll<std::io::Result<usize>> {
-        self.0.lock().expect("nobody panicked").extend_from_slice(bytes);
+        self.0.lock().expect("not poisoned").extend_from_slice(bytes);
         Poll::Ready(Ok(bytes.len()))
     }
 

@@ -1,4 +1,4 @@
-//! Records on disk: bytes as they lie, and lines whose checksum is right whatever they say.
+//! Records on disk: arbitrary bytes, and arbitrary lines with valid checksums.
 
 use std::path::PathBuf;
 
@@ -12,14 +12,14 @@ pub(crate) fn target(data: &[u8]) {
     let bytes = if summed { with_sums(feed.0) } else { feed.0.to_vec() };
     let Some((record, end)) = parse(&bytes) else { return };
     assert!(end <= bytes.len() as u64 && !record.facts.is_empty());
-    assert_eq!(record.torn, end < bytes.len() as u64, "what is behind the last whole line is torn");
-    let history = record.history().expect("a record that can be read begins with an intent");
+    assert_eq!(record.torn, end < bytes.len() as u64, "bytes after the last complete line are torn");
+    let history = record.history().expect("a readable record begins with an intent");
     let _ = (history.status(), history.outcome(), history.cause(), history.ended_at(), history.owner());
-    let (whole, again) = parse(&bytes[..end as usize]).expect("its whole lines are a record");
+    let (whole, again) = parse(&bytes[..end as usize]).expect("its complete lines are a record");
     assert_eq!((&whole.facts, whole.torn, again), (&record.facts, false, end));
-    // Wherever a writer dies: what is read is what it had written by then.
+    // Wherever the writer dies, a reader gets what was written by then.
     if let Some((earlier, _)) = parse(&bytes[..torn_at.min(bytes.len())]) {
-        assert!(record.facts.starts_with(&earlier.facts), "a torn record tells something else");
+        assert!(record.facts.starts_with(&earlier.facts), "a torn record has other facts");
     }
 }
 
@@ -27,7 +27,7 @@ fn parse(bytes: &[u8]) -> Option<(Record, u64)> {
     parse_record(PathBuf::from("record"), bytes).ok()
 }
 
-/// Each line with its checksum before it; a last one without an end stays as it is.
+/// Adds a valid checksum to each complete line.
 fn with_sums(bytes: &[u8]) -> Vec<u8> {
     let mut summed = Vec::new();
     for line in bytes.split_inclusive(|byte| *byte == b'\n') {

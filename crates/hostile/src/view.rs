@@ -1,10 +1,10 @@
-//! Output as a model reads it: the invariants of `model::view`, for any bytes, budget and way of reading.
+//! The budgeted view of output: the invariants of `model::view`, for any bytes, budget and source.
 
 use pinfold_model::output_view::{LEAST_BUDGET, Options, SEQUENCE_MOST, Source, View, render};
 
 use crate::feed::Feed;
 
-/// Bytes of the end that are always there. The least budget leaves its tail twice as many.
+/// Bytes of the end that must always be shown. The smallest budget leaves the tail twice as many.
 const TAIL: usize = 32;
 
 pub(crate) fn target(data: &[u8]) {
@@ -14,14 +14,14 @@ pub(crate) fn target(data: &[u8]) {
     let (first, last, seam) = (feed.small(), feed.small(), feed.small());
     let start = feed.long();
     let bytes = feed.0;
-    // Where cursors end is as good a place as any.
+    // Also covers cursors near the maximum.
     let start = start.min(u64::MAX - bytes.len() as u64);
     let whole =
         Source { start, head: bytes, tail: &[], end: start + bytes.len() as u64, more_may_come: flags & 4 != 0 };
     let ends =
         Source { head: &bytes[..first.min(bytes.len())], tail: &bytes[bytes.len() - last.min(bytes.len())..], ..whole };
     let all = render(&whole, &Options { budget: usize::MAX, ..options });
-    assert_eq!(all.omitted, None, "nothing is left out without need");
+    assert_eq!(all.omitted, None, "nothing is omitted without need");
     for source in [whole, ends] {
         let view = render(&source, &options);
         check(&view, &source, &options);
@@ -29,7 +29,7 @@ pub(crate) fn target(data: &[u8]) {
         let kept = if read_whole { tail(&all.text, TAIL) } else { "" };
         assert!(view.text.ends_with(kept), "the tail is cut: {kept:?} {view:?}");
         if read_whole && view.omitted.is_none() {
-            assert_eq!(view.text, all.text, "what is read in two is as what is read in one");
+            assert_eq!(view.text, all.text, "the same text whether the source is read in one part or two");
         }
     }
     if !options.collapse_cr {
@@ -56,7 +56,7 @@ fn check(view: &View, source: &Source<'_>, options: &Options) {
     }
 }
 
-/// What is read up to a seam and then from its cursor on is what is read at once.
+/// Checks that reading up to a seam and then from its cursor on gives the same text as reading at once.
 fn check_seam(whole: &Source<'_>, seam: usize, options: &Options) {
     let options = Options { budget: usize::MAX, ..*options };
     let cut = whole.start + seam as u64;

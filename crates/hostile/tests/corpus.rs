@@ -1,14 +1,14 @@
-//! Every file of fuzz/corpus, tried again without a fuzzer: what once broke a target, and what leads far into it.
+//! Runs every file of fuzz/corpus without a fuzzer: inputs that once broke a target, and inputs that reach deep into it.
 
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
 use pinfold_hostile::TARGETS;
 
-/// Of the whole corpus: it is for reading by people too.
-const MOST: u64 = 512 << 10;
+/// Maximum size of the whole corpus: people should be able to read it.
+const MAX_CORPUS: u64 = 512 << 10;
 
-/// What panicked. A task's panic is seen by nobody else.
+/// Panic messages: `catch_unwind` does not see the panic of a spawned task.
 static PANICKED: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
 fn corpus() -> PathBuf {
@@ -23,7 +23,7 @@ fn files(directory: &Path) -> Vec<PathBuf> {
 }
 
 #[test]
-fn nothing_of_the_corpus_breaks_its_target() {
+fn no_input_of_the_corpus_breaks_its_target() {
     std::panic::set_hook(Box::new(|panic| PANICKED.lock().expect("the list").push(panic.to_string())));
     let mut broken = Vec::new();
     for (name, target) in TARGETS {
@@ -39,7 +39,7 @@ fn nothing_of_the_corpus_breaks_its_target() {
 }
 
 #[test]
-fn every_target_has_a_corpus_and_a_program_and_all_is_small() {
+fn every_target_has_a_corpus_and_a_program_and_the_corpus_is_small() {
     let mut bytes = 0;
     for (name, _) in TARGETS {
         let files = files(&corpus().join(name));
@@ -50,5 +50,5 @@ fn every_target_has_a_corpus_and_a_program_and_all_is_small() {
         assert!(text.contains(&format!("run(\"{name}\"")), "{name}");
     }
     assert_eq!(std::fs::read_dir(corpus()).expect("the corpus").count(), TARGETS.len(), "a corpus without a target");
-    assert!(bytes <= MOST, "the corpus has {bytes} bytes");
+    assert!(bytes <= MAX_CORPUS, "the corpus has {bytes} bytes, at most {MAX_CORPUS} are allowed");
 }

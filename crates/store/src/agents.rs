@@ -1,11 +1,11 @@
-//! Hosted agents, as they are kept: a directory each below `agents/`, written by the daemon alone.
+//! The files of hosted agents: one directory per agent below `agents/`, written only by the daemon.
 //!
-//! `agent.json` says what was asked for and never changes; `state.json` says how far its conversation is and is
-//! replaced whole; `turns/N.json` is one turn each. What they hold is the daemon's business: here they are JSON under
-//! a `format`. No environment value is among them.
+//! `agent.json` is the request and never changes; `state.json` is the state of its conversation and is replaced as a
+//! whole; `turns/N.json` is one turn. Their content is defined by the daemon: here they are JSON with a `format`. They
+//! contain no environment values.
 //!
-//! Invariant S8, *an agent's state is whole*: a reader sees what one write put there, never parts of two; what cannot
-//! be read harms no other agent.
+//! Invariant S8, *an agent's state is whole*: a reader sees the content of one write, never parts of two. An unreadable
+//! file affects no other agent.
 
 use std::fs::DirBuilder;
 use std::io;
@@ -50,7 +50,7 @@ struct Format {
 }
 
 impl AgentDir {
-    /// Makes the directory of a new agent and writes down what was asked for.
+    /// Creates the directory of a new agent and writes its request.
     pub fn create<T: Serialize>(home: &Home, id: &ProcessId, durability: Durability, agent: &T) -> io::Result<Self> {
         let builder = |recursive| {
             let mut builder = DirBuilder::new();
@@ -65,7 +65,7 @@ impl AgentDir {
         Ok(dir)
     }
 
-    /// The directory of an agent that exists.
+    /// The directory of an existing agent.
     pub fn open(home: &Home, id: &ProcessId, durability: Durability) -> Self {
         Self { path: home.agents().join(id.as_str()), durability }
     }
@@ -74,7 +74,7 @@ impl AgentDir {
         self.read(AGENT)
     }
 
-    /// How far its conversation is; nothing if none was begun.
+    /// The state of its conversation; `None` if there is none yet.
     pub fn read_state<T: DeserializeOwned>(&self) -> io::Result<Option<T>> {
         absent_is_none(self.read(STATE))
     }
@@ -91,12 +91,12 @@ impl AgentDir {
         self.write(&turn_name(number), turn)
     }
 
-    /// What its agent sends by other ways than stdout is appended to this file.
+    /// The file for messages that the agent sends over a WebSocket instead of stdout.
     pub fn stream(&self, life: u64) -> PathBuf {
         self.path.join(format!("stream-{life}.jsonl"))
     }
 
-    /// Removes everything of it.
+    /// Removes the directory with everything in it.
     pub fn remove(&self) -> io::Result<()> {
         std::fs::remove_dir_all(&self.path)
     }
@@ -118,7 +118,7 @@ impl AgentDir {
     }
 }
 
-/// Every agent that has a directory. Those whose names are no ids are not ours.
+/// Every agent that has a directory. Names that are not ids are ignored.
 pub fn list_agents(home: &Home) -> io::Result<Vec<ProcessId>> {
     let entries = match std::fs::read_dir(home.agents()) {
         Ok(entries) => entries,
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn a_newer_format_and_a_torn_file_are_told_and_left_alone() {
+    fn a_newer_format_and_a_torn_file_are_reported_and_not_changed() {
         let home = Scratch::home();
         let id = ProcessId::from_number(1, 1);
         let dir = AgentDir::create(&home, &id, Durability::Programs, &json!({})).expect("made");

@@ -1,9 +1,10 @@
-//! Chains: what the next life of a process needs and its record does not hold, one file for each chain of lives that is
-//! not over. The environment is written here and nowhere else, in a file that only its owner reads, and is gone with the
-//! chain.
+//! Restart chains: what a restart needs and the record of a process does not contain. There is one file per chain, named
+//! after the first process of the chain, until the chain ends. Each run in a chain is called a life.
 //!
-//! Invariant S9, *a chain's file is replaced as a whole*: whoever reads it, after whatever crash, finds it as it was
-//! before a life or as it is for it.
+//! This is the only place where environment values are written to disk: with mode 0600, and removed with the chain.
+//!
+//! Invariant S9, *a chain's file is replaced as a whole*: after any crash, a reader finds either the old or the new
+//! content, complete.
 
 use std::collections::BTreeMap;
 use std::fs::DirBuilder;
@@ -18,17 +19,17 @@ use crate::layout::{DIRECTORY_MODE, Home, replace_file};
 /// The version of a chain's file.
 const CHAIN_FORMAT: u32 = 1;
 
-/// What is known of a chain beyond the records of its lives.
+/// The state of a chain that is not in the records of its processes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Chain {
     format: u32,
-    /// The life that was begun last; it may not have come to be.
+    /// The latest life. Its start may have failed.
     pub current: ProcessId,
-    /// The one before it.
+    /// The life before it.
     pub previous: Option<ProcessId>,
     /// The environment of every life.
     pub env: BTreeMap<String, Option<String>>,
-    /// The life whose end was asked for, to be followed by another.
+    /// The life that is being stopped by a restart request.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub asked: Option<ProcessId>,
 }
@@ -38,13 +39,13 @@ impl Chain {
         Self { format: CHAIN_FORMAT, current: first, previous: None, env, asked: None }
     }
 
-    /// The chain with another life.
+    /// The chain with a new current life.
     pub fn with_life(self, id: ProcessId, previous: ProcessId) -> Self {
         Self { previous: Some(previous), current: id, asked: None, ..self }
     }
 }
 
-/// Writes down a chain, whose first life is this.
+/// Writes the file of the chain with this first life.
 pub fn commit_chain(home: &Home, first: &ProcessId, chain: &Chain) -> io::Result<()> {
     match DirBuilder::new().mode(DIRECTORY_MODE).create(home.chains()) {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
@@ -54,7 +55,7 @@ pub fn commit_chain(home: &Home, first: &ProcessId, chain: &Chain) -> io::Result
     replace_file(&home.chains().join(first.as_str()), &json, home.durability())
 }
 
-/// The chain is over.
+/// Removes the file of a chain that has ended.
 pub fn remove_chain(home: &Home, first: &ProcessId) -> io::Result<()> {
     match std::fs::remove_file(home.chains().join(first.as_str())) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
@@ -62,7 +63,7 @@ pub fn remove_chain(home: &Home, first: &ProcessId) -> io::Result<()> {
     }
 }
 
-/// Every chain that can be read, by its first life; what cannot is named in the error's place.
+/// Every chain by its first life, or the error if its file cannot be read.
 pub fn read_chains(home: &Home) -> Vec<(ProcessId, io::Result<Chain>)> {
     let Ok(entries) = std::fs::read_dir(home.chains()) else { return vec![] };
     let read = |entry: std::fs::DirEntry| {
@@ -86,7 +87,7 @@ mod tests {
 
     /// S9
     #[test]
-    fn a_chain_is_read_back_is_private_and_goes() {
+    fn a_chain_is_read_back_is_private_and_can_be_removed() {
         let home = Scratch::home();
         assert!(read_chains(&home).is_empty());
         let env = [("TOKEN".to_owned(), Some("s3cret".to_owned())), ("GONE".to_owned(), None)].into();

@@ -1,9 +1,9 @@
-//! Consumers of events: each with a cursor of its own, and a lease on what it was given and has not acked.
+//! Consumers of events: each has a cursor of its own, and a lease on the events it has fetched and not acknowledged.
 //!
-//! Invariant S6, *an event that was not acked is given again*: the cursor moves by an ack alone; a lease only keeps
-//! others that read as the same consumer from getting it meanwhile. A reader that says its own name is given nothing
-//! while another holds the lease: it would ack beyond what that one has not told. Who holds a lease is not kept on
-//! disk: after a restart nobody does, until it is acked or runs out.
+//! Invariant S6, *an event that was not acked is given again*: only an ack moves the cursor. A lease only keeps other
+//! readers of the same consumer from fetching the same events. A reader with a name gets nothing while another reader
+//! holds the lease: its ack would also cover events that the other has not processed. The holder of a lease is not stored
+//! on disk: after a restart a lease has no holder until it is acked or expires.
 
 use std::time::Duration;
 
@@ -14,33 +14,33 @@ use rusqlite::{OptionalExtension, Row, Transaction, params};
 use crate::index::{Index, IndexError};
 use crate::queries::{Event, EventFilter, Queries};
 
-/// Consumers of one scope at most.
-pub const CONSUMERS_MOST: usize = 1000;
+/// Maximum number of consumers per owner.
+pub const MAX_CONSUMERS: usize = 1000;
 
-/// Whose a consumer is, and its name. The operator's own have an empty scope.
+/// The owner and the name of a consumer. The operator's consumers have an empty `scope`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ConsumerKey {
     pub scope: String,
     pub name: String,
 }
 
-/// A consumer as it stands.
+/// The state of a consumer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Consumer {
     pub key: ConsumerKey,
-    /// All up to this number is acked.
+    /// Events up to this number are acknowledged.
     pub cursor: u64,
-    /// All up to this number is leased until then.
+    /// Events up to this number are leased until this time.
     pub lease: Option<(u64, Moment)>,
 }
 
-/// What a read as a consumer wants.
+/// A request to fetch events as a consumer.
 #[derive(Clone, Debug)]
 pub struct Fetch {
     pub key: ConsumerKey,
-    /// Which of those that read as this consumer; all that do not say so are one.
+    /// The name of the reader, if the consumer has several. Readers without a name count as one.
     pub reader: Option<String>,
-    /// Where a consumer that is new begins.
+    /// The cursor of a new consumer.
     pub begin: u64,
     pub filter: EventFilter,
     pub limit: usize,
@@ -48,16 +48,16 @@ pub struct Fetch {
     pub now: Moment,
 }
 
-/// Why a consumer is not made.
+/// A consumer cannot be created, because there are too many.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("there are {CONSUMERS_MOST} consumers already: forget one with DELETE /v1/consumers/NAME")]
+#[error("there are already {MAX_CONSUMERS} consumers: delete one with DELETE /v1/consumers/NAME")]
 pub struct TooManyConsumers;
 
 impl Index {
-    /// Gives a consumer what follows, and leases it. The consumer is made if there is none.
+    /// Returns the consumer's next events and leases them. Creates the consumer if it does not exist.
     pub fn fetch(&mut self, fetch: &Fetch) -> Result<Result<(Vec<Event>, Consumer), TooManyConsumers>, IndexError> {
         let known = self.consumer(&fetch.key)?;
-        if known.is_none() && self.consumers(&fetch.key.scope)?.len() >= CONSUMERS_MOST {
+        if known.is_none() && self.consumers(&fetch.key.scope)?.len() >= MAX_CONSUMERS {
             return Ok(Err(TooManyConsumers));
         }
         let is_new = known.is_none();
@@ -86,7 +86,7 @@ impl Index {
         Ok(Ok((events, consumer)))
     }
 
-    /// Says that all up to this number is dealt with. `None` if there is no such consumer.
+    /// Acknowledges events up to this number. `None` if there is no such consumer.
     pub fn ack(&mut self, key: &ConsumerKey, through: u64) -> Result<Option<Consumer>, IndexError> {
         let Some(mut consumer) = self.consumer(key)? else { return Ok(None) };
         consumer.cursor = consumer.cursor.max(through.min(self.last_seq()?));
@@ -99,7 +99,7 @@ impl Index {
         Ok(Some(consumer))
     }
 
-    /// Forgets a consumer, and gives it as it was.
+    /// Deletes a consumer and returns it.
     pub fn forget_consumer(&mut self, key: &ConsumerKey) -> Result<Option<Consumer>, IndexError> {
         let consumer = self.consumer(key)?;
         self.holders.remove(key);
@@ -118,7 +118,7 @@ impl Queries {
         Ok(statement.query_row([&key.scope, &key.name], read).optional()?)
     }
 
-    /// All consumers of a scope, by name.
+    /// All consumers of an owner, ordered by name.
     pub fn consumers(&self, scope: &str) -> Result<Vec<Consumer>, IndexError> {
         let sql = "SELECT scope, name, cursor, leased_through, leased_until_us FROM consumers
                    WHERE scope = ?1 ORDER BY name";
@@ -127,7 +127,7 @@ impl Queries {
         Ok(found?)
     }
 
-    /// Every owner that has a parent, with it.
+    /// Every owner with a parent: (owner, parent).
     pub fn parents(&self) -> Result<Vec<(String, String)>, IndexError> {
         let mut statement = self.connection().prepare_cached("SELECT owner, parent FROM owners")?;
         let found: Result<Vec<_>, _> = statement.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?.collect();

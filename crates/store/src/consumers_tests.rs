@@ -1,4 +1,4 @@
-//! Consumers: cursors apart, leases, acks.
+//! Consumers: independent cursors, leases, acks.
 
 use pinfold_model::event::EventKind;
 
@@ -57,7 +57,7 @@ fn s6_an_event_that_was_not_acked_is_given_again() {
     assert_eq!(index.ack(&me, 1).expect("an ack").map(|consumer| consumer.cursor), Some(5), "never back");
 }
 
-/// A reader that died with what it was given has told it to nobody: no ack of another may go beyond it.
+/// A reader that died has not processed the events it fetched: another reader's ack must not cover them.
 #[test]
 fn nobody_is_given_what_follows_the_lease_of_another_reader() {
     let home = Scratch::home();

@@ -1,8 +1,8 @@
-//! Where process ids come from: a counter on disk, seen through a seed.
+//! Generates process ids from a counter on disk and a random seed.
 //!
-//! Owns the file `ids`: `{"format":1,"seed":…,"reserved":…}`, replaced by rename. Numbers are reserved in
-//! blocks before they are used, so after a crash some are skipped and none comes twice. If the file is missing
-//! or damaged, counting begins anew under another seed, and ids whose directory exists are passed over.
+//! Owns the file `ids`: `{"format":1,"seed":…,"reserved":…}`, replaced by rename. Numbers are reserved in blocks before
+//! they are used, so that after a crash some are skipped and none is used twice. If the file is missing or damaged,
+//! counting starts again with another seed, and ids with an existing directory are skipped.
 
 use std::io;
 use std::path::PathBuf;
@@ -16,10 +16,10 @@ use crate::layout::{Home, replace_file};
 
 /// The version of the file's format.
 pub const IDS_FORMAT: u32 = 1;
-/// Numbers reserved at once: one small file write per so many ids.
+/// Numbers reserved at once: the file is written once per this many ids.
 pub const BLOCK: u64 = 1024;
 
-/// Gives out ids. There is one: the daemon's.
+/// Generates ids. Only the daemon has one.
 #[derive(Debug)]
 pub struct IdSource {
     path: PathBuf,
@@ -63,8 +63,8 @@ impl IdSource {
         })
     }
 
-    /// An id that was never given out before.
-    #[expect(clippy::should_implement_trait, reason = "it can fail, and nobody iterates over ids")]
+    /// A new id, never used before.
+    #[expect(clippy::should_implement_trait, reason = "it can fail, and ids are not iterated over")]
     pub fn next(&mut self) -> io::Result<ProcessId> {
         loop {
             if self.next == self.reserved {
@@ -85,7 +85,7 @@ impl IdSource {
         Ok(())
     }
 
-    /// Writes the file again as it was, into a home that was made anew.
+    /// Writes the file again, into a home that was created again.
     pub fn rewrite(&self) -> io::Result<()> {
         self.write(self.reserved)
     }
@@ -96,7 +96,7 @@ impl IdSource {
     }
 }
 
-/// A mark that no two processes share: 128 random bits in hex.
+/// A unique mark for a process: 128 random bits in hex.
 pub fn random_mark() -> io::Result<String> {
     Ok(format!("{:032x}", u128::from_le_bytes(random()?)))
 }
@@ -109,7 +109,7 @@ mod tests {
     use crate::testing::{Scratch, mode_of};
 
     #[test]
-    fn ids_never_come_twice_over_reopening_after_any_number() {
+    fn no_id_is_used_twice_however_often_the_file_is_reopened() {
         let home = Scratch::home();
         let mut seen = HashSet::new();
         for count in [0, 1, 1023, 1024, 1025, 5] {
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn a_damaged_or_missing_file_is_taken_over_and_existing_directories_are_passed_over() {
+    fn a_damaged_or_missing_file_is_replaced_and_ids_with_a_directory_are_skipped() {
         let home = Scratch::home();
         let first = IdSource::open(&home).expect("open").next().expect("id");
         for content in [None, Some("{\"format\":1,\"se"), Some("")] {

@@ -1,13 +1,13 @@
 //! The index: one SQLite database beside the process directories, for lists, history and the event log.
 //!
-//! Owns the database's file, version, opening and every write; written by the daemon alone. The directories
-//! are the truth: an index that is missing or damaged is set aside and built anew from them.
+//! Owns the database's file, version, opening and every write; only the daemon writes. The process directories are the
+//! source of truth: a missing or damaged index is moved aside and rebuilt from them.
 //!
-//! Invariant S4, *one event per process and kind*: a UNIQUE constraint in `schema`; [`Index::apply`] returns
-//! only what was new, so whoever announces what it returns announces each event once.
+//! Invariant S4, *one event per process and kind*: a UNIQUE constraint in `schema`. [`Index::apply`] returns only new
+//! events, so a caller that announces what it returns announces each event once.
 //!
-//! Event numbers never run backwards: a rebuilt index counts on from the time in microseconds, which is beyond
-//! any number that was given out before (that would take more than an event in each microsecond).
+//! Event numbers never go backwards: a rebuilt index continues from the current time in microseconds, which is higher
+//! than any earlier number (otherwise there would have been more than one event per microsecond).
 
 use std::collections::HashMap;
 use std::fs::OpenOptions;
@@ -35,28 +35,28 @@ use crate::schema;
 
 /// A database below this size is checked from end to end when it is opened.
 const CHECK_BELOW: u64 = 64 << 20;
-/// How long one connection waits for another's transaction. Our own two never wait for each other (WAL): only another
-/// program can hold a lock.
-const BUSY: Duration = Duration::from_secs(1);
-/// How long a reading connection waits.
-const READER_BUSY: Duration = Duration::from_millis(250);
+/// How long to wait for a lock. Our own two connections never block each other (WAL), so only another program can hold
+/// one.
+const BUSY_TIMEOUT: Duration = Duration::from_secs(1);
+/// The same for the reading connection.
+const READER_BUSY_TIMEOUT: Duration = Duration::from_millis(250);
 
-/// One thread at a time uses a connection, which its type ensures: SQLite need not.
-const ALONE: OpenFlags = OpenFlags::SQLITE_OPEN_NO_MUTEX;
+/// No locking inside SQLite: the Rust type already ensures that only one thread at a time uses a connection.
+const NO_MUTEX: OpenFlags = OpenFlags::SQLITE_OPEN_NO_MUTEX;
 
-/// The index, to be written and read. Reading alone: [`Index::reader`].
+/// The index, for writing and reading. For reading only: [`Index::reader`].
 #[derive(Debug)]
 pub struct Index {
     queries: Queries,
-    /// Which reader holds the lease of a consumer, where it said so: no more of them than there are consumers.
+    /// The reader that holds the lease of a consumer, if it has a name. At most one entry per consumer.
     pub(crate) holders: HashMap<ConsumerKey, String>,
 }
 
-/// An index that was opened.
+/// The result of opening the index.
 #[derive(Debug)]
 pub enum Opened {
     Ready(Index),
-    /// It is empty and must be filled from the process directories.
+    /// It is empty and must be rebuilt from the process directories.
     Rebuild {
         index: Index,
         reason: String,
@@ -66,11 +66,11 @@ pub enum Opened {
 /// Why the index failed.
 #[derive(Debug, thiserror::Error)]
 pub enum IndexError {
-    #[error("{path} was written by a newer pinfold (version {found}, this one knows {ours}): upgrade pinfold")]
+    #[error("{path} was written by a newer pinfold (version {found}, this one supports up to {ours}): upgrade pinfold")]
     Newer { path: PathBuf, found: i64, ours: i64 },
-    #[error("idempotency key `{key}` of owner `{owner}` already names another process")]
+    #[error("idempotency key `{key}` of owner `{owner}` already belongs to another process")]
     KeyTaken { owner: String, key: String },
-    #[error("the index holds no readable history of process {id}: remove it with `pinfold gc`")]
+    #[error("the history of process {id} in the index is damaged: remove it with `pinfold gc`")]
     BadHistory { id: String },
     #[error("{path}: {source}")]
     Io { path: PathBuf, source: io::Error },
@@ -86,57 +86,57 @@ impl IndexError {
     }
 }
 
-/// One thing to write down.
+/// A change to the index.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Change {
-    /// What is known of a process now, and the bytes its directory takes.
+    /// Insert or update a process: its history, and the size of its directory in bytes.
     Put(Box<History>, u64),
-    /// Something happened to it.
+    /// Add an event.
     Event(Box<NewEvent>),
-    /// Its directory was removed. To be applied after the removal, never before: a directory without a row is
-    /// taken for a process the index does not know yet.
+    /// Delete a process. Apply it after its directory was removed, never before: a directory without a row counts as a
+    /// process that the index does not know yet.
     Forget(ProcessId),
 }
 
-/// Something that happened to a process, not yet numbered.
+/// An event that has no number yet.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NewEvent {
     pub process: ProcessId,
     pub owner: String,
     pub kind: EventKind,
-    /// Tells apart what may happen more than once; else 0.
+    /// Distinguishes events of a kind that may occur more than once; otherwise 0.
     pub n: u64,
-    /// Whether its owner is told of it.
+    /// Whether its owner is notified of it.
     pub announce: bool,
     pub at: Moment,
     pub payload: String,
-    /// Where it is to be delivered to, beyond the log.
+    /// Where to deliver it, in addition to the log.
     pub targets: Vec<Target>,
 }
 
 impl Index {
-    /// Opens the home's index, or makes one. `now` is where a rebuilt event sequence begins.
+    /// Opens the home's index, or creates one. The numbers of a rebuilt index start at `now`.
     pub fn open(home: &Home, durability: Durability, now: Moment) -> Result<Opened, IndexError> {
         let path = home.index();
         let io = |source| IndexError::Io { path: path.clone(), source };
-        let found = match std::fs::metadata(&path) {
+        let len = match std::fs::metadata(&path) {
             Ok(metadata) => Some(metadata.len()).filter(|&len| len > 0),
             Err(error) if error.kind() == io::ErrorKind::NotFound => None,
             Err(source) => return Err(io(source)),
         };
-        let reason = match found {
+        let reason = match len {
             Some(len) => match open_existing(&path, len, durability)? {
                 Existing::Sound(index) => return Ok(Opened::Ready(index)),
-                Existing::Blank => missing(home).map_err(io)?,
+                Existing::Blank => reason_to_rebuild(home).map_err(io)?,
                 Existing::Damaged(what) => {
                     let aside = set_aside(&path, now).map_err(io)?;
                     Some(format!("the index was damaged ({what}) and was moved to {}", aside.display()))
                 }
             },
-            None => missing(home).map_err(io)?,
+            None => reason_to_rebuild(home).map_err(io)?,
         };
         remove_companions(&path);
-        // In microseconds: nobody writes events faster, so that a second rebuild soon after gives no number again.
+        // In microseconds: events are written more slowly, so another rebuild soon after this one reuses no number.
         let first = reason.as_ref().map_or(0, |_| now.0 as i64);
         let index = create(&path, durability, first)?;
         Ok(match reason {
@@ -147,19 +147,19 @@ impl Index {
 
     /// A second connection that only reads, for use beside the writer.
     pub fn reader(path: &Path) -> Result<Queries, IndexError> {
-        let connection = Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_ONLY | ALONE)?;
-        connection.busy_timeout(READER_BUSY)?;
+        let connection = Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_ONLY | NO_MUTEX)?;
+        connection.busy_timeout(READER_BUSY_TIMEOUT)?;
         Ok(Queries::new(connection))
     }
 
-    /// Writes all changes or none, and returns the events that were new, in order.
+    /// Applies all changes or none, and returns the new events in order.
     pub fn apply(&mut self, changes: &[Change]) -> Result<Vec<Event>, IndexError> {
         let transaction = self.queries.connection_mut().transaction()?;
         let mut events = Vec::new();
         for change in changes {
             match change {
                 Change::Put(history, bytes) => put(&transaction, history, *bytes)?,
-                Change::Event(event) => events.extend(tell(&transaction, event)?),
+                Change::Event(event) => events.extend(insert_event(&transaction, event)?),
                 Change::Forget(id) => {
                     transaction.prepare_cached("DELETE FROM processes WHERE id = ?1")?.execute([id.as_str()])?;
                 }
@@ -171,17 +171,18 @@ impl Index {
         Ok(events)
     }
 
-    /// The connection, for the other tables' own modules.
+    /// Starts a transaction, for the modules of the other tables.
     pub(crate) fn transaction(&mut self) -> Result<Transaction<'_>, IndexError> {
         Ok(self.queries.connection_mut().transaction()?)
     }
 
-    /// Removes old events beyond the latest so many; those of processes still listed stay. Returns how many went.
+    /// Deletes all but the latest events, and keeps those of processes that are still listed. Returns how many were
+    /// deleted.
     pub fn prune_events(&mut self, keep_latest: u64) -> Result<usize, IndexError> {
         let keep = i64::try_from(keep_latest).unwrap_or(i64::MAX);
-        let gone = self.connection().prepare_cached(schema::PRUNE)?.execute([keep])?;
+        let deleted = self.connection().prepare_cached(schema::PRUNE_EVENTS)?.execute([keep])?;
         self.connection().execute(schema::PRUNE_OWNERS, [])?;
-        Ok(gone)
+        Ok(deleted)
     }
 }
 
@@ -197,7 +198,7 @@ fn put(transaction: &Transaction<'_>, history: &History, bytes: u64) -> Result<(
     let intent = &history.intent;
     let spec = &intent.spec;
     let json = serde_json::to_string(history).map_err(|error| rusqlite::Error::ToSqlConversionFailure(error.into()))?;
-    let done = transaction.prepare_cached(schema::PUT)?.execute(params![
+    let result = transaction.prepare_cached(schema::PUT_PROCESS)?.execute(params![
         intent.id.as_str(),
         history.owner(),
         spec.name,
@@ -209,18 +210,18 @@ fn put(transaction: &Transaction<'_>, history: &History, bytes: u64) -> Result<(
         json,
         spec.owner,
     ]);
-    match (done, &spec.idempotency_key) {
-        (Err(error), Some(key)) if is_taken(&error) => {
+    match (result, &spec.idempotency_key) {
+        (Err(error), Some(key)) if is_duplicate(&error) => {
             return Err(IndexError::KeyTaken { owner: spec.owner.clone(), key: key.clone() });
         }
-        (done, _) => done?,
+        (result, _) => result?,
     };
     put_parents(transaction, &spec.owner, &spec.ancestors)?;
     history.handovers.iter().try_for_each(|handover| put_parents(transaction, &handover.to, &handover.ancestors))
 }
 
 impl Index {
-    /// Writes down who the parent of an owner is that owns no process yet. The first one said stands.
+    /// Stores the parent of an owner that has no process yet. The first parent of an owner is final.
     pub fn add_parent(&mut self, owner: &str, parent: &str) -> Result<(), IndexError> {
         let transaction = self.transaction()?;
         put_parents(&transaction, owner, &[parent.to_owned()])?;
@@ -229,24 +230,25 @@ impl Index {
     }
 }
 
-/// Who the parents of an owner are. The first one said stands.
+/// Stores the ancestors of an owner, nearest first. The first parent of an owner is final.
 fn put_parents(transaction: &Transaction<'_>, owner: &str, ancestors: &[String]) -> Result<(), IndexError> {
-    let mut at = owner;
+    let mut child = owner;
     for parent in ancestors {
         let sql = "INSERT OR IGNORE INTO owners (owner, parent) VALUES (?1, ?2)";
-        transaction.prepare_cached(sql)?.execute([at, parent])?;
-        at = parent;
+        transaction.prepare_cached(sql)?.execute([child, parent])?;
+        child = parent;
     }
     Ok(())
 }
 
-fn tell(transaction: &Transaction<'_>, event: &NewEvent) -> Result<Option<Event>, IndexError> {
+/// Adds an event and its deliveries; `None` if it is already in the log.
+fn insert_event(transaction: &Transaction<'_>, event: &NewEvent) -> Result<Option<Event>, IndexError> {
     let NewEvent { process, owner, kind, n, announce, at, payload, targets } = event;
     let values = params![process.as_str(), owner, kind.name(), *n as i64, announce, at.0 as i64, payload];
-    // RETURNING would make a table of its own for the one number.
-    match transaction.prepare_cached(schema::TELL)?.execute(values) {
-        Err(error) if is_taken(&error) => return Ok(None),
-        told => told?,
+    // Not RETURNING, for which SQLite creates a temporary table.
+    match transaction.prepare_cached(schema::INSERT_EVENT)?.execute(values) {
+        Err(error) if is_duplicate(&error) => return Ok(None),
+        result => result?,
     };
     let seq = transaction.last_insert_rowid();
     for target in targets {
@@ -263,15 +265,15 @@ fn tell(transaction: &Transaction<'_>, event: &NewEvent) -> Result<Option<Event>
     }))
 }
 
-/// Why an index that holds nothing must be filled; in a home that never had a process it need not.
-fn missing(home: &Home) -> io::Result<Option<String>> {
+/// Why an empty index must be rebuilt; `None` in a home that never had a process.
+fn reason_to_rebuild(home: &Home) -> io::Result<Option<String>> {
     let known = home.ids().try_exists()? || !list_process_dirs(home)?.is_empty();
     Ok(known.then(|| "the index was missing".to_owned()))
 }
 
 enum Existing {
     Sound(Index),
-    /// Its maker died before the tables were in it.
+    /// The daemon that created it died before it had made the tables.
     Blank,
     Damaged(String),
 }
@@ -284,9 +286,9 @@ fn open_existing(path: &Path, len: u64, durability: Durability) -> Result<Existi
 }
 
 fn try_existing(path: &Path, len: u64, durability: Durability) -> Result<Existing, IndexError> {
-    let mut connection = Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_WRITE | ALONE)?;
-    connection.busy_timeout(BUSY)?;
-    // Until the version is known nothing is written, not even by closing.
+    let mut connection = Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_WRITE | NO_MUTEX)?;
+    connection.busy_timeout(BUSY_TIMEOUT)?;
+    // Write nothing until the version is known, not even when closing.
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
     let found: i64 = connection.pragma_query_value(None, "user_version", |row| row.get(0))?;
     if found > schema::VERSION {
@@ -306,9 +308,9 @@ fn try_existing(path: &Path, len: u64, durability: Durability) -> Result<Existin
         }
     }
     if len < CHECK_BELOW {
-        let verdict: String = connection.query_row("PRAGMA quick_check(1)", [], |row| row.get(0))?;
-        if verdict != "ok" {
-            return Ok(Existing::Damaged(verdict));
+        let result: String = connection.query_row("PRAGMA quick_check(1)", [], |row| row.get(0))?;
+        if result != "ok" {
+            return Ok(Existing::Damaged(result));
         }
     }
     configure(&connection, durability)?;
@@ -319,7 +321,7 @@ fn is_blank(connection: &Connection) -> rusqlite::Result<bool> {
     connection.query_row("SELECT NOT EXISTS (SELECT 1 FROM sqlite_schema)", [], |row| row.get(0))
 }
 
-/// From the version before, all or nothing.
+/// Upgrades from version 1, in one transaction.
 fn upgrade(connection: &mut Connection) -> Result<(), IndexError> {
     let transaction = connection.transaction()?;
     transaction.execute_batch(schema::FROM_V1)?;
@@ -329,8 +331,8 @@ fn upgrade(connection: &mut Connection) -> Result<(), IndexError> {
     Ok(transaction.commit()?)
 }
 
-/// Whether another row has what must be unique.
-fn is_taken(error: &rusqlite::Error) -> bool {
+/// Whether a UNIQUE constraint was violated.
+fn is_duplicate(error: &rusqlite::Error) -> bool {
     error.sqlite_error().is_some_and(|error| error.extended_code == rusqlite::ffi::SQLITE_CONSTRAINT_UNIQUE)
 }
 
@@ -338,15 +340,15 @@ fn is_damage(error: &rusqlite::Error) -> bool {
     matches!(error.sqlite_error_code(), Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase))
 }
 
-/// Makes the file before SQLite does, so that it is ours alone; SQLite gives its companions the same mode. Tables and
-/// the number after which events begin come together: a crash leaves both or neither.
+/// Creates the file before SQLite does, so that it gets mode 0600; SQLite gives its `-wal` and `-shm` files the same mode.
+/// The tables and the first event number are written in one transaction: after a crash there are both or neither.
 fn create(path: &Path, durability: Durability, first: i64) -> Result<Index, IndexError> {
     let mut options = OpenOptions::new();
     let made = options.write(true).create(true).truncate(false).mode(FILE_MODE).open(path);
     made.map_err(|source| IndexError::Io { path: path.to_owned(), source })?;
     crash_point!("store.index_made");
-    let mut connection = Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_WRITE | ALONE)?;
-    connection.busy_timeout(BUSY)?;
+    let mut connection = Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_WRITE | NO_MUTEX)?;
+    connection.busy_timeout(BUSY_TIMEOUT)?;
     configure(&connection, durability)?;
     crash_point!("store.index_configured");
     let transaction = connection.transaction()?;
@@ -361,7 +363,8 @@ fn create(path: &Path, durability: Durability, first: i64) -> Result<Index, Inde
 
 fn configure(connection: &Connection, durability: Durability) -> Result<(), IndexError> {
     connection.pragma_update(None, "journal_mode", "wal")?;
-    // NORMAL survives any program's crash and keeps the file whole if power is lost; FULL keeps every commit.
+    // NORMAL survives the crash of any program, and the database stays consistent after a power failure. FULL also keeps
+    // every commit then.
     let synchronous = match durability {
         Durability::Programs => "normal",
         Durability::Power => "full",
@@ -371,7 +374,7 @@ fn configure(connection: &Connection, durability: Durability) -> Result<(), Inde
     Ok(())
 }
 
-/// Moves a damaged database and its companions out of the way, and keeps them for whoever wants to look.
+/// Renames a damaged database and its `-wal` and `-shm` files, and keeps them for inspection.
 fn set_aside(path: &Path, now: Moment) -> io::Result<PathBuf> {
     let aside = suffixed(path, &format!(".damaged-{}", now.0 / 1_000_000));
     std::fs::rename(path, &aside)?;
@@ -382,7 +385,7 @@ fn set_aside(path: &Path, now: Moment) -> io::Result<PathBuf> {
     Ok(aside)
 }
 
-/// A log without its database would be read into the new one.
+/// Removes leftover `-wal` and `-shm` files: SQLite would apply an old log to the new database.
 fn remove_companions(path: &Path) {
     for companion in ["-wal", "-shm"] {
         let _ = std::fs::remove_file(suffixed(path, companion));

@@ -1,4 +1,4 @@
-//! The index: what is asked, what is damaged, what is told once.
+//! The index: queries, damage, and events that are recorded once.
 
 use pinfold_model::facts::Status;
 
@@ -64,7 +64,7 @@ fn s4_one_event_per_process_and_kind() {
     );
 }
 
-/// SQLite takes 32,766 values in a question.
+/// SQLite accepts at most 32,766 parameters in a statement.
 #[test]
 fn a_view_of_any_number_of_owners_can_be_asked_for() {
     let home = Scratch::home();
@@ -275,7 +275,7 @@ fn durability_against_power_loss_is_asked_of_the_database() {
 }
 
 #[test]
-fn an_index_of_version_1_is_taken_over_with_its_numbers() {
+fn an_index_of_version_1_is_upgraded_and_keeps_its_numbers() {
     let home = Scratch::home();
     let connection = Connection::open(home.index()).expect("a database");
     connection.execute_batch(include_str!("../fixtures/index-v1.sql")).expect("version 1");
@@ -299,7 +299,7 @@ fn an_index_of_version_1_is_taken_over_with_its_numbers() {
 }
 
 #[test]
-fn what_ended_since_is_counted_whole_and_given_newest_first() {
+fn processes_ended_since_a_time_are_all_counted_and_returned_newest_first() {
     let home = Scratch::home();
     let mut index = ready(&home);
     // Number n ended at 2_000_000 + n.
@@ -315,9 +315,9 @@ fn what_ended_since_is_counted_whole_and_given_newest_first() {
     assert_eq!(since(None, 3_000_000, 9), (0, vec![]));
 }
 
-/// A maker that died early leaves a file without tables: nothing was in it, and nothing is set aside.
+/// A daemon that died while creating the index leaves a file without tables. It contains nothing, so it is not kept.
 #[test]
-fn an_index_whose_maker_died_is_made_anew() {
+fn an_index_without_tables_is_created_again() {
     let home = Scratch::home();
     let blank = Connection::open(home.index()).expect("a file");
     blank.pragma_update(None, "journal_mode", "wal").expect("configured");
@@ -329,7 +329,7 @@ fn an_index_whose_maker_died_is_made_anew() {
     assert!(!entries.into_iter().any(|entry| damaged(&entry.file_name().to_string_lossy())));
 }
 
-/// Numbers do not begin anew in a home that has given out ids, though no directory is left.
+/// Event numbers do not start again in a home that has handed out ids, even if no directory is left.
 #[test]
 fn numbers_go_on_in_a_home_without_directories() {
     let home = Scratch::home();
@@ -340,7 +340,7 @@ fn numbers_go_on_in_a_home_without_directories() {
     assert_eq!(index.last_seq().expect("seq"), NOW.0);
 }
 
-/// However many events a rebuild writes, the numbers of the next one, a second later, are others.
+/// However many events a rebuild writes, a rebuild one second later uses different numbers.
 #[test]
 fn numbers_are_given_once_though_the_index_is_rebuilt_twice() {
     let home = Scratch::home();

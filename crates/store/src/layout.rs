@@ -1,7 +1,7 @@
-//! Where everything lies, and who may touch it: the home, its lock, the directory of one process.
+//! Paths, permissions and locks: the home directory, its lock, the directory of one process.
 //!
-//! Owns file names and permissions: directories are 0700 and files 0600, so what processes print is their
-//! owner's alone. Knows nothing of what the files hold, save the home's `format`.
+//! Owns file names and permissions: directories are 0700 and files 0600, so only the user who runs pinfold can read the
+//! output of processes. Knows nothing about the content of the files, except the home's `format`.
 
 use std::fs::{DirBuilder, File, OpenOptions, TryLockError};
 use std::io::{self, Read};
@@ -20,43 +20,44 @@ use pinfold_os::{crash_point, fsio, socket};
 pub const HOME_FORMAT: u32 = 1;
 pub(crate) const DIRECTORY_MODE: u32 = 0o700;
 pub(crate) const FILE_MODE: u32 = 0o600;
-/// A file that is to take another's place ends like this, and in its writer's pid.
-const FRESH: &str = "new-";
-/// How long a daemon that is ending may hold this after it gave up the home: the kernel closes one file after the other.
-const LAST_HOLDER: Duration = Duration::from_secs(1);
-/// The file whose lock tells who the daemon is.
+/// Extension of a new file that will replace another, followed by the pid of its writer.
+const NEW_FILE: &str = "new-";
+/// How long to wait for the lock on `holder`: an exiting daemon may still hold it after it has released `lock`, because
+/// the kernel closes its files one by one.
+const HOLDER_TIMEOUT: Duration = Duration::from_secs(1);
+/// The file whose lock shows which process is the daemon.
 const HOLDER: &str = "holder";
 /// The record of a process, in its directory.
 pub const RECORD: &str = "record";
 
-/// The one directory that holds everything of one pinfold.
+/// The directory that contains all data of one pinfold daemon.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Home {
     root: PathBuf,
-    /// How its small files are written.
+    /// How its small files are written to disk.
     durability: Durability,
 }
 
 /// Why a directory cannot be a home.
 #[derive(Debug, thiserror::Error)]
 pub enum HomeError {
-    #[error("{path} is not a directory: move it away, or set PINFOLD_HOME to another place")]
+    #[error("{path} is not a directory: move it away, or set PINFOLD_HOME to another directory")]
     NotADirectory { path: PathBuf },
     #[error("{path} belongs to user {owner}, not to you (user {us}): set PINFOLD_HOME to a directory of your own")]
     NotOurs { path: PathBuf, owner: u32, us: u32 },
     #[error("{path} is writable by others (mode {mode:o}): run `chmod 700 {path}`")]
     Loose { path: PathBuf, mode: u32 },
-    #[error("{path} cannot be written ({source}): set PINFOLD_HOME to a directory that can")]
+    #[error("{path} is not writable ({source}): set PINFOLD_HOME to a writable directory")]
     Unwritable { path: PathBuf, source: io::Error },
-    #[error("{path} was written by a newer pinfold (format {found}, this one knows {ours}): upgrade pinfold")]
+    #[error("{path} was written by a newer pinfold (format {found}, this one supports up to {ours}): upgrade pinfold")]
     Newer { path: PathBuf, found: u32, ours: u32 },
-    #[error("{path} should hold a format number and does not: restore it (`echo {ours} > {path}`)")]
+    #[error("{path} does not contain a format number: restore it (`echo {ours} > {path}`)")]
     BadFormat { path: PathBuf, ours: u32 },
     #[error("{path}: {source}")]
     Io { path: PathBuf, source: io::Error },
 }
 
-/// Why the home's lock was not taken.
+/// Why the home could not be locked.
 #[derive(Debug, thiserror::Error)]
 pub enum LockError {
     #[error("{path} is held by another pinfold daemon{}", .pid.map(|pid| format!(" (pid {pid})")).unwrap_or_default())]
@@ -65,23 +66,23 @@ pub enum LockError {
     Io { path: PathBuf, source: io::Error },
 }
 
-/// The home's lock, held until dropped. It goes with the open file: a child that is forked and does not exec
-/// must close it, or it holds the lock too.
+/// The home's lock, released when dropped. It belongs to the open file: a forked child that does not exec must close it,
+/// or the child holds the lock too.
 #[derive(Debug)]
 pub struct HomeLock {
-    /// `holder`, whose lock tells keepers our pid. Opened once: closing any descriptor of it gives the lock up. Dropped
-    /// first: who has the other lock next wants this one too.
+    /// `holder`, whose lock shows our pid to keepers. Opened only once, because closing any descriptor of it releases the
+    /// lock. Dropped first, because the next daemon takes the other lock first and then needs this one.
     _holder: File,
     file: File,
 }
 
 impl HomeLock {
-    /// Whether the lock file of this home is the one that is held: not if the home was moved, removed or replaced.
+    /// Whether we hold the lock file at this home's path: false if the home was moved, removed or replaced.
     pub fn is_in_place(&self, home: &Home) -> bool {
         FileId::of(&self.file).is_some_and(|held| FileId::at(&home.lock_path()) == Some(held))
     }
 
-    /// Whether the lock file still has a name somewhere, be it on a file system that is no longer mounted.
+    /// Whether the lock file still has a name, even on a file system that is no longer mounted.
     pub fn has_a_name(&self) -> bool {
         self.file.metadata().is_ok_and(|file| file.nlink() > 0)
     }
@@ -94,7 +95,7 @@ impl HomeLock {
     }
 }
 
-/// Which file it is, whatever its name.
+/// Identifies a file, whatever its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FileId {
     device: u64,
@@ -102,7 +103,7 @@ pub struct FileId {
 }
 
 impl FileId {
-    /// The file at this path; a link is followed.
+    /// The file at this path; follows symbolic links.
     pub fn at(path: &Path) -> Option<Self> {
         std::fs::metadata(path).ok().map(|metadata| Self { device: metadata.dev(), inode: metadata.ino() })
     }
@@ -112,8 +113,8 @@ impl FileId {
     }
 }
 
-/// Whether the process at the other end of a connection is the daemon of this home: the kernel says who holds the lock
-/// on `holder`. A peer outside our pid namespace has no pid here, and neither has a holder there.
+/// Whether the peer of a connection is the daemon of this home: the process that holds the lock on `holder`. A peer
+/// outside of our pid namespace has no pid here (`None`), and neither has a holder outside of it.
 pub fn is_daemon(home: &Path, peer: Option<u32>) -> bool {
     let holder = File::open(home.join(HOLDER)).and_then(|file| fsio::holder(file.as_fd()));
     match holder {
@@ -124,7 +125,7 @@ pub fn is_daemon(home: &Path, peer: Option<u32>) -> bool {
 }
 
 impl Home {
-    /// Makes or checks the home. A home of a newer pinfold is not touched.
+    /// Creates or checks the home. Does not change a home of a newer pinfold.
     pub fn open(root: &Path) -> Result<Home, HomeError> {
         let io = |source| HomeError::Io { path: root.to_owned(), source };
         let root = std::path::absolute(root).map_err(io)?;
@@ -139,7 +140,7 @@ impl Home {
         Ok(home)
     }
 
-    /// The same home, whose small files are written like this.
+    /// The same home, with this durability for its small files.
     pub fn with_durability(self, durability: Durability) -> Home {
         Home { durability, ..self }
     }
@@ -161,7 +162,7 @@ impl Home {
         self.root.join("lock")
     }
 
-    /// What the daemon logs.
+    /// The daemon's log file.
     pub fn log(&self) -> PathBuf {
         self.root.join("daemon.log")
     }
@@ -170,12 +171,12 @@ impl Home {
         self.root.join("index.db")
     }
 
-    /// The counter behind the process ids.
+    /// The counter that process ids are made from.
     pub fn ids(&self) -> PathBuf {
         self.root.join("ids")
     }
 
-    /// The secret behind the ids that coder's clients see.
+    /// The secret that the ids for coder's clients are derived from.
     pub fn coder_key(&self) -> PathBuf {
         self.root.join("coder-key")
     }
@@ -195,22 +196,22 @@ impl Home {
         self.root.join("sessions.json")
     }
 
-    /// The directory of the chains of lives that are not over.
+    /// The directory of the files of restart chains.
     pub fn chains(&self) -> PathBuf {
         self.root.join("chains")
     }
 
-    /// The directory of the sockets that processes connect to when they are ready.
+    /// The directory of the sockets that processes connect to in order to report that they are ready.
     pub fn ready(&self) -> PathBuf {
         self.root.join("ready")
     }
 
-    /// The socket that one process connects to when it is ready.
+    /// The socket that this process connects to in order to report that it is ready.
     pub fn ready_socket(&self, id: &ProcessId) -> PathBuf {
         self.ready().join(id.as_str())
     }
 
-    /// Makes the directory of these sockets, ours alone.
+    /// Creates the directory of these sockets, with mode 0700.
     pub fn make_ready_directory(&self) -> io::Result<()> {
         match DirBuilder::new().mode(DIRECTORY_MODE).create(self.ready()) {
             Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
@@ -223,7 +224,7 @@ impl Home {
         self.root.join("processes")
     }
 
-    /// The directory of the hosted agents' directories; made with the first.
+    /// The directory of the hosted agents' directories; created with the first agent.
     pub fn agents(&self) -> PathBuf {
         self.root.join("agents")
     }
@@ -233,7 +234,7 @@ impl Home {
         self.processes().join(id.as_str())
     }
 
-    /// Takes the lock that makes one daemon the home's only one, and writes our pid into it.
+    /// Takes the lock that allows only one daemon per home, and writes our pid into the file.
     pub fn try_lock(&self) -> Result<HomeLock, LockError> {
         let path = self.lock_path();
         let io = |source| LockError::Io { path: path.clone(), source };
@@ -254,7 +255,7 @@ impl Home {
         let path = self.root.join(HOLDER);
         let io = |source| LockError::Io { path: path.clone(), source };
         let holder = options.open(&path).map_err(io)?;
-        let deadline = Instant::now() + LAST_HOLDER;
+        let deadline = Instant::now() + HOLDER_TIMEOUT;
         while !fsio::try_hold(holder.as_fd()).map_err(io)? {
             if Instant::now() > deadline {
                 return Err(LockError::Held { path, pid: None });
@@ -283,8 +284,8 @@ impl Home {
     }
 }
 
-/// The directory of one process as its keeper holds it: made, with an empty record, before it is needed.
-/// An empty record means "nothing yet": readers skip it and recovery removes the directory.
+/// The directory of one process, as its keeper uses it: created, with an empty record, before it is needed. An empty
+/// record means that nothing was started yet: readers skip it, and recovery removes the directory.
 #[derive(Debug)]
 pub struct ProcessDir {
     id: ProcessId,
@@ -293,15 +294,15 @@ pub struct ProcessDir {
 }
 
 impl ProcessDir {
-    /// Makes the directory and its empty record, and locks that: one `mkdir`, one `openat`, one `flock`. `processes` is an absolute path,
-    /// so that the directory is found whatever the working directory becomes.
+    /// Creates the directory and its empty record, and locks the record: one `mkdir`, one `openat`, one `flock`.
+    /// `processes` must be an absolute path, so that the path stays valid if the working directory changes.
     pub fn prepare(processes: &Path, id: &ProcessId) -> io::Result<ProcessDir> {
         DirBuilder::new().mode(DIRECTORY_MODE).create(processes.join(id.as_str()))?;
         crash_point!("store.directory_made");
         Self::with_record(processes, id)
     }
 
-    /// The same where the directory may be left, and its record is gone.
+    /// Like [`Self::prepare`], but the directory may exist, without a record.
     pub fn restore(processes: &Path, id: &ProcessId) -> io::Result<ProcessDir> {
         match DirBuilder::new().mode(DIRECTORY_MODE).create(processes.join(id.as_str())) {
             Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
@@ -312,7 +313,7 @@ impl ProcessDir {
     fn with_record(processes: &Path, id: &ProcessId) -> io::Result<ProcessDir> {
         let path = processes.join(id.as_str());
         let record = OpenOptions::new().read(true).write(true).create_new(true).mode(FILE_MODE).open(path.join(RECORD));
-        // The lock says that the keeper lives, as long as it holds the file open.
+        // The lock shows that the keeper is alive: it lasts as long as the keeper has the file open.
         let locked = record.and_then(|record| record.try_lock().map(|()| record).map_err(io::Error::from));
         match locked {
             Ok(record) => {
@@ -327,16 +328,16 @@ impl ProcessDir {
         }
     }
 
-    /// Removes a directory that was prepared and not used.
+    /// Removes a prepared directory that was not used.
     pub fn discard(self) -> io::Result<()> {
         std::fs::remove_file(self.path.join(RECORD))?;
         crash_point!("store.record_discarded");
         std::fs::remove_dir(&self.path)
     }
 
-    /// Removes the directory with all that is in it: a start that is not to be kept.
+    /// Removes the directory with everything in it, after a start that is not to be recorded.
     pub fn remove(self) -> io::Result<()> {
-        // The record first: without it the rest is nothing that a reader takes up.
+        // The record first: readers ignore a directory without a record.
         std::fs::remove_file(self.path.join(RECORD))?;
         std::fs::remove_dir_all(&self.path)
     }
@@ -354,22 +355,22 @@ impl ProcessDir {
     }
 }
 
-/// Puts a whole new content in the file's place: readers see the old one or the new one. Daemons that race for a
-/// new home do this at the same time, so each writes a file of its own.
+/// Replaces a file atomically: readers see either the old or the new content. Daemons that race for a new home may do
+/// this at the same time, so each writes a temporary file of its own.
 ///
-/// Under [`Durability::Power`] the content is on disk before it gets the name, and the name before this returns. Otherwise
-/// both survive the death of programs only.
+/// With [`Durability::Power`] the content is synced before the rename, and the rename before this returns. Otherwise both
+/// only survive the crash of programs.
 pub(crate) fn replace_file(path: &Path, content: &[u8], durability: Durability) -> io::Result<()> {
-    let fresh = path.with_extension(format!("{FRESH}{}", std::process::id()));
+    let new = path.with_extension(format!("{NEW_FILE}{}", std::process::id()));
     let mut options = OpenOptions::new();
-    let file = options.write(true).create(true).truncate(true).mode(FILE_MODE).open(&fresh)?;
+    let file = options.write(true).create(true).truncate(true).mode(FILE_MODE).open(&new)?;
     crash_point!("store.file_made");
     file.write_all_at(content, 0)?;
     crash_point!("store.file_written");
     if durability == Durability::Power {
         file.sync_all()?;
     }
-    std::fs::rename(&fresh, path)?;
+    std::fs::rename(&new, path)?;
     crash_point!("store.file_replaced");
     match path.parent() {
         Some(parent) if durability == Durability::Power => File::open(parent)?.sync_all(),
@@ -377,9 +378,9 @@ pub(crate) fn replace_file(path: &Path, content: &[u8], durability: Durability) 
     }
 }
 
-/// The pid of the daemon that was to put this file in its place, if it is such a file.
-pub(crate) fn fresh_file_of(path: &Path) -> Option<u32> {
-    path.extension()?.to_str()?.strip_prefix(FRESH)?.parse().ok()
+/// The pid of the writer, if this is a temporary file of [`replace_file`].
+pub(crate) fn writer_of_new_file(path: &Path) -> Option<u32> {
+    path.extension()?.to_str()?.strip_prefix(NEW_FILE)?.parse().ok()
 }
 
 fn make_directory(path: &Path) -> Result<(), HomeError> {
@@ -427,7 +428,7 @@ mod tests {
     }
 
     #[test]
-    fn a_home_that_others_may_write_is_refused_with_the_way_out() {
+    fn a_home_that_others_may_write_to_is_refused_with_a_command_that_fixes_it() {
         let scratch = Scratch::new();
         std::fs::set_permissions(scratch.path(), PermissionsExt::from_mode(0o770)).expect("chmod");
         let refusal = Home::open(scratch.path()).expect_err("refused").to_string();

@@ -1,7 +1,7 @@
-//! What survives: file names, formats, versions, write order, retention.
+//! Everything that pinfold writes to disk: file names, formats, versions, write order, retention.
 //!
-//! Owns everything that pinfold leaves on disk. Starts and signals nothing, reads no clock, knows no HTTP.
-//! Durable means: survives the crash of any program. Only [`Durability::Power`] asks the disk as well.
+//! It starts and signals no process, reads no clock and knows no HTTP. Durable means: survives the crash of any program.
+//! Only with [`Durability::Power`] does it also survive a power failure.
 //!
 //! Each invariant is stated in the header of the module that owns it, with a test of its name:
 //! - S1 at most one exit record, never replaced ([`record`])
@@ -37,12 +37,12 @@ pub mod sessions;
 mod testing;
 pub mod tokens;
 
-/// What a write survives once it returned.
+/// What data survives after a write has returned.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Durability {
-    /// The crash of any program; nothing waits for the disk.
+    /// The crash of any program. No write waits for the disk.
     #[default]
     Programs,
-    /// The loss of power too: records and index wait for the disk.
+    /// Also a power failure: writes to records and index are synced to disk.
     Power,
 }

@@ -1,9 +1,9 @@
-//! Which stream each byte came from, and when: the marks beside each segment of output.
+//! Marks: which stream each byte of output came from, and when. They are stored beside each segment.
 //!
-//! Owns the format of `marks.<segment start>`: entries of 24 bytes, little endian, {offset u64, time in
-//! microseconds u64, stream u8, 7 zero bytes}, each saying "from this offset on: this stream, this time".
-//! Bytes before the first mark, and all bytes of a segment without the file, are stdout in the first
-//! [`MARK_EVERY`] of the process, so that a short quiet command needs no file of marks.
+//! Owns the format of `marks.<segment start>`: entries of 24 bytes, little endian, {offset u64, time in microseconds u64,
+//! stream u8, 7 zero bytes}. Each means "from this offset on: this stream, this time". Bytes before the first mark, and
+//! all bytes of a segment without a marks file, are stdout within the first [`MARK_EVERY`] of the process, so that a
+//! short command needs no marks file.
 
 use std::fs::File;
 use std::io::{self, BufReader, Read};
@@ -15,22 +15,22 @@ use pinfold_model::units::Moment;
 
 /// Bytes of one mark.
 pub const MARK_BYTES: u64 = 24;
-/// How exact the times are: bytes within this time of a mark share it.
+/// The resolution of the times: bytes within this time of a mark share the mark.
 pub const MARK_EVERY: Duration = Duration::from_millis(100);
 
-/// Where bytes came from. Merged output is all `Stdout`.
+/// The stream that bytes came from. Merged output is all `Stdout`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Stream {
     Stdout,
     Stderr,
 }
 
-/// A stretch of output from one stream at one time.
+/// A range of output from one stream at one time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Run {
     pub range: Range<u64>,
     pub stream: Stream,
-    /// `None`: within [`MARK_EVERY`] of the process's start.
+    /// `None` means within [`MARK_EVERY`] of the process's start.
     pub at: Option<Moment>,
 }
 
@@ -61,19 +61,19 @@ impl Mark {
         Some(Self { offset: number(0)?, stream, at: Moment(number(8)?) })
     }
 
-    /// Whether bytes of this stream at this time need a mark of their own after this one.
+    /// Whether bytes of this stream at this time need a new mark after this one.
     pub(crate) fn is_outdated(self, stream: Stream, at: Moment) -> bool {
         self.stream != stream || at.since(self.at) >= MARK_EVERY || self.at.since(at) >= MARK_EVERY
     }
 }
 
-/// The marks beside the segment that begins at `start`.
+/// The marks file of the segment that starts at `start`.
 pub(crate) fn marks_path(dir: &Path, start: u64) -> PathBuf {
     dir.join(format!("marks.{start:020}"))
 }
 
-/// The runs of `range`, which lies in the segment that begins at `start`. Entries that make no sense (a torn
-/// last one, an offset that goes back) are skipped.
+/// The runs of `range`, which is inside the segment that starts at `start`. Invalid entries (a torn last one, an offset
+/// that goes back) are skipped.
 pub(crate) fn runs_of_segment(dir: &Path, start: u64, range: Range<u64>) -> io::Result<Vec<Run>> {
     let mut marks = match File::open(marks_path(dir, start)) {
         Ok(file) => Some(BufReader::with_capacity(64 * 1024, file)),
@@ -111,7 +111,7 @@ fn next_entry(marks: Option<&mut BufReader<File>>) -> io::Result<Option<[u8; MAR
     }
 }
 
-/// Adds a run, joined to the one before if nothing tells them apart.
+/// Adds a run, merged with the previous one if that has the same stream and time and ends where it starts.
 pub(crate) fn push_run(runs: &mut Vec<Run>, run: Run) {
     match runs.last_mut() {
         Some(last) if last.range.end == run.range.start && (last.stream, last.at) == (run.stream, run.at) => {
@@ -127,7 +127,7 @@ mod tests {
     use crate::testing::Scratch;
 
     #[test]
-    fn marks_are_read_back_and_nonsense_is_skipped() {
+    fn marks_are_read_back_and_invalid_entries_are_skipped() {
         let scratch = Scratch::new();
         let mark = |offset, stream, at| Mark { offset, stream, at: Moment(at) }.encode();
         let mut bytes = Vec::new();

@@ -1,10 +1,10 @@
-//! Deliveries of events beyond the log: noted with the event itself, taken away when they are done or given up.
+//! Pending deliveries of events to webhooks and commands: added with the event, deleted when delivered or given up.
 //!
-//! A delivery is noted in the transaction that numbers its event, so that S4 holds for it too: one of each kind for
-//! each event. It may be tried more than once: whoever receives it knows it by the event's number.
+//! A delivery is added in the same transaction as its event, so S4 holds for it too: one per event and target. It may be
+//! attempted more than once; the receiver can detect duplicates by the event's number.
 //!
-//! Invariant S7, *deliveries of one process to one target keep the order of its events*: only the first of them is
-//! ever given out.
+//! Invariant S7, *deliveries of one process to one target keep the order of its events*: only the oldest pending one is
+//! returned.
 
 use pinfold_model::id::ProcessId;
 use pinfold_model::units::Moment;
@@ -31,15 +31,16 @@ impl Target {
     }
 }
 
-/// One delivery that is due, or will be.
+/// One pending delivery.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Delivery {
     pub event: u64,
     pub target: Target,
     /// The process it is about.
     pub process: ProcessId,
-    /// How often it was tried.
+    /// Number of failed attempts.
     pub attempts: u32,
+    /// When to attempt it next.
     pub due: Moment,
 }
 
@@ -56,7 +57,7 @@ pub(crate) fn add(
 }
 
 impl Queries {
-    /// The deliveries that are due first; of each process and target only the one that is next (S7).
+    /// The deliveries that are due first; of each process and target only the oldest (S7).
     pub fn deliveries(&self, limit: usize) -> Result<Vec<Delivery>, IndexError> {
         let sql = "SELECT event, target, attempts, due_us, process FROM outbox AS this WHERE NOT EXISTS (
                        SELECT 1 FROM outbox WHERE process = this.process AND target = this.target
@@ -64,13 +65,13 @@ impl Queries {
                    ORDER BY due_us, event LIMIT ?1";
         let mut statement = self.connection().prepare_cached(sql)?;
         let mut rows = statement.query([limit as i64])?;
-        let mut found = Vec::new();
+        let mut deliveries = Vec::new();
         while let Some(row) = rows.next()? {
             let (event, name, attempts, due): (i64, String, u32, i64) =
                 (row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?);
             let target = [Target::Webhook, Target::Command].into_iter().find(|target| target.name() == name);
             let process = ProcessId::parse(&row.get::<_, String>(4)?).ok();
-            found.extend(target.zip(process).map(|(target, process)| Delivery {
+            deliveries.extend(target.zip(process).map(|(target, process)| Delivery {
                 event: event as u64,
                 target,
                 process,
@@ -78,12 +79,12 @@ impl Queries {
                 due: Moment(due as u64),
             }));
         }
-        Ok(found)
+        Ok(deliveries)
     }
 }
 
 impl Index {
-    /// A delivery is done, or given up.
+    /// Deletes a delivery that succeeded or was given up.
     pub fn delivered(&mut self, delivery: &Delivery) -> Result<(), IndexError> {
         let sql = "DELETE FROM outbox WHERE event = ?1 AND target = ?2";
         self.connection().prepare_cached(sql)?.execute(params![delivery.event as i64, delivery.target.name()])?;
@@ -91,7 +92,7 @@ impl Index {
         Ok(())
     }
 
-    /// A delivery failed and is tried again then.
+    /// Schedules the next attempt of a delivery that failed.
     pub fn deliver_later(&mut self, delivery: &Delivery, due: Moment) -> Result<(), IndexError> {
         let sql = "UPDATE outbox SET attempts = attempts + 1, due_us = ?3 WHERE event = ?1 AND target = ?2";
         let values = params![delivery.event as i64, delivery.target.name(), due.0 as i64];

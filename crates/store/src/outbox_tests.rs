@@ -1,4 +1,4 @@
-//! Deliveries: noted once with their event, tried again later, taken away.
+//! Deliveries: added once with their event, retried later, deleted.
 
 use pinfold_model::event::EventKind;
 
@@ -10,7 +10,7 @@ use crate::testing::{Scratch, event};
 const NOW: Moment = Moment(1_700_000_000_000_000);
 
 #[test]
-fn a_delivery_is_noted_once_with_its_event_and_survives_until_it_is_done() {
+fn a_delivery_is_added_once_with_its_event_and_survives_until_it_is_done() {
     let home = Scratch::home();
     let open = || match Index::open(&home, Durability::Programs, NOW).expect("open") {
         Opened::Ready(index) => index,

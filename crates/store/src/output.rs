@@ -1,16 +1,17 @@
-//! What a process printed: segment files `out.<start offset>` in its directory, bounded, with exact offsets.
+//! Writes the output of a process: segment files `out.<start offset>` in its directory, with a size limit and exact
+//! offsets.
 //!
-//! Owns the segments' names, sizes and write order, and which are dropped. Reading is `reader`'s matter.
+//! Owns the segments' names, sizes and write order, and which are dropped. Reading is in `reader`.
 //!
-//! Invariant S2, *a cursor names the same byte for ever*: a cursor is the offset of a byte since the start of
-//! the process. A segment's name is the offset of its first byte; bytes are only ever appended, and only
-//! dropped with their whole segment. Bytes that cannot be written are counted and leave a gap: the next
-//! ones begin a segment at their true offset.
+//! Invariant S2, *a cursor names the same byte for ever*: a cursor is the offset of a byte since the start of the
+//! process. A segment is named after the offset of its first byte; bytes are only appended, and only dropped together
+//! with their whole segment. Bytes that cannot be written are counted and leave a gap: the next bytes start a new segment
+//! at their true offset.
 //!
-//! Bounds. Of `limit` bytes on disk an eighth is the head, kept for ever; then come tail segments of a
-//! sixteenth each, and the oldest of them goes before one more would exceed the limit. Marks count like the
-//! bytes beside them. So what is on disk never exceeds `limit`, and is at least half of it once that much was
-//! written. Segments cut short by errors are bounded in number as well ([`HEAD_MOST`], [`TAIL_MOST`]).
+//! Bounds: an eighth of `limit` is the head, which is never dropped. After it come tail segments of a sixteenth each; the
+//! oldest is dropped before a new one would exceed the limit. Marks count like output. So the files never exceed `limit`,
+//! and hold at least half of it once that much was written. Segments cut short by errors are limited in number too
+//! ([`MAX_HEAD_SEGMENTS`], [`MAX_TAIL_SEGMENTS`]).
 
 use std::collections::VecDeque;
 use std::fs::{File, OpenOptions};
@@ -24,29 +25,29 @@ use pinfold_os::{crash_point, fsio};
 use crate::layout::FILE_MODE;
 use crate::marks::{MARK_BYTES, MARK_EVERY, Mark, Stream, marks_path};
 
-/// Smaller limits are raised to this, so that every segment has room for a mark and some bytes.
-pub const LIMIT_LEAST: u64 = 4096;
-/// The head is at most this many segments; one, unless writing failed in between.
-pub const HEAD_MOST: usize = 16;
-/// The tail is at most this many segments; fourteen, unless writing failed in between.
-pub const TAIL_MOST: usize = 64;
+/// A smaller limit is raised to this, so that every segment has room for a mark and some bytes.
+pub const MIN_LIMIT: u64 = 4096;
+/// Maximum number of head segments; normally one, more only after failed writes.
+pub const MAX_HEAD_SEGMENTS: usize = 16;
+/// Maximum number of tail segments; normally fourteen, more only after failed writes.
+pub const MAX_TAIL_SEGMENTS: usize = 64;
 /// A head with less room than this is full.
-const SEGMENT_LEAST: u64 = 64;
+const MIN_SEGMENT: u64 = 64;
 
-/// Writes the output of one process. There is one writer: its keeper. It never fails; see [`Self::lost`].
+/// Writes the output of one process. Only its keeper writes. Writing never fails: see [`Self::lost`].
 #[derive(Debug)]
 pub struct OutputWriter {
     dir: PathBuf,
     limit: u64,
     started: Moment,
-    /// Bytes since the start, written or not: the offset of the next one.
+    /// Bytes since the start, written or not: the offset of the next byte.
     total: u64,
     lost: u64,
     current: Option<Segment>,
-    /// What the closed head segments hold, and how many they are.
+    /// Total size and number of the closed head segments.
     head: (u64, usize),
     /// The closed tail segments, oldest first.
-    tail: VecDeque<Closed>,
+    tail: VecDeque<ClosedSegment>,
 }
 
 /// The segment being written.
@@ -56,8 +57,8 @@ struct Segment {
     start: u64,
     /// Bytes in the file.
     len: u64,
-    /// Most bytes of output and marks together.
-    most: u64,
+    /// Maximum bytes of output and marks together.
+    max: u64,
     part: Part,
     marks: Option<File>,
     marks_len: u64,
@@ -71,21 +72,21 @@ enum Part {
 }
 
 #[derive(Debug)]
-struct Closed {
+struct ClosedSegment {
     start: u64,
     /// Bytes of output and marks.
     size: u64,
 }
 
 impl OutputWriter {
-    /// A writer into the directory of a process that started just now. Creates nothing before the first byte.
+    /// A writer for the directory of a process that has just started. Creates no file before the first byte.
     pub fn new(dir: &Path, limit: u64, started: Moment) -> Self {
-        let limit = limit.max(LIMIT_LEAST);
+        let limit = limit.max(MIN_LIMIT);
         let (dir, head, tail) = (dir.to_owned(), (0, 0), VecDeque::new());
         Self { dir, limit, started, total: 0, lost: 0, current: None, head, tail }
     }
 
-    /// Bytes since the start, kept or not.
+    /// Bytes since the start, stored or not.
     pub fn total(&self) -> u64 {
         self.total
     }
@@ -95,14 +96,14 @@ impl OutputWriter {
         self.lost
     }
 
-    /// Appends bytes. What cannot be written is counted as lost; each later append tries again.
+    /// Appends bytes. Bytes that cannot be written are counted as lost; the next append tries to write again.
     pub fn append(&mut self, stream: Stream, bytes: &[u8], at: Moment) {
         let mut rest = bytes;
         while !rest.is_empty() {
             match self.write_some(stream, rest, at) {
                 Ok(written) => rest = &rest[written..],
                 Err(_) => {
-                    self.give_up_segment();
+                    self.abandon_segment();
                     self.total += rest.len() as u64;
                     self.lost += rest.len() as u64;
                     return;
@@ -127,7 +128,7 @@ impl OutputWriter {
         Ok(written)
     }
 
-    /// Afterwards the current segment is marked for this stream and time and has room for a byte at least.
+    /// Makes sure that the current segment has room for at least one byte, and a mark for this stream and time.
     fn make_room(&mut self, stream: Stream, at: Moment) -> io::Result<()> {
         if let Some(segment) = &self.current
             && segment.left() <= segment.mark_cost(stream, at, self.started)
@@ -143,7 +144,7 @@ impl OutputWriter {
         }
         let same_stream = segment.last_mark.map_or(Stream::Stdout, |mark| mark.stream) == stream;
         match segment.write_mark(&self.dir, Mark { offset: self.total, stream, at }) {
-            // A lost time is a small harm; bytes under the name of the other stream would be a lie.
+            // Without the mark only the time is inexact. Bytes attributed to the wrong stream would be wrong data.
             Err(_) if same_stream => Ok(()),
             result => result,
         }
@@ -151,26 +152,26 @@ impl OutputWriter {
 
     fn open_segment(&mut self) -> io::Result<()> {
         let head_left = (self.limit / 8).saturating_sub(self.head.0);
-        let in_head = self.tail.is_empty() && self.head.1 < HEAD_MOST && head_left >= SEGMENT_LEAST;
-        let (part, most) = if in_head { (Part::Head, head_left) } else { (Part::Tail, self.limit / 16) };
+        let in_head = self.tail.is_empty() && self.head.1 < MAX_HEAD_SEGMENTS && head_left >= MIN_SEGMENT;
+        let (part, max) = if in_head { (Part::Head, head_left) } else { (Part::Tail, self.limit / 16) };
         if part == Part::Tail {
-            self.drop_oldest_for(most);
+            self.drop_oldest_for(max);
         }
         let start = self.total;
         let file = create(&segment_path(&self.dir, start))?;
         crash_point!("store.segment_made");
         let (marks, last_mark) = (None, None);
-        self.current = Some(Segment { file, start, len: 0, most, part, marks, marks_len: 0, last_mark });
+        self.current = Some(Segment { file, start, len: 0, max, part, marks, marks_len: 0, last_mark });
         Ok(())
     }
 
-    /// Drops the oldest tail segments until one more of this size fits. The segment goes before its marks, so
-    /// that a reader never takes a segment whose marks were dropped for one that has none.
-    fn drop_oldest_for(&mut self, most: u64) {
-        let mut held: u64 = self.head.0 + self.tail.iter().map(|closed| closed.size).sum::<u64>();
-        while held + most > self.limit || self.tail.len() >= TAIL_MOST {
+    /// Drops the oldest tail segments until a new one of this size fits. Removes a segment before its marks, so that a
+    /// reader cannot mistake a segment whose marks were removed for one without marks.
+    fn drop_oldest_for(&mut self, size: u64) {
+        let mut used: u64 = self.head.0 + self.tail.iter().map(|closed| closed.size).sum::<u64>();
+        while used + size > self.limit || self.tail.len() >= MAX_TAIL_SEGMENTS {
             let Some(oldest) = self.tail.pop_front() else { return };
-            held -= oldest.size;
+            used -= oldest.size;
             let _ = std::fs::remove_file(segment_path(&self.dir, oldest.start));
             crash_point!("store.segment_dropped");
             let _ = std::fs::remove_file(marks_path(&self.dir, oldest.start));
@@ -182,14 +183,14 @@ impl OutputWriter {
         let size = segment.len + segment.marks_len;
         match segment.part {
             Part::Head => self.head = (self.head.0 + size, self.head.1 + 1),
-            Part::Tail => self.tail.push_back(Closed { start: segment.start, size }),
+            Part::Tail => self.tail.push_back(ClosedSegment { start: segment.start, size }),
         }
         crash_point!("store.segment_closed");
     }
 
-    /// After an error: what is in the current segment stands, what follows begins another. An empty one goes,
-    /// for the offset in its name would not be that of the next byte.
-    fn give_up_segment(&mut self) {
+    /// After an error, closes the current segment, so that the next bytes start a new one. Removes it if it is empty,
+    /// because the offset in its name would not be that of the next byte.
+    fn abandon_segment(&mut self) {
         let Some(segment) = &self.current else { return };
         if segment.len > 0 {
             let _ = segment.file.set_len(segment.len);
@@ -203,7 +204,7 @@ impl OutputWriter {
 
 impl Segment {
     fn left(&self) -> u64 {
-        self.most.saturating_sub(self.len + self.marks_len)
+        self.max.saturating_sub(self.len + self.marks_len)
     }
 
     fn needs_mark(&self, stream: Stream, at: Moment, started: Moment) -> bool {
@@ -238,7 +239,7 @@ pub(crate) fn segment_path(dir: &Path, start: u64) -> PathBuf {
     dir.join(format!("out.{start:020}"))
 }
 
-/// Whether a process's directory holds output: then it ran, whatever its record says.
+/// Whether a process's directory contains output. If so, the process ran, whatever its record says.
 pub fn has_output(dir: &Path) -> bool {
     let entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
     entries.into_iter().any(|entry| entry.file_name().to_string_lossy().starts_with("out."))

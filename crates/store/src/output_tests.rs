@@ -1,4 +1,4 @@
-//! Segments against a simple model: a vector of all bytes ever printed.
+//! Segments, checked against a simple model: a vector of all bytes ever printed.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -121,7 +121,7 @@ enum Op {
         len: u64,
         wait: u64,
     },
-    /// So many bytes meet a disk that takes nothing.
+    /// This many bytes are written while the disk is full.
     Fail {
         len: u64,
     },
@@ -160,7 +160,7 @@ impl Printed {
                 self.note(stream, len, true);
             }
             Op::Fail { len } => {
-                writer.give_up_segment();
+                writer.abandon_segment();
                 let blocker = segment_path(&writer.dir, writer.total());
                 std::fs::create_dir(&blocker).expect("blocker");
                 let lost = writer.lost();
@@ -222,7 +222,7 @@ proptest! {
     ) {
         let scratch = Scratch::new();
         let mut writer = OutputWriter::new(scratch.path(), limit, START);
-        let limit = limit.max(LIMIT_LEAST);
+        let limit = limit.max(MIN_LIMIT);
         let mut printed = Printed::default();
         let mut head = 0;
         for op in &ops {

@@ -1,6 +1,6 @@
-//! What can be asked of the index: processes by id, key, prefix and filter, and events by number.
+//! Queries of the index: processes by id, key, prefix and filter, and events by number.
 //!
-//! Owns every read; the same for the writing connection and a reading one. Changes nothing.
+//! Owns every read, for the writing connection as well as the reading one. Read-only.
 
 use std::collections::HashSet;
 
@@ -13,52 +13,52 @@ use rusqlite::{Connection, OptionalExtension, Row, params, params_from_iter};
 
 use crate::index::IndexError;
 
-/// A durable, numbered fact.
+/// Something that happened to a process: durable and numbered.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Event {
     pub seq: u64,
     pub process: ProcessId,
     pub owner: String,
     pub kind: EventKind,
-    /// Tells apart what may happen more than once; else 0.
+    /// Distinguishes events of a kind that may occur more than once; otherwise 0.
     pub n: u64,
     pub at: Moment,
     pub payload: String,
 }
 
-/// Which processes; the default is all.
+/// Which processes to select; the default is all.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Filter {
-    /// Of any of these owners; `None` means of any at all.
+    /// Only of these owners; `None` means of all.
     pub owners: Option<Vec<String>>,
-    /// Any of these; empty means any at all.
+    /// Only with these statuses; empty means all.
     pub statuses: Vec<Status>,
     pub name: Option<String>,
     pub label: Option<(String, String)>,
 }
 
-/// Which events; the default is all.
+/// Which events to select; the default is all.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EventFilter {
-    /// Of any of these owners; `None` means of any at all.
+    /// Only of these owners; `None` means of all.
     pub owners: Option<Vec<String>>,
     pub process: Option<ProcessId>,
-    /// Any of these; empty means any at all.
+    /// Only of these kinds; empty means all.
     pub kinds: Vec<EventKind>,
-    /// Only those that owners are told of.
+    /// Only those that owners are notified of.
     pub announced: bool,
-    /// None with a greater number; `None` means up to the last.
+    /// Only up to this number, inclusive; `None` means up to the last.
     pub through: Option<u64>,
 }
 
-/// An ended process, as retention sees it.
+/// An ended process, for retention.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EndedRow {
     pub id: ProcessId,
     pub owner: String,
     /// When it ended.
     pub at: Moment,
-    /// What it takes on disk.
+    /// The size of its directory on disk.
     pub bytes: u64,
 }
 
@@ -83,13 +83,13 @@ impl Queries {
         &mut self.connection
     }
 
-    /// Answers several questions from one and the same state.
-    pub fn at_one_moment<T>(&self, ask: impl FnOnce() -> Result<T>) -> Result<T> {
+    /// Runs several queries on one snapshot of the database.
+    pub fn at_one_moment<T>(&self, query: impl FnOnce() -> Result<T>) -> Result<T> {
         let _snapshot = self.connection.unchecked_transaction()?;
-        ask()
+        query()
     }
 
-    /// What is known of a process, and the bytes of its directory.
+    /// The history of a process, and the size of its directory in bytes.
     pub fn get(&self, id: &ProcessId) -> Result<Option<(History, u64)>> {
         let sql = "SELECT history, bytes FROM processes WHERE id = ?1";
         let mut statement = self.connection.prepare_cached(sql)?;
@@ -101,7 +101,7 @@ impl Queries {
         }
     }
 
-    /// The process that an owner started under this idempotency key.
+    /// The process that an owner started with this idempotency key.
     pub fn by_key(&self, owner: &str, key: &str) -> Result<Option<ProcessId>> {
         let sql = "SELECT id FROM processes WHERE starter = ?1 AND idem_key = ?2";
         let mut ids = self.ids(sql, params![owner, key])?;
@@ -116,7 +116,8 @@ impl Queries {
         Ok(keys?)
     }
 
-    /// The first ids that begin so, of these owners or of any. Ask for two to learn whether it is unambiguous.
+    /// The first ids with this prefix, of these owners or of all. With a limit of two it shows whether the prefix is
+    /// unambiguous.
     pub fn prefix(&self, prefix: &str, owners: Option<&[String]>, limit: usize) -> Result<Vec<ProcessId>> {
         if !is_prefix(prefix) {
             return Ok(vec![]);
@@ -132,8 +133,8 @@ impl Queries {
         self.ids(&sql, params_from_iter(values))
     }
 
-    /// Newest first, from the given place on: the creation and id of the last one of the page before. Rows
-    /// whose history cannot be read are left out; [`Self::get`] names them.
+    /// Processes, newest first. `before` is the creation time and id of the last process of the previous page. Rows with
+    /// an unreadable history are left out; [`Self::get`] returns the error.
     pub fn list(&self, filter: &Filter, before: Option<(Moment, ProcessId)>, limit: usize) -> Result<Vec<History>> {
         let (mut sql, mut values) = condition(filter);
         if let Some((at, id)) = before {
@@ -144,14 +145,14 @@ impl Queries {
         values.push(Value::Integer(clamp(limit)));
         let mut statement = self.connection.prepare_cached(&sql)?;
         let mut rows = statement.query(params_from_iter(values))?;
-        let mut found = Vec::new();
+        let mut histories = Vec::new();
         while let Some(row) = rows.next()? {
-            found.extend(serde_json::from_str(row.get_ref(0)?.as_str().unwrap_or_default()).ok());
+            histories.extend(serde_json::from_str(row.get_ref(0)?.as_str().unwrap_or_default()).ok());
         }
-        Ok(found)
+        Ok(histories)
     }
 
-    /// How many processes of these owners, or of any, ended at this moment or later; and the newest of them.
+    /// How many processes of these owners, or of all, ended at this time or later, and the newest of them.
     pub fn ended_since(&self, owners: Option<&[String]>, since: Moment, limit: usize) -> Result<(u64, Vec<History>)> {
         let mut condition = "ended_us >= ?".to_owned();
         let mut values = vec![Value::Integer(i64::try_from(since.0).unwrap_or(i64::MAX))];
@@ -178,17 +179,17 @@ impl Queries {
         Ok(statement.query_row(params_from_iter(values), |row| row.get::<_, i64>(0))? as u64)
     }
 
-    /// Processes whose end is not known here.
+    /// Processes that have not ended.
     pub fn unended(&self) -> Result<Vec<ProcessId>> {
         self.ids("SELECT id FROM processes WHERE ended_us IS NULL ORDER BY created_us, id", [])
     }
 
-    /// Processes whose end is known here: recovery need not look at their directories.
+    /// Processes that have ended: recovery need not read their directories.
     pub fn ended_ids(&self) -> Result<HashSet<ProcessId>> {
         Ok(self.ids("SELECT id FROM processes WHERE ended_us IS NOT NULL", [])?.into_iter().collect())
     }
 
-    /// Ended processes, the longest ago first: what retention chooses from.
+    /// Ended processes, in the order in which they ended, for retention to choose from.
     pub fn ended(&self) -> Result<Vec<EndedRow>> {
         let sql = "SELECT id, ended_us, bytes, owner FROM processes WHERE ended_us IS NOT NULL ORDER BY ended_us";
         let mut statement = self.connection.prepare_cached(sql)?;
@@ -234,7 +235,7 @@ impl Queries {
         Ok(events)
     }
 
-    /// The numbers that tell this kind of events of a process apart, in order.
+    /// The `n` of all events of this kind of a process, in order.
     pub fn numbers_of(&self, process: &ProcessId, kind: EventKind) -> Result<Vec<u64>> {
         let sql = "SELECT n FROM events WHERE process = ?1 AND kind = ?2 ORDER BY n";
         let mut statement = self.connection.prepare_cached(sql)?;
@@ -243,7 +244,7 @@ impl Queries {
         Ok(numbers?.into_iter().map(|n| n as u64).collect())
     }
 
-    /// The event of this kind of a process that has the greatest number to tell it apart.
+    /// The event of this kind of a process with the highest `n`.
     pub fn latest_of(&self, process: &ProcessId, kind: EventKind) -> Result<Option<Event>> {
         let sql = "SELECT process, seq, owner, kind, at_us, payload, n FROM events
                    WHERE process = ?1 AND kind = ?2 ORDER BY n DESC LIMIT 1";
@@ -255,13 +256,14 @@ impl Queries {
         }
     }
 
-    /// The number of the latest event ever, there still or not; where a rebuilt sequence began, before the first.
+    /// The highest event number used so far, whether the event still exists or not. In a rebuilt index without events,
+    /// the number before the first.
     pub fn last_seq(&self) -> Result<u64> {
         let sql = "SELECT max((SELECT seq FROM sqlite_sequence WHERE name = 'events'), 0)";
         Ok(self.number(sql)?.unwrap_or(0) as u64)
     }
 
-    /// The number of the oldest event still there; if there is none, that of the next.
+    /// The number of the oldest event that still exists; if there is none, the number of the next event.
     pub fn first_seq(&self) -> Result<u64> {
         match self.number("SELECT min(seq) FROM events")? {
             Some(seq) => Ok(seq as u64),
@@ -284,22 +286,23 @@ impl Queries {
     }
 }
 
-/// Values that are given to SQLite one by one. It takes 32,766 at most; more are given as one list.
-const APART_MOST: usize = 100;
+/// Maximum number of values that are passed as separate SQL parameters; more are passed as one JSON array. SQLite accepts
+/// at most 32,766 parameters.
+const MAX_PARAMETERS: usize = 100;
 
 /// Adds the condition that a column has one of these values.
 fn one_of<'a>(column: &str, texts: impl Iterator<Item = &'a str>, sql: &mut String, values: &mut Vec<Value>) {
     let texts: Vec<&str> = texts.collect();
-    if texts.len() > APART_MOST {
+    if texts.len() > MAX_PARAMETERS {
         values.push(Value::Text(serde_json::Value::from(texts).to_string()));
         return sql.push_str(&format!(" AND {column} IN (SELECT value FROM json_each(?))"));
     }
-    let marks = vec!["?"; texts.len()].join(", ");
-    sql.push_str(&format!(" AND {column} IN ({marks})"));
+    let placeholders = vec!["?"; texts.len()].join(", ");
+    sql.push_str(&format!(" AND {column} IN ({placeholders})"));
     values.extend(texts.into_iter().map(|text| Value::Text(text.to_owned())));
 }
 
-/// The conditions of a filter, and the values of its question marks.
+/// The SQL condition of a filter, and the values of its parameters.
 fn condition(filter: &Filter) -> (String, Vec<Value>) {
     let mut sql = "true".to_owned();
     let mut values = Vec::new();
@@ -311,8 +314,8 @@ fn condition(filter: &Filter) -> (String, Vec<Value>) {
         values.push(Value::Text(name.clone()));
     }
     if !filter.statuses.is_empty() {
-        // Most processes are finished: together with another status they are faster found in the order of the
-        // list (`+` hides the column from its index) than by status and then sorted. The live ones are few.
+        // Most processes are finished. If they are selected together with another status, scanning in list order (`+`
+        // keeps SQLite from using the index of the column) is faster than selecting by status and sorting.
         let many = filter.statuses.len() > 1 && filter.statuses.contains(&Status::Finished);
         let column = if many { "+status" } else { "status" };
         one_of(column, filter.statuses.iter().map(|status| status.name()), &mut sql, &mut values);
@@ -327,7 +330,7 @@ fn condition(filter: &Filter) -> (String, Vec<Value>) {
     (sql, values)
 }
 
-/// The id in the first column; a text that is none (damage that no checksum shows) is passed over.
+/// The id in the first column; `None` if it is not a valid id (damage that SQLite does not detect).
 fn read_id(row: &Row<'_>) -> Result<Option<ProcessId>> {
     Ok(ProcessId::parse(&row.get::<_, String>(0)?).ok())
 }

@@ -1,10 +1,10 @@
-//! Reading what a process printed, by cursor, while it is written or long after.
+//! Reads the output of a process by cursor, while it is being written or afterwards.
 //!
-//! Owns the view of the segments: extents, gaps, pieces, lines. Changes nothing, keeps no state between
-//! calls, and tolerates segments that vanish under it.
+//! Owns the view of the segments: extents, gaps, pieces, lines. Read-only, keeps no state between calls, and tolerates
+//! segments that are removed while it reads.
 //!
-//! Invariant S3, *what is retained plus what is dropped is what was written*: every offset below the end is
-//! either in a retained range or in a gap, never both and never neither.
+//! Invariant S3, *what is retained plus what is dropped is what was written*: every offset below the end is either in a
+//! retained range or in a gap, never in both and never in neither.
 
 use std::fs::File;
 use std::io;
@@ -15,12 +15,12 @@ use std::path::{Path, PathBuf};
 use crate::marks::{Run, Stream, push_run, runs_of_segment};
 use crate::output::segment_path;
 
-/// No piece is longer; ask again with its `next`.
-pub const PIECE_MOST: usize = 16 << 20;
-/// Bytes per step when lines are looked for from the end.
+/// Maximum length of a piece; read the rest from its `next` on.
+pub const MAX_PIECE: usize = 16 << 20;
+/// Bytes per step when searching for lines from the end.
 const BLOCK: u64 = 64 * 1024;
-/// How often a read begins anew because segments vanished under it, before it answers with nothing new.
-const TRIES: usize = 16;
+/// Attempts to read when segments are removed during the read. After that the read returns no bytes.
+const MAX_ATTEMPTS: usize = 16;
 
 /// Reads the output in one process's directory.
 #[derive(Clone, Debug)]
@@ -34,19 +34,19 @@ pub struct OutputReader {
 pub struct Extent {
     /// The offset after the last byte.
     pub end: u64,
-    /// Ascending, not touching.
+    /// In ascending order, not adjacent.
     pub retained: Vec<Range<u64>>,
     /// Bytes below the end that are not retained.
     pub dropped: u64,
 }
 
-/// One read.
+/// The result of one read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Piece {
     /// The offset of the first of `bytes`.
     pub at: u64,
     pub bytes: Vec<u8>,
-    /// What is missing between the cursor and `at`.
+    /// The missing range between the cursor and `at`.
     pub gap: Option<Range<u64>>,
     /// The cursor for the next read.
     pub next: u64,
@@ -55,27 +55,27 @@ pub struct Piece {
 }
 
 impl Piece {
-    /// The bytes of these runs, which lie in it.
+    /// The bytes of these runs, which must be inside the piece.
     pub fn bytes_of(&self, runs: &[Run]) -> Vec<u8> {
         let place = |run: &Run| (run.range.start - self.at) as usize..(run.range.end - self.at) as usize;
         runs.iter().flat_map(|run| &self.bytes[place(run)]).copied().collect()
     }
 }
 
-/// A segment as found in the directory.
+/// A segment file in the directory.
 #[derive(Clone, Debug)]
-struct Found {
+struct SegmentFile {
     start: u64,
     end: u64,
 }
 
 impl OutputReader {
-    /// Looks at nothing yet.
+    /// Does not access the disk yet.
     pub fn open(dir: &Path) -> Self {
         Self { dir: dir.to_owned(), known_end: 0 }
     }
 
-    /// Bytes that were lost at the very end are in no file: give the end that the exit record tells.
+    /// Sets the end of the output from the exit record: bytes lost at the very end are in no file.
     pub fn with_known_end(mut self, end: Option<u64>) -> Self {
         self.known_end = end.unwrap_or(0);
         self
@@ -94,41 +94,41 @@ impl OutputReader {
         Ok(Extent { end, retained, dropped: end - kept })
     }
 
-    /// The bytes from the cursor on, or from the first retained one after it; at most so many, and not beyond
-    /// the next gap. A cursor at or beyond the end gets no bytes and itself as `next`.
-    pub fn read(&self, cursor: u64, most: usize) -> io::Result<Piece> {
-        for _ in 0..TRIES {
+    /// The bytes from the cursor on, or from the first retained byte after it: at most `max`, and up to the next gap. For
+    /// a cursor at or beyond the end there are no bytes, and `next` is the cursor itself.
+    pub fn read(&self, cursor: u64, max: usize) -> io::Result<Piece> {
+        for _ in 0..MAX_ATTEMPTS {
             let (found, end) = self.segments()?;
-            if let Some(piece) = self.read_from(&found, cursor, most.min(PIECE_MOST), end)? {
+            if let Some(piece) = self.read_from(&found, cursor, max.min(MAX_PIECE), end)? {
                 return Ok(piece);
             }
         }
         Ok(Piece { at: cursor, bytes: vec![], gap: None, next: cursor, end: self.segments()?.1 })
     }
 
-    /// As [`Self::read`], but of the piece only the bytes of one stream; `next` is after the whole piece.
-    pub fn read_stream(&self, stream: Stream, cursor: u64, most: usize) -> io::Result<Piece> {
-        let (mut piece, mut runs) = self.read_runs(cursor, most)?;
+    /// Like [`Self::read`], but only the bytes of one stream; `next` is after the whole piece.
+    pub fn read_stream(&self, stream: Stream, cursor: u64, max: usize) -> io::Result<Piece> {
+        let (mut piece, mut runs) = self.read_runs(cursor, max)?;
         runs.retain(|run| run.stream == stream);
         piece.bytes = piece.bytes_of(&runs);
         Ok(piece)
     }
 
-    /// As [`Self::read`], with the stream and time of every stretch of the piece.
-    pub fn read_runs(&self, cursor: u64, most: usize) -> io::Result<(Piece, Vec<Run>)> {
-        let mut piece = self.read(cursor, most)?;
-        for _ in 0..TRIES {
+    /// Like [`Self::read`], with the stream and time of every part of the piece.
+    pub fn read_runs(&self, cursor: u64, max: usize) -> io::Result<(Piece, Vec<Run>)> {
+        let mut piece = self.read(cursor, max)?;
+        for _ in 0..MAX_ATTEMPTS {
             let runs = self.runs(piece.at..piece.next)?;
             let known: u64 = runs.iter().map(|run| run.range.end - run.range.start).sum();
             if known == piece.bytes.len() as u64 {
                 return Ok((piece, runs));
             }
-            piece = self.read(cursor, most)?;
+            piece = self.read(cursor, max)?;
         }
         Ok((Piece { at: cursor, bytes: vec![], gap: None, next: cursor, end: piece.end }, vec![]))
     }
 
-    /// Stream and time of each stretch of the range, as far as it is retained.
+    /// Stream and time of each retained part of the range.
     pub fn runs(&self, range: Range<u64>) -> io::Result<Vec<Run>> {
         let mut runs = Vec::new();
         if range.is_empty() {
@@ -140,7 +140,7 @@ impl OutputReader {
                 continue;
             }
             let of_segment = runs_of_segment(&self.dir, segment.start, part)?;
-            // Marks are dropped after their segment: if it is still there, they were whole.
+            // Marks are removed after their segment: if the segment still exists, the marks were complete.
             if segment_path(&self.dir, segment.start).exists() {
                 of_segment.into_iter().for_each(|run| push_run(&mut runs, run));
             }
@@ -148,20 +148,20 @@ impl OutputReader {
         Ok(runs)
     }
 
-    /// The cursor so many bytes before the end.
+    /// The cursor this many bytes before the end.
     pub fn tail_start(&self, bytes: u64) -> io::Result<u64> {
         Ok(self.segments()?.1.saturating_sub(bytes))
     }
 
-    /// The cursor at which the last lines begin; an unterminated last line is one. Looks back over at most so
-    /// many bytes and not beyond a gap: there it stops, in the middle of a line or with fewer of them.
-    pub fn tail_lines(&self, lines: usize, most_bytes: u64) -> io::Result<u64> {
+    /// The cursor where the last lines start; an unterminated last line counts as one. Searches at most `max_bytes` back,
+    /// and not beyond a gap. If it stops there, the cursor may be in the middle of a line, and there may be fewer lines.
+    pub fn tail_lines(&self, lines: usize, max_bytes: u64) -> io::Result<u64> {
         let extent = self.extent()?;
         let last = match extent.retained.last() {
             Some(last) if lines > 0 => last.clone(),
             _ => return Ok(extent.end),
         };
-        let floor = last.start.max(last.end.saturating_sub(most_bytes));
+        let floor = last.start.max(last.end.saturating_sub(max_bytes));
         let mut wanted = lines;
         let mut upper = last.end;
         while upper > floor {
@@ -185,8 +185,8 @@ impl OutputReader {
         Ok(floor)
     }
 
-    /// `None` if every segment that should be read is gone: look again.
-    fn read_from(&self, found: &[Found], cursor: u64, most: usize, end: u64) -> io::Result<Option<Piece>> {
+    /// `None` if every segment to read was removed meanwhile: list them again.
+    fn read_from(&self, found: &[SegmentFile], cursor: u64, max: usize, end: u64) -> io::Result<Option<Piece>> {
         let mut wanted = found.iter().filter(|segment| segment.end > cursor).peekable();
         if wanted.peek().is_none() {
             let next = cursor.max(end);
@@ -197,15 +197,15 @@ impl OutputReader {
         let mut at = None;
         for segment in wanted {
             let from = segment.start.max(cursor);
-            let begun = at.map(|at: u64| at + bytes.len() as u64);
-            if begun.is_some_and(|next| next != from || bytes.len() >= most) {
+            let next = at.map(|at: u64| at + bytes.len() as u64);
+            if next.is_some_and(|next| next != from || bytes.len() >= max) {
                 break;
             }
-            let fits = (segment.end - from).min((most - bytes.len()) as u64) as usize;
+            let fits = (segment.end - from).min((max - bytes.len()) as u64) as usize;
             match read_segment(&self.dir, segment.start, from, fits, &mut bytes)? {
-                Seen::Gone if begun.is_some() => break,
-                Seen::Gone => continue,
-                Seen::Read => at = at.or(Some(from)),
+                SegmentRead::Removed if next.is_some() => break,
+                SegmentRead::Removed => continue,
+                SegmentRead::Done => at = at.or(Some(from)),
             }
         }
         let Some(at) = at else { return Ok(None) };
@@ -213,13 +213,13 @@ impl OutputReader {
         Ok(Some(Piece { at, next: at + bytes.len() as u64, bytes, gap, end }))
     }
 
-    /// The segments in order, the empty ones left out, and the end of the output.
-    fn segments(&self) -> io::Result<(Vec<Found>, u64)> {
+    /// The segments in order, without empty ones, and the end of the output.
+    fn segments(&self) -> io::Result<(Vec<SegmentFile>, u64)> {
         let (mut found, mut end) = (Vec::new(), 0);
-        for _ in 0..TRIES {
+        for _ in 0..MAX_ATTEMPTS {
             let latest;
-            (found, latest) = self.look()?;
-            // Should the latest be gone by now, all before it are, and the output goes at least up to it.
+            (found, latest) = self.list_and_measure()?;
+            // If the latest segment is removed by now, so are all before it, and the output extends at least to its start.
             end = latest.unwrap_or(0);
             if let Some(last) = found.last().filter(|last| Some(last.start) == latest) {
                 end = last.end;
@@ -233,14 +233,15 @@ impl OutputReader {
         Ok((found, end.max(self.known_end)))
     }
 
-    /// The segments up to the latest one listed, and the start of that, which may be gone already.
-    fn look(&self) -> io::Result<(Vec<Found>, Option<u64>)> {
+    /// The segments up to the latest one listed, and the start of the latest, which may have been removed already.
+    fn list_and_measure(&self) -> io::Result<(Vec<SegmentFile>, Option<u64>)> {
         let mut starts = self.list()?;
         let latest = starts.last().copied();
         let mut found = self.measure(&starts)?;
         if has_gap(&found) {
-            // A listing may miss a file made meanwhile and yet show a later one, which looks like a gap. What
-            // the first listing showed was made before the second began, so up to there the second is whole.
+            // A directory listing may miss a file created during the listing and yet contain a later one, which looks
+            // like a gap. Everything in the first listing was created before the second listing began, so up to there
+            // the second listing is complete.
             starts = self.list()?;
             starts.retain(|&start| Some(start) <= latest);
             found = self.measure(&starts)?;
@@ -265,9 +266,9 @@ impl OutputReader {
         Ok(starts)
     }
 
-    /// Lengths are taken after the listing: a segment is full before the next one is made.
-    fn measure(&self, starts: &[u64]) -> io::Result<Vec<Found>> {
-        let mut found: Vec<Found> = Vec::with_capacity(starts.len());
+    /// Reads the lengths after the listing: a segment is complete before the next one is created.
+    fn measure(&self, starts: &[u64]) -> io::Result<Vec<SegmentFile>> {
+        let mut found: Vec<SegmentFile> = Vec::with_capacity(starts.len());
         for &start in starts {
             let metadata = match std::fs::symlink_metadata(segment_path(&self.dir, start)) {
                 Ok(metadata) if metadata.is_file() => metadata,
@@ -275,35 +276,35 @@ impl OutputReader {
                 Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
                 Err(error) => return Err(error),
             };
-            if let Some(before) = found.last_mut() {
-                before.end = before.end.min(start);
+            if let Some(previous) = found.last_mut() {
+                previous.end = previous.end.min(start);
             }
-            found.push(Found { start, end: start.saturating_add(metadata.len()) });
+            found.push(SegmentFile { start, end: start.saturating_add(metadata.len()) });
         }
         Ok(found)
     }
 }
 
-fn has_gap(found: &[Found]) -> bool {
+fn has_gap(found: &[SegmentFile]) -> bool {
     found.first().is_some_and(|first| first.start > 0) || found.windows(2).any(|pair| pair[0].end != pair[1].start)
 }
 
-enum Seen {
-    Read,
-    Gone,
+enum SegmentRead {
+    Done,
+    Removed,
 }
 
-/// Appends `len` bytes at the offset `from` to `bytes`; they are there, for segments only grow.
-fn read_segment(dir: &Path, start: u64, from: u64, len: usize, bytes: &mut Vec<u8>) -> io::Result<Seen> {
+/// Appends `len` bytes from the offset `from` on to `bytes`. The caller has seen that they exist, and segments only grow.
+fn read_segment(dir: &Path, start: u64, from: u64, len: usize, bytes: &mut Vec<u8>) -> io::Result<SegmentRead> {
     let file = match File::open(segment_path(dir, start)) {
         Ok(file) => file,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Seen::Gone),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(SegmentRead::Removed),
         Err(error) => return Err(error),
     };
     let before = bytes.len();
     bytes.resize(before + len, 0);
     match file.read_exact_at(&mut bytes[before..], from - start) {
-        Ok(()) => Ok(Seen::Read),
+        Ok(()) => Ok(SegmentRead::Done),
         Err(error) => {
             bytes.truncate(before);
             Err(error)

@@ -1,4 +1,4 @@
-//! Reading: cursors at and beyond the edges, lines from the end, and what a full disk leaves.
+//! Reading: cursors at and beyond the end, lines from the end, and gaps after a full disk.
 
 use pinfold_model::units::Moment;
 
@@ -29,7 +29,7 @@ fn reads_at_and_beyond_the_end_are_empty_and_do_not_move_the_cursor() {
 }
 
 #[test]
-fn output_that_never_was_and_a_directory_that_is_gone_are_empty() {
+fn a_process_without_output_and_a_removed_directory_are_empty() {
     let (_scratch, reader) = printed(b"");
     assert_eq!(reader.extent().expect("extent"), Extent { end: 0, retained: vec![], dropped: 0 });
     let gone = OutputReader::open(Path::new("/nowhere/at/all"));
@@ -51,7 +51,7 @@ fn bytes_lost_at_the_very_end_are_a_gap_up_to_the_known_end() {
 }
 
 #[test]
-fn files_that_are_no_segments_are_passed_over() {
+fn files_that_are_not_segments_are_ignored() {
     let (scratch, reader) = printed(b"hello");
     for name in ["out.5", "out.000000000000000000xx", "out.99999999999999999999", "output", "marks.x"] {
         std::fs::write(scratch.path().join(name), "noise").expect("written");
@@ -60,7 +60,7 @@ fn files_that_are_no_segments_are_passed_over() {
 }
 
 #[test]
-fn the_last_lines_begin_where_people_count_them() {
+fn the_last_lines_are_counted_as_people_count_them() {
     let cases: [(&[u8], usize, u64); 9] = [
         (b"", 3, 0),
         (b"one\ntwo\nthree\n", 1, 8),
@@ -79,7 +79,7 @@ fn the_last_lines_begin_where_people_count_them() {
 }
 
 #[test]
-fn looking_for_lines_is_bounded_and_stops_at_a_gap() {
+fn the_search_for_lines_is_bounded_and_stops_at_a_gap() {
     let text: Vec<u8> = (0..100_000).flat_map(|line| format!("{line}\n").into_bytes()).collect();
     let (_scratch, reader) = printed(&text[..500_000]);
     let all = |lines, most| reader.tail_lines(lines, most).expect("lines");
@@ -96,7 +96,7 @@ fn looking_for_lines_is_bounded_and_stops_at_a_gap() {
 }
 
 #[test]
-fn the_streams_can_be_read_apart_and_together() {
+fn the_streams_can_be_read_separately_and_together() {
     let scratch = Scratch::new();
     let mut writer = OutputWriter::new(scratch.path(), 1 << 20, START);
     for (stream, text) in [(Stream::Stdout, "out1 "), (Stream::Stderr, "err1 "), (Stream::Stdout, "out2 ")] {

@@ -1,7 +1,7 @@
-//! What the processes' directories take, and their removal. Which go is the model's decision (`admission`).
+//! The size of process directories, and their removal. Which ones to remove is decided in the model (`admission`).
 //!
-//! Invariant S5, *a damaged directory harms no other*: directories are listed by name alone, each is read on
-//! its own, and whatever lies in one is removed with it.
+//! Invariant S5, *a damaged directory harms no other*: directories are listed by name only, each is read on its own, and
+//! everything in a directory is removed with it.
 
 use std::io;
 use std::os::unix::fs::MetadataExt;
@@ -10,12 +10,12 @@ use std::path::{Path, PathBuf};
 use pinfold_model::id::ProcessId;
 use pinfold_os::{crash_point, proc};
 
-use crate::layout::{Home, fresh_file_of};
+use crate::layout::{Home, writer_of_new_file};
 
-/// A directory under this name is being removed and is not read any more.
-const GONE: &str = ".gone-";
+/// Prefix of a directory that is being removed and is no longer read.
+const REMOVING: &str = ".gone-";
 
-/// The processes that have a directory, in no order. Names that are no ids are passed over.
+/// The processes that have a directory, unordered. Names that are not process ids are ignored.
 pub fn list_process_dirs(home: &Home) -> io::Result<Vec<ProcessId>> {
     let mut ids = Vec::new();
     for entry in std::fs::read_dir(home.processes())? {
@@ -28,48 +28,47 @@ pub fn list_process_dirs(home: &Home) -> io::Result<Vec<ProcessId>> {
     Ok(ids)
 }
 
-/// What the files of a directory take on disk. Files that vanish meanwhile take nothing.
+/// The disk space that the files of a directory use. Files that are removed meanwhile do not count.
 pub fn process_bytes(dir: &Path) -> u64 {
     let Ok(entries) = std::fs::read_dir(dir) else { return 0 };
     let blocks = entries.flatten().filter_map(|entry| entry.metadata().ok()).map(|metadata| metadata.blocks());
     blocks.sum::<u64>() * 512
 }
 
-/// Removes a process's directory: it is renamed first, so that a half-removed one is never read. One that is
-/// not there is removed already.
+/// Removes a process's directory. Renames it first, so that a partially removed one is never read. Succeeds if it does
+/// not exist.
 pub fn remove_process(home: &Home, id: &ProcessId) -> io::Result<()> {
-    let gone = home.processes().join(format!("{GONE}{id}"));
-    match std::fs::rename(home.process(id), &gone) {
+    let removing = home.processes().join(format!("{REMOVING}{id}"));
+    match std::fs::rename(home.process(id), &removing) {
         Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty => {
-            remove_whole(&gone)?;
-            std::fs::rename(home.process(id), &gone)?;
+            remove_whole(&removing)?;
+            std::fs::rename(home.process(id), &removing)?;
         }
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
         result => result?,
     }
     crash_point!("store.removal_renamed");
-    remove_whole(&gone)?;
+    remove_whole(&removing)?;
     crash_point!("store.removed");
     Ok(())
 }
 
-/// Removes what earlier removals left half done, and files that dead daemons did not put in their place. Returns how
-/// many there were.
+/// Removes what interrupted removals left, and temporary files of dead daemons. Returns how many there were.
 pub fn remove_leftovers(home: &Home) -> io::Result<usize> {
     let mut removed = 0;
     for entry in std::fs::read_dir(home.processes())? {
         let entry = entry?;
-        if entry.file_name().as_encoded_bytes().starts_with(GONE.as_bytes()) {
+        if entry.file_name().as_encoded_bytes().starts_with(REMOVING.as_bytes()) {
             remove_whole(&entry.path())?;
             removed += 1;
         }
     }
-    // Only the daemon writes there, and there is one: what another pid was to put in place never comes. It may hold
-    // environment values.
+    // Only the daemon writes here, and there is only one, so the writer of a temporary file with another pid is dead.
+    // The file may contain environment values.
     let agents = std::fs::read_dir(home.agents()).into_iter().flatten().flatten().map(|entry| entry.path());
     for directory in agents.chain([home.chains()]) {
         for entry in std::fs::read_dir(directory).into_iter().flatten().flatten() {
-            if fresh_file_of(&entry.path()).is_some_and(|pid| pid != std::process::id()) {
+            if writer_of_new_file(&entry.path()).is_some_and(|pid| pid != std::process::id()) {
                 std::fs::remove_file(entry.path())?;
                 removed += 1;
             }
@@ -77,7 +76,7 @@ pub fn remove_leftovers(home: &Home) -> io::Result<usize> {
     }
     for entry in std::fs::read_dir(home.root())? {
         let path = entry?.path();
-        if fresh_file_of(&path).is_some_and(|pid| !proc::stat(pid).is_ok_and(|stat| stat.is_living())) {
+        if writer_of_new_file(&path).is_some_and(|pid| !proc::stat(pid).is_ok_and(|stat| stat.is_living())) {
             std::fs::remove_file(path)?;
             removed += 1;
         }

@@ -1,14 +1,15 @@
-//! The tables of the index, and the version they are of.
+//! The tables of the index, their version, and its larger statements.
 //!
-//! Invariant S4 stands here and nowhere else: `UNIQUE (process, kind, n)` in `events`.
+//! Invariant S4 is enforced here: `UNIQUE (process, kind, n)` in `events`. Comments inside the CREATE statements are
+//! stored in the database file: changing one changes the file.
 
 /// `PRAGMA user_version` of the database.
 pub(crate) const VERSION: i64 = 2;
 
-/// Names that a database of this version has.
+/// The tables of this version.
 pub(crate) const TABLES: [&str; 5] = ["processes", "events", "owners", "consumers", "outbox"];
 
-/// Columns that filters and orders need are beside the history; the rest is in it.
+/// Data that is filtered or sorted by has a column; the rest is in `history`, as JSON.
 pub(crate) const CREATE: &str = "
 CREATE TABLE processes (
     id         TEXT PRIMARY KEY,
@@ -49,7 +50,7 @@ CREATE INDEX events_announce ON events (owner, seq) WHERE announce = 1;
 INSERT INTO sqlite_sequence (name, seq) VALUES ('events', 0);
 ";
 
-/// What version 2 brought beside the events' new columns: who sees whom, who has read what, what is to be delivered.
+/// The tables added in version 2: parents of owners, consumers of events, pending deliveries.
 pub(crate) const CREATE_V2: &str = "
 CREATE TABLE owners (
     owner  TEXT PRIMARY KEY,
@@ -78,7 +79,7 @@ CREATE INDEX outbox_due ON outbox (due_us, event);
 CREATE INDEX outbox_process ON outbox (process, target, event);
 ";
 
-/// From version 1, which told no matches: every event keeps its number.
+/// Upgrades from version 1, whose events have no `n` and no `announce`. Every event keeps its number.
 pub(crate) const FROM_V1: &str = "
 ALTER TABLE processes ADD COLUMN starter TEXT NOT NULL DEFAULT '';
 UPDATE processes SET starter = owner;
@@ -108,8 +109,8 @@ UPDATE sqlite_sequence SET seq = max(seq, (SELECT seq FROM sqlite_sequence WHERE
 DROP TABLE events_v1;
 ";
 
-/// An ended process never becomes un-ended, whatever order reports come in (S1, seen from the index).
-pub(crate) const PUT: &str = "
+/// A process that has ended stays so, in whatever order reports arrive (S1 in the index).
+pub(crate) const PUT_PROCESS: &str = "
 INSERT INTO processes (id, owner, name, status, created_us, ended_us, bytes, idem_key, history, starter)
 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)
 ON CONFLICT (id) DO UPDATE SET
@@ -118,18 +119,18 @@ ON CONFLICT (id) DO UPDATE SET
     starter = excluded.starter
 WHERE processes.ended_us IS NULL OR excluded.ended_us IS NOT NULL";
 
-/// Fails on what is in the log already. Not `OR IGNORE`, with which an ignored row would use up a number, and the latest number
-/// would be nobody's; nor behind a question whether it is there, for which SQLite makes a table of its own.
-pub(crate) const TELL: &str =
+/// Fails if the event is already in the log. Not `OR IGNORE`: an ignored row would use up a number, and the latest number
+/// would belong to no event. Not `WHERE NOT EXISTS`: for that SQLite creates a temporary table.
+pub(crate) const INSERT_EVENT: &str =
     "INSERT INTO events (process, owner, kind, n, announce, at_us, payload) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)";
 
-/// Events of processes that are still listed stay, so that S4 holds for as long as they could be reported.
-pub(crate) const PRUNE: &str = "
+/// Keeps the events of processes that are still listed, so that S4 holds as long as an event could be reported again.
+pub(crate) const PRUNE_EVENTS: &str = "
 DELETE FROM events
 WHERE seq <= (SELECT seq FROM events ORDER BY seq DESC LIMIT 1 OFFSET ?1)
   AND NOT EXISTS (SELECT 1 FROM processes WHERE processes.id = events.process)";
 
-/// Owners without processes, consumers and children are forgotten.
+/// Deletes owners without processes, consumers and children.
 pub(crate) const PRUNE_OWNERS: &str = "
 DELETE FROM owners
 WHERE NOT EXISTS (SELECT 1 FROM processes WHERE processes.owner = owners.owner)

@@ -1,6 +1,4 @@
-//! Secrets of a home: made once from the kernel's randomness, kept in a file that only its owner reads.
-//!
-//! A file that is missing or damaged is replaced by a new secret: what was derived from the old one is then unknown.
+//! Secrets of a home: created once from the kernel's random numbers, in files with mode 0600.
 
 use std::io;
 use std::path::Path;
@@ -10,10 +8,11 @@ use pinfold_os::fsio::random;
 use crate::Durability;
 use crate::layout::{Home, replace_file};
 
-/// Bytes of a webhooks' secret that is made here.
+/// Size of a new webhook secret in bytes.
 pub const SECRET_BYTES: usize = 32;
 
-/// The secret in this file: 32 hex digits.
+/// The secret in this file: 32 hex digits. A missing or damaged file is replaced by a new secret; what was derived from
+/// the old one is then no longer recognized.
 pub fn open_secret(path: &Path) -> io::Result<u128> {
     let known = match std::fs::read_to_string(path) {
         Ok(text) => parse(text.trim_end()),
@@ -33,13 +32,13 @@ fn parse(text: &str) -> Option<u128> {
     u128::from_str_radix(text, 16).ok().filter(|_| digits)
 }
 
-/// The text that webhooks are signed with; if there is none, the text that `write` makes of random bytes is kept. Unlike
-/// the other it is never replaced: somebody else knows it too.
+/// The secret that webhooks are signed with. If there is none, `write` encodes random bytes as text, which is stored.
+/// Unlike [`open_secret`] it never replaces an existing file: the receivers know the secret too.
 pub fn read_or_make(home: &Home, write: impl FnOnce(&[u8; SECRET_BYTES]) -> String) -> io::Result<String> {
     let path = home.webhook_key();
     match std::fs::read_to_string(&path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-        found => return found,
+        read => return read,
     }
     let text = write(&random()?);
     replace_file(&path, format!("{text}\n").as_bytes(), Durability::Power)?;

@@ -1,4 +1,4 @@
-//! What the store's tests share: scratch directories that go away, and specimens of facts.
+//! Helpers for the store's tests: temporary directories and sample facts.
 
 use std::ops::Deref;
 use std::os::unix::fs::MetadataExt;
@@ -21,7 +21,7 @@ use crate::index::NewEvent;
 use crate::layout::Home;
 use crate::record::RecordWriter;
 
-/// A directory of this test alone, removed when dropped.
+/// A temporary directory, removed when dropped.
 pub(crate) struct Scratch(PathBuf);
 
 /// A home in a scratch directory.
@@ -106,7 +106,7 @@ pub(crate) fn intent(number: u64, owner: &str, key: Option<&str>) -> Intent {
     }
 }
 
-/// A whole life: intended, started, exited, closed, finished.
+/// All facts of one process: intended, started, exited, closed, finished.
 pub(crate) fn life(number: u64) -> Vec<Fact> {
     let end = End { outcome: Outcome::Exited { code: 3 }, cause: Cause::OnItsOwn };
     let at = Moment(2_000_000 + number);
@@ -147,7 +147,7 @@ pub(crate) fn finished(number: u64, owner: &str) -> History {
     history
 }
 
-/// An event of ann's that is announced to nobody.
+/// An event of the owner `ann` that is not announced.
 pub(crate) fn event(number: u64, kind: EventKind) -> NewEvent {
     NewEvent {
         process: id(number),

@@ -1,4 +1,4 @@
-//! Tokens for TCP, as they are kept: by their hash, in one small file that is replaced whole.
+//! The file with the tokens for TCP: stores only their hashes, and is replaced as a whole.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -19,19 +19,19 @@ pub struct KeptToken {
     pub id: String,
     /// SHA-256 of its text, in hex.
     pub hash: String,
-    /// The one owner it acts as; an operator without.
+    /// The owner it acts as; `None` for an operator.
     pub owner: Option<String>,
     pub label: Option<String>,
     pub created: Moment,
     pub expires: Option<Moment>,
 }
 
-/// The file, and what it holds.
+/// The file and its content.
 #[derive(Debug)]
 pub struct TokenFile {
     path: PathBuf,
     tokens: Vec<KeptToken>,
-    /// Why it cannot be understood. Then it grants nothing and is not written to.
+    /// Why the file cannot be read. Then no token is accepted, and the file is not written to.
     damage: Option<String>,
 }
 
@@ -42,22 +42,22 @@ struct Content {
 }
 
 impl TokenFile {
-    /// Reads the file; without one there are no tokens. One that cannot be understood grants nothing, and is left as it is
-    /// until somebody restores or removes it: nothing is revoked or un-revoked silently.
+    /// Reads the file; if there is none, there are no tokens. If it cannot be read, no token is accepted, and the file is
+    /// left unchanged until a person restores or removes it: no token is silently revoked or restored.
     pub fn open(home: &Home) -> Self {
         let mut file = Self { path: home.root().join("tokens.json"), tokens: vec![], damage: None };
         file.reread();
         file
     }
 
-    /// Why the file cannot be understood, and what to do; `None` if it can be.
+    /// Why the file cannot be read, and what to do; `None` if it can. Reads a damaged file again first.
     pub fn damage(&mut self) -> Option<String> {
         if self.damage.is_some() {
             self.reread();
         }
         let why = self.damage.as_ref()?;
         Some(format!(
-            "{} cannot be read ({why}): no token is accepted until you restore it, or remove it and make new tokens",
+            "{} cannot be read ({why}): no token is accepted until you restore it, or remove it and create new tokens",
             self.path.display()
         ))
     }
@@ -82,7 +82,7 @@ impl TokenFile {
         let content: Content = serde_json::from_slice(&text).map_err(io::Error::other)?;
         if content.format != TOKENS_FORMAT {
             return Err(io::Error::other(format!(
-                "it is of format {}, this pinfold knows {TOKENS_FORMAT}",
+                "it has format {}, this pinfold supports {TOKENS_FORMAT}",
                 content.format
             )));
         }
@@ -93,28 +93,28 @@ impl TokenFile {
         &self.tokens
     }
 
-    /// Adds a token; it is known once this returns.
+    /// Adds a token; it is stored when this returns.
     pub fn add(&mut self, token: KeptToken) -> io::Result<()> {
         self.check()?;
         self.tokens.push(token);
         self.write().inspect_err(|_| drop(self.tokens.pop()))
     }
 
-    /// Removes a token, and gives it as it was.
+    /// Removes a token and returns it.
     pub fn remove(&mut self, id: &str) -> io::Result<Option<KeptToken>> {
         self.check()?;
-        let Some(place) = self.tokens.iter().position(|token| token.id == id) else { return Ok(None) };
-        let token = self.tokens.remove(place);
+        let Some(index) = self.tokens.iter().position(|token| token.id == id) else { return Ok(None) };
+        let token = self.tokens.remove(index);
         match self.write() {
             Ok(()) => Ok(Some(token)),
             Err(error) => {
-                self.tokens.insert(place, token);
+                self.tokens.insert(index, token);
                 Err(error)
             }
         }
     }
 
-    /// Writes the file again as it was, into a home that was made anew.
+    /// Writes the file again, into a home that was created again.
     pub fn rewrite(&self) -> io::Result<()> {
         if self.damage.is_some() || self.tokens.is_empty() { Ok(()) } else { self.write() }
     }
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_is_not_understood_grants_nothing_and_is_not_replaced() {
+    fn an_unreadable_file_grants_nothing_and_is_not_replaced() {
         let home = Scratch::home();
         for text in ["", "{", r#"{"format":9,"tokens":[]}"#] {
             std::fs::write(home.root().join("tokens.json"), text).expect("written");
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn no_two_tokens_are_alike() {
+    fn two_tokens_differ() {
         let (one, other) = (random_token().expect("random"), random_token().expect("random"));
         assert_ne!(one, other);
         assert_eq!(one.len(), "pinfold_".len() + 64);

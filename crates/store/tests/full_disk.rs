@@ -1,4 +1,4 @@
-//! A real filesystem that is really full: a small tmpfs, mounted if we may.
+//! A file system that is really full: a small tmpfs, if we may mount one.
 
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -16,7 +16,7 @@ use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 
 const START: Moment = Moment(1_000_000_000);
 
-/// A small tmpfs of this test alone, unmounted when dropped.
+/// A small tmpfs, unmounted when dropped.
 struct Small(PathBuf);
 
 impl Small {

@@ -1,9 +1,9 @@
-//! Who holds a number that nobody else has: found in `/proc`, by command line and environment, of every thread.
+//! Finds processes by a unique text in their command line or environment, in `/proc`, for every thread.
 
 use pinfold_os::proc;
 use pinfold_os::tree::{self, Member};
 
-/// The living processes that hold this text.
+/// The living processes with this text in their command line or environment.
 pub fn carriers_of(text: &str) -> Vec<Member> {
     let all = proc::pids().unwrap_or_default().into_iter().filter(|pid| *pid != std::process::id());
     all.filter(|pid| carries(*pid, text))
@@ -12,7 +12,7 @@ pub fn carriers_of(text: &str) -> Vec<Member> {
         .collect()
 }
 
-/// Kills them, each through a descriptor whose process was seen to hold the text after it was opened.
+/// Kills them, each through a pidfd that is checked after it was opened: a recycled pid is not signalled.
 pub fn kill_carriers(text: &str) {
     for member in carriers_of(text) {
         if let Some(target) = tree::target(&member) {
@@ -26,14 +26,14 @@ fn observe_living(pid: u32) -> Option<Member> {
     Some(Member { pid, stat })
 }
 
-/// A process whose main thread is gone shows command line and environment at its other threads alone.
+/// Checks every thread: if the main thread has exited, only the other threads show command line and environment.
 fn carries(pid: u32, text: &str) -> bool {
     let threads = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
     let mut threads = threads.map(|thread| thread.path());
-    threads.any(|thread| ["cmdline", "environ"].iter().any(|name| holds(&thread.join(name), text)))
+    threads.any(|thread| ["cmdline", "environ"].iter().any(|name| contains(&thread.join(name), text)))
 }
 
-fn holds(path: &std::path::Path, text: &str) -> bool {
-    let held = std::fs::read(path).unwrap_or_default();
-    held.windows(text.len()).any(|window| window == text.as_bytes())
+fn contains(path: &std::path::Path, text: &str) -> bool {
+    let content = std::fs::read(path).unwrap_or_default();
+    content.windows(text.len()).any(|window| window == text.as_bytes())
 }

@@ -1,4 +1,4 @@
-//! The grounds on which trees are contained: for root and for an ordinary user, with and without cgroups.
+//! The grounds that daemons are tested on: as root and as an ordinary user, with and without cgroups.
 
 use std::fmt;
 use std::os::unix::fs::{MetadataExt, chown};
@@ -8,22 +8,22 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::{Pinfold, Setup, until};
 
-/// An ordinary user, for tests that run as root.
+/// The uid of an ordinary user, for tests that run as root.
 pub const NOBODY: u32 = 65534;
 
-/// Whether the tests run as root, so that a daemon can be made another user's.
+/// Whether the tests run as root, and so can start a daemon as another user.
 pub fn is_root() -> bool {
     std::fs::metadata("/proc/self").is_ok_and(|own| own.uid() == 0)
 }
 
-/// Where cgroups v2 are, if there are any.
+/// Where cgroup v2 is mounted, if it is.
 pub fn cgroup_mount() -> Option<PathBuf> {
     let mounts = std::fs::read_to_string("/proc/self/mounts").ok()?;
     let mount = mounts.lines().find(|line| line.split(' ').nth(2) == Some("cgroup2"))?;
     mount.split(' ').nth(1).map(PathBuf::from)
 }
 
-/// Whose daemon it is, and what holds its trees.
+/// The user that the daemon runs as, and how it contains process trees.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ground {
     pub user: User,
@@ -38,9 +38,9 @@ pub enum User {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Containment {
-    /// A cgroup, and the walk over parents and children.
+    /// With a cgroup and the walk over parents and children.
     Cgroup,
-    /// The walk alone.
+    /// With the walk only.
     Walk,
 }
 
@@ -49,9 +49,9 @@ pub enum Containment {
 pub struct Grounded {
     pub pinfold: Pinfold,
     pub ground: Ground,
-    /// A cgroup in which its user may move processes, where trees are held by cgroups.
+    /// A cgroup that its user may move processes into, if the ground uses cgroups.
     pub cgroups: Option<PathBuf>,
-    // Dropped last: it is empty only when the daemon and its keepers are gone.
+    // Dropped last: it is empty only when the daemon and its keepers have exited.
     _delegated: Option<Delegated>,
 }
 
@@ -63,19 +63,19 @@ impl Ground {
         Ground { user: User::Ordinary, containment: Containment::Walk },
     ];
 
-    /// A daemon on this ground, or why this machine and user cannot have one.
+    /// Starts a daemon on this ground, or returns why this machine or user cannot.
     pub fn try_start(self, binary: &str) -> Result<Grounded, String> {
         if self.user == User::Root && !is_root() {
             return Err("not run as root".to_owned());
         }
-        let lent = self.user == User::Ordinary && is_root();
-        let user = lent.then_some(NOBODY);
+        let drops_root = self.user == User::Ordinary && is_root();
+        let user = drops_root.then_some(NOBODY);
         let on = |pinfold, cgroups, delegated| Grounded { pinfold, ground: self, cgroups, _delegated: delegated };
         if self.containment == Containment::Walk {
             return Ok(on(Pinfold::start_with(binary, setup("subreaper", user)), None, None));
         }
         let mount = cgroup_mount().ok_or("no cgroup v2 is mounted here")?;
-        if lent {
+        if drops_root {
             let delegated = Delegated::make(&mount);
             return Ok(on(delegated.start(binary), Some(delegated.path.clone()), Some(delegated)));
         }
@@ -101,14 +101,14 @@ impl fmt::Display for Ground {
     }
 }
 
-/// A daemon with this `containment`, of this user.
+/// The setup of a daemon with this `containment`, run as this user.
 pub fn setup(containment: &str, user: Option<u32>) -> Setup {
-    // An ordinary user cannot enter root's home, which is where commands would start.
+    // Commands start in the home directory by default, and an ordinary user cannot enter root's.
     let env = user.map(|_| ("HOME".to_owned(), "/".to_owned()));
     Setup { config: format!("containment = \"{containment}\"\n"), user, env: env.into_iter().collect() }
 }
 
-/// A cgroup that belongs to an ordinary user, as a service manager would delegate it. Removed when dropped.
+/// A cgroup delegated to an ordinary user, as a service manager would do it. Removed when dropped.
 #[derive(Debug)]
 pub struct Delegated {
     pub path: PathBuf,
@@ -126,7 +126,7 @@ impl Delegated {
         Self { path }
     }
 
-    /// A daemon that is started inside of it.
+    /// Starts a daemon inside of it.
     pub fn start(&self, binary: &str) -> Pinfold {
         let pinfold = Pinfold::prepare(binary, setup("auto", Some(NOBODY)));
         let start = pinfold.command(&["daemon", "start"]);

@@ -16,14 +16,14 @@ use tokio::runtime::Runtime;
 use crate::place::place_program;
 use crate::procs::{Pidfd, alive, parent_of, until, until_some};
 
-/// How a daemon is set up.
+/// The setup of a daemon.
 #[derive(Clone, Debug, Default)]
 pub struct Setup {
-    /// The text of its config.toml.
+    /// The content of its config.toml.
     pub config: String,
-    /// Run daemon and commands as this uid and gid, by setpriv.
+    /// Run daemon and commands as this uid and gid, with setpriv.
     pub user: Option<u32>,
-    /// Environment of the daemon, laid over the test's own.
+    /// Environment variables to set for the daemon, in addition to the test's own.
     pub env: Vec<(String, String)>,
 }
 
@@ -37,7 +37,7 @@ pub struct Pinfold {
     client: Client,
 }
 
-/// What a run of the command line gave.
+/// The result of running the command line.
 #[derive(Clone, Debug)]
 pub struct Cli {
     pub code: Option<i32>,
@@ -56,7 +56,7 @@ impl Pinfold {
         Self::start_with(binary, Setup { config: "containment = \"subreaper\"\n".into(), ..Setup::default() })
     }
 
-    /// A daemon set up as asked, already answering.
+    /// A daemon with this setup; it responds when this returns.
     pub fn start_with(binary: &str, setup: Setup) -> Self {
         let pinfold = Self::prepare(binary, setup);
         pinfold.start_daemon();
@@ -82,10 +82,10 @@ impl Pinfold {
             }
         }
         // Another user may not be able to enter the directory that the tests were built in.
-        let lent = setup.user.map(|_| lent_binary(binary, &home));
+        let shared = setup.user.map(|_| shared_binary(binary, &home));
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
         let client = Client::new(home.join("socket"));
-        Self { binary: lent.unwrap_or_else(|| binary.into()), home, setup, runtime, client }
+        Self { binary: shared.unwrap_or_else(|| binary.into()), home, setup, runtime, client }
     }
 
     /// The binary under test.
@@ -102,10 +102,10 @@ impl Pinfold {
         self.home.join("processes").join(id)
     }
 
-    /// A command of the binary in this home, as the set-up user.
+    /// A command of the binary in this home, as the user of the setup.
     pub fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new("/usr/bin/env");
-        // Whoever runs the tests in the background of a script, or by nohup, has them ignore INT or HUP.
+        // If the tests run in the background of a script, or under nohup, they inherit ignored INT or HUP signals.
         command.arg("--default-signal=HUP,INT,QUIT,TERM");
         if let Some(user) = self.setup.user {
             command.args(["setpriv", &format!("--reuid={user}"), &format!("--regid={user}"), "--clear-groups"]);
@@ -115,12 +115,12 @@ impl Pinfold {
         command
     }
 
-    /// Runs the command line to its end.
+    /// Runs the command line and waits for its end.
     pub fn cli(&self, arguments: &[&str]) -> Cli {
         Cli::from(self.command(arguments).output().expect("pinfold can be executed"))
     }
 
-    /// Sets or unsets a variable for commands and daemons to come.
+    /// Sets or unsets a variable for later commands and daemons.
     pub fn set_env(&mut self, name: &str, value: Option<String>) {
         self.setup.env.retain(|(known, _)| known != name);
         self.setup.env.extend(value.map(|value| (name.to_owned(), value)));
@@ -135,7 +135,7 @@ impl Pinfold {
     pub fn start_daemon(&self) {
         let cli = self.cli(&["daemon", "start"]);
         assert_eq!(cli.code, Some(0), "daemon start: {}{}", cli.stdout, cli.stderr);
-        // Asked once, so that the client lets go of its connections to a daemon that is dead.
+        // One request, so that the client drops its pooled connections to a daemon that is dead.
         self.health();
     }
 
@@ -147,7 +147,7 @@ impl Pinfold {
         self.health().pid
     }
 
-    /// `kill -9` of the daemon; returns when it is gone.
+    /// `kill -9` of the daemon; returns when it has exited.
     pub fn kill_daemon(&self) {
         Pidfd::open(self.daemon_pid()).expect("the daemon lives").kill();
     }
@@ -163,19 +163,19 @@ impl Pinfold {
         let daemon = self.daemon_pid();
         let above = |pid: &u32| parent_of(*pid).filter(|parent| *parent > 1 && *parent != daemon);
         let listens = |pid: &u32| self.home.join("keepers").join(pid.to_string()).exists();
-        // The first ancestor that listens in keepers/ is the keeper. An ancestor may end while we climb.
+        // The keeper is the first ancestor with a socket in keepers/. Retried, because an ancestor may exit meanwhile.
         until_some("the keeper of a process", || {
             let first = self.show(id).tree.first()?.pid;
             std::iter::successors(Some(first), above).skip(1).find(listens)
         })
     }
 
-    /// The asynchronous client, for what the wrappers below do not cover.
+    /// The asynchronous client, for requests without a wrapper below.
     pub fn client(&self) -> &Client {
         &self.client
     }
 
-    /// Runs a future to its end on the test's own runtime.
+    /// Runs a future to completion on the test's own runtime.
     pub fn block<T>(&self, future: impl Future<Output = T>) -> T {
         self.runtime.block_on(future)
     }
@@ -185,7 +185,7 @@ impl Pinfold {
         self.start_request(&StartRequest { command: Some(command.into()), ..StartRequest::default() }).record
     }
 
-    /// Starts what is asked for.
+    /// Starts a process; fails the test if it does not start.
     pub fn start_request(&self, request: &StartRequest) -> Started {
         self.try_start(request).expect("it starts")
     }
@@ -194,7 +194,7 @@ impl Pinfold {
         self.block(self.client.start(request)).map_err(api_error)
     }
 
-    /// Starts a shell command and waits for the leader's exit; gives the record and all output.
+    /// Starts a shell command and waits for the leader's exit; returns the record and all output.
     pub fn run(&self, command: &str) -> (Record, String) {
         let record = self.sh(command);
         let record = self.wait_exit(&record.id);
@@ -235,7 +235,8 @@ impl Pinfold {
     fn wait_until(&self, id: &str, until: &str) -> Record {
         let query = WaitQuery { until: Some(until.into()), timeout: Some("60s".into()), ..WaitQuery::default() };
         let answer = self.wait(id, &query);
-        assert_ne!(answer.reason, pinfold_api::types::WaitReason::Timeout, "{until} never came: {:?}", answer.record);
+        let timeout = pinfold_api::types::WaitReason::Timeout;
+        assert_ne!(answer.reason, timeout, "timed out waiting for {until}: {:?}", answer.record);
         answer.record
     }
 
@@ -271,7 +272,7 @@ impl Pinfold {
         self.block(self.client.events(&query)).expect("events")
     }
 
-    /// Every process that a record lists as alive.
+    /// The pids of the living processes of a tree.
     pub fn tree(&self, id: &str) -> Vec<u32> {
         self.show(id).tree.iter().map(|member| member.pid).collect()
     }
@@ -284,17 +285,17 @@ impl Pinfold {
     fn stop_everything(&self) {
         let request = ShutdownRequest { stop_processes: true };
         let pid = self.block(self.client.health()).map(|health| health.pid).or_else(|_| {
-            // The test killed the daemon: a new one finds what is left, and ends it.
+            // The test killed the daemon: start a new one, which finds and stops what is left.
             self.cli(&["daemon", "start"]);
             self.block(self.client.health()).map(|health| health.pid)
         });
         let Ok(pid) = pid else { return };
         let _ = self.block(self.client.shutdown(&request));
-        until("the daemon ends", || !alive(pid));
-        until("all keepers end", || self.keepers().is_empty());
+        until("the daemon has exited", || !alive(pid));
+        until("all keepers have exited", || self.keepers().is_empty());
     }
 
-    /// Pids of keepers that live.
+    /// The pids of the living keepers.
     pub fn keepers(&self) -> Vec<u32> {
         let Ok(entries) = std::fs::read_dir(self.home.join("keepers")) else { return vec![] };
         let pids = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
@@ -307,7 +308,7 @@ impl Drop for Pinfold {
         if self.home.join("lock").exists() {
             self.stop_everything();
         }
-        // A keeper on its way out may still take its own files away under us.
+        // A keeper that is exiting may still remove its own files at the same time: retry.
         let removed = |_: &u32| std::fs::remove_dir_all(&self.home).is_ok() || !self.home.exists();
         let _ = (0..100).inspect(|_| std::thread::sleep(Duration::from_millis(5))).find(removed);
         if self.setup.user.is_some() {
@@ -316,11 +317,11 @@ impl Drop for Pinfold {
     }
 }
 
-/// The binary beside the home, where everybody may execute it.
-fn lent_binary(binary: &str, home: &Path) -> PathBuf {
-    let lent = home.with_extension("binary");
-    place_program(Path::new(binary), &lent);
-    lent
+/// Puts the binary next to the home, where every user may execute it.
+fn shared_binary(binary: &str, home: &Path) -> PathBuf {
+    let shared = home.with_extension("binary");
+    place_program(Path::new(binary), &shared);
+    shared
 }
 
 impl From<Output> for Cli {

@@ -1,4 +1,4 @@
-//! A mounted file system that never answers, as a network mount whose server is gone.
+//! A mounted file system that never responds, like a network mount whose server is gone.
 
 use std::ffi::CString;
 use std::fs::OpenOptions;
@@ -8,17 +8,17 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 
-/// A FUSE file system whose requests are never read: whoever touches a path below it waits, and can only be killed.
-/// Unmounted when dropped, which makes all who wait fail.
+/// A FUSE file system whose requests are never read: a process that accesses a path below it blocks and can only be
+/// killed. Unmounted when dropped, which makes all blocked accesses fail.
 #[derive(Debug)]
 pub struct HungMount {
     path: PathBuf,
-    // Closing it ends the file system.
+    // Closing it aborts the file system.
     device: Option<OwnedFd>,
 }
 
 impl HungMount {
-    /// `None`, with a line that says why, where it cannot be mounted: without root, or without `/dev/fuse`.
+    /// `None` if it cannot be mounted (without root, or without `/dev/fuse`); prints the reason.
     pub fn try_new() -> Option<Self> {
         Self::mount().inspect_err(|error| println!("skipped: a FUSE file system cannot be mounted: {error}")).ok()
     }
@@ -48,7 +48,7 @@ impl HungMount {
 
 impl Drop for HungMount {
     fn drop(&mut self) {
-        // The device first: an unmount would ask the file system, and wait.
+        // The device first: an unmount would send a request to the file system, and block.
         drop(self.device.take());
         let _ = unmount(&self.path, UnmountFlags::DETACH);
         let _ = std::fs::remove_dir(&self.path);

@@ -1,8 +1,8 @@
-//! Dev only: a real daemon in a home of its own, a blocking client, the command line, and honest waiting; the grounds
-//! on which trees are contained, and every way out of them.
+//! Dev only: a real daemon in a home of its own, a blocking client, the command line, waiting with a deadline; the
+//! grounds (user and containment) that daemons run on, and every known way to escape a stop.
 //!
-//! A [`Pinfold`] leaves nothing behind: when dropped it stops every process, ends the daemon, checks that
-//! keepers and their trees are gone, and removes its home. Tests end only what they started.
+//! A [`Pinfold`] leaves nothing behind: when dropped it stops every process, stops the daemon, checks that the keepers
+//! and their trees have exited, and removes its home. Tests kill only what they started.
 
 pub mod carriers;
 mod cut;

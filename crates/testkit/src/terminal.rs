@@ -1,5 +1,5 @@
-//! A program on a bare pseudoterminal: what pinfold's own terminals are compared with, and where its own commands are
-//! driven as a person would.
+//! A program on a pseudoterminal without pinfold: to compare pinfold's terminals with, and to use pinfold's interactive
+//! commands as a person would.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -12,13 +12,13 @@ use pinfold_os::pty::{self, Size};
 
 use crate::procs::PATIENCE;
 
-/// A program and our end of its terminal. Dropped, the program is ended.
+/// A program and our end of its terminal. The program is killed when this is dropped.
 #[derive(Debug)]
 pub struct Terminal {
     child: Child,
     master: File,
-    /// All that it wrote.
-    said: Vec<u8>,
+    /// Its output since the start or the last [`Self::forget`].
+    output: Vec<u8>,
 }
 
 impl Terminal {
@@ -28,43 +28,43 @@ impl Terminal {
         let (output, errors) = (terminal.slave.try_clone()?, terminal.slave.try_clone()?);
         command.stdin(Stdio::from(terminal.slave)).stdout(Stdio::from(output)).stderr(Stdio::from(errors));
         let child = command.spawn()?;
-        // The command holds the program's end: without this we would wait for our own.
+        // Close the program's end in `command`: while we have it open ourselves, reading never reports the end.
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-        Ok(Self { child, master: File::from(terminal.master), said: Vec::new() })
+        Ok(Self { child, master: File::from(terminal.master), output: Vec::new() })
     }
 
-    /// Types.
+    /// Types these bytes.
     pub fn write(&mut self, bytes: &[u8]) {
-        self.master.write_all(bytes).expect("a terminal that takes it");
+        self.master.write_all(bytes).expect("the terminal accepts input");
     }
 
-    /// What it writes next; empty when it has ended.
+    /// Its next output; empty when it has ended.
     pub fn read(&mut self) -> Vec<u8> {
         wait_ready(&[(self.master.as_fd(), Interest::Read)], Some(PATIENCE)).expect("a terminal to wait for");
         let mut buffer = [0; 16 * 1024];
-        // A terminal that nobody has open any more is an error to read.
+        // Reading fails (EIO) when no process has the other end open.
         let count = self.master.read(&mut buffer).unwrap_or(0);
-        self.said.extend(&buffer[..count]);
+        self.output.extend(&buffer[..count]);
         buffer[..count].to_vec()
     }
 
-    /// Waits until it has written this; gives all that it wrote.
+    /// Waits until its output contains this text; returns all of its output.
     #[track_caller]
     pub fn until(&mut self, wanted: &str) -> String {
         let deadline = Instant::now() + PATIENCE;
         loop {
-            let said = String::from_utf8_lossy(&self.said).into_owned();
-            if said.contains(wanted) {
-                return said;
+            let output = String::from_utf8_lossy(&self.output).into_owned();
+            if output.contains(wanted) {
+                return output;
             }
             let ended = self.read().is_empty();
-            assert!(!ended && Instant::now() < deadline, "`{wanted}` never came: {said:?}");
+            assert!(!ended && Instant::now() < deadline, "`{wanted}` is not in the output: {output:?}");
         }
     }
 
-    /// Forgets what it has written.
+    /// Discards its output so far.
     pub fn forget(&mut self) {
-        self.said.clear();
+        self.output.clear();
     }
 
     pub fn resize(&self, rows: u16, cols: u16) {
@@ -75,7 +75,7 @@ impl Terminal {
         self.child.id()
     }
 
-    /// Waits for its end, reading what it still writes.
+    /// Waits for its end, and reads its output meanwhile.
     #[track_caller]
     pub fn wait(&mut self) -> ExitStatus {
         let deadline = Instant::now() + PATIENCE;
@@ -83,7 +83,8 @@ impl Terminal {
             if let Some(status) = self.child.try_wait().expect("our own child") {
                 return status;
             }
-            assert!(Instant::now() < deadline, "it never ends: {:?}", String::from_utf8_lossy(&self.said));
+            let output = || String::from_utf8_lossy(&self.output);
+            assert!(Instant::now() < deadline, "timed out waiting for its end: {:?}", output());
             let ready = wait_ready(&[(self.master.as_fd(), Interest::Read)], Some(Duration::from_millis(10)));
             if ready.is_ok_and(|ready| ready[0].read) {
                 self.read();
@@ -91,7 +92,7 @@ impl Terminal {
         }
     }
 
-    /// Whether its settings echo what is typed: a shell's own have that on, raw ones off.
+    /// Whether the terminal echoes its input: on in a shell's settings, off in raw mode.
     pub fn echoes(&self) -> bool {
         pty::echoes(self.master.as_fd())
     }
@@ -99,7 +100,7 @@ impl Terminal {
 
 impl Drop for Terminal {
     fn drop(&mut self) {
-        // Our own child, not yet reaped: its pid is still its own.
+        // Our own child, not reaped yet: the pid cannot belong to another process.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

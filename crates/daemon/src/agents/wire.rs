@@ -3,7 +3,7 @@
 //! What the agent sends is appended to a file before anything is made of it, and read from there like the stdout of
 //! another agent. The port stays the same over a crash of the daemon, and the agent connects again; what it sent while none
 //! ran it does not send again, so a turn that was running then is begun again. Nobody else is let in: a connection must show the token that the agent has in its
-//! environment, which is on no disk but as its hash. Bounds: one connection, [`FRAME_MOST`] a message, [`WAITING`]
+//! environment, which is on no disk but as its hash. Bounds: one connection, [`MAX_FRAME`] a message, [`WAITING`]
 //! messages that wait for the agent.
 
 use std::io;
@@ -18,7 +18,7 @@ use axum::extract::ws::{Message, WebSocket, WebSocketUpgrade};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
-use pinfold_agents::bounds::FRAME_MOST;
+use pinfold_agents::bounds::MAX_FRAME;
 use sha2::{Digest, Sha256};
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
@@ -136,7 +136,7 @@ async fn connect(State(inner): State<Arc<Inner>>, headers: HeaderMap, upgrade: W
     if headers.contains_key(header::ORIGIN) {
         return (StatusCode::FORBIDDEN, "this socket is an agent's own").into_response();
     }
-    let upgrade = upgrade.max_message_size(FRAME_MOST).max_frame_size(FRAME_MOST);
+    let upgrade = upgrade.max_message_size(MAX_FRAME).max_frame_size(MAX_FRAME);
     upgrade.on_upgrade(move |socket| talk(inner, socket))
 }
 

@@ -1,4 +1,4 @@
-//! One try: start the way, wait until it is out, stop the process, and look who is left.
+//! One attempt: start the program, wait until its processes have escaped, stop it, and look for survivors.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, chown};
@@ -14,33 +14,33 @@ use crate::ground::{Containment, Ground, Grounded, NOBODY, cgroup_mount, is_root
 use crate::place::place_copy;
 use crate::procs::{until, until_some};
 
-/// Looks in a row that must show the same before a tree counts as being out.
-const QUIET_LOOKS: usize = 3;
-const BETWEEN_LOOKS: Duration = Duration::from_millis(10);
-/// What a stop leaves between TERM and KILL.
+/// Consecutive checks that must agree before the processes count as having escaped.
+const QUIET_CHECKS: usize = 3;
+const CHECK_INTERVAL: Duration = Duration::from_millis(10);
+/// Time between TERM and KILL of a stop.
 const GRACE: &str = "200ms";
 
-/// What came of a way out.
+/// The result of an attempt.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Result {
-    /// So many were out, and none was left.
+    /// This many processes had escaped, and none survived the stop.
     Ended { out: usize },
-    /// Some were left, and the answer to the stop named exactly those.
+    /// Some survived, and the response to the stop listed all of them.
     Named { left: Vec<String> },
-    /// Some were left without a word.
+    /// Some survived that the response did not list.
     Escaped { left: Vec<String> },
-    /// It cannot be tried here.
+    /// The attempt is not possible here.
     Skipped,
 }
 
 impl Result {
-    /// Whether somebody outlived the stop.
+    /// Whether a process survived the stop.
     pub fn is_left(&self) -> bool {
         matches!(self, Result::Named { .. } | Result::Escaped { .. })
     }
 
-    /// Whether it came as it must: nobody was left, or the kernel lets him go and he was named. A stop names; a
-    /// keeper that is dead cannot.
+    /// Whether the result is as expected: no process survived, or the kernel does not let us kill it and the response to
+    /// the stop listed it. After the death of a keeper there is no such response.
     pub fn is_right(&self, way: &Way, ground: Ground) -> bool {
         match self {
             Result::Ended { .. } | Result::Skipped => true,
@@ -50,7 +50,7 @@ impl Result {
     }
 }
 
-/// Tries a way out. Ends whatever is left afterwards.
+/// Makes one attempt, and kills the survivors afterwards.
 pub fn attempt(way: &Way, on: &Grounded) -> Result {
     let Some(scene) = Scene::set(way, on) else { return Result::Skipped };
     let request = StartRequest { grace: Some(GRACE.into()), ..scene.request(way.program) };
@@ -64,13 +64,13 @@ pub fn attempt(way: &Way, on: &Grounded) -> Result {
             vec![]
         }
     };
-    let result = judge(out, &scene.left(), &named);
+    let result = classify(out, &scene.left(), &named);
     scene.clear();
     on.pinfold.wait_finished(&id);
     result
 }
 
-fn judge(out: usize, left: &[(u32, String)], named: &[u32]) -> Result {
+fn classify(out: usize, left: &[(u32, String)], named: &[u32]) -> Result {
     let names = left.iter().map(|(pid, what)| format!("{pid} {what}")).collect();
     match left.iter().all(|(pid, _)| named.contains(pid)) {
         true if left.is_empty() => Result::Ended { out },
@@ -79,17 +79,17 @@ fn judge(out: usize, left: &[(u32, String)], named: &[u32]) -> Result {
     }
 }
 
-/// What one try has to itself.
+/// The resources of one attempt.
 struct Scene<'a> {
     on: &'a Grounded,
-    /// The number that its processes hold: as seconds, ten minutes.
+    /// The unique number in the command line or environment of its processes. As seconds: ten minutes.
     nap: String,
     dir: PathBuf,
     freezer: Option<PathBuf>,
 }
 
 impl<'a> Scene<'a> {
-    /// `None` where the way cannot be tried.
+    /// `None` if the attempt is not possible here.
     fn set(way: &Way, on: &'a Grounded) -> Option<Self> {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
@@ -101,7 +101,7 @@ impl<'a> Scene<'a> {
         }
         scene.make_directory(way.needs.contains("{setuid}"));
         let needs = if way.needs == "{cgroup}" { "true".to_owned() } else { scene.fill(way.needs) };
-        let probed = needs.is_empty() || on.pinfold.run(&format!("{needs}; exit $?")).0.outcome == Some(well());
+        let probed = needs.is_empty() || on.pinfold.run(&format!("{needs}; exit $?")).0.outcome == Some(success());
         match probed {
             true => Some(scene),
             false => {
@@ -116,7 +116,7 @@ impl<'a> Scene<'a> {
         if !is_root() {
             return;
         }
-        let owner = on_root(self.on).then_some(NOBODY);
+        let owner = drops_root(self.on).then_some(NOBODY);
         chown(&self.dir, owner, owner).expect("it can be given away");
         if with_setuid && let Some(owner) = owner {
             let path = self.dir.join("setpriv");
@@ -161,28 +161,28 @@ impl<'a> Scene<'a> {
         }
     }
 
-    /// Waits until all that it wants outside are there; how many those are.
+    /// Waits until the expected number of processes have escaped; returns how many there are.
     fn until_out(&self, way: &Way) -> usize {
-        let says_so = match way.program {
+        let reports_itself = match way.program {
             Program::Sh(text) | Program::Bash(text) | Program::Python(text) | Program::Perl(text) => {
                 text.contains("{dir}/out")
             }
         };
         let mut quiet = 0;
-        until_some(&format!("{} is out", way.name), || {
+        until_some(&format!("{} has escaped", way.name), || {
             let count = carriers_of(&self.nap).len();
             let enough = match way.out {
                 Out::Exactly(exactly) => count == exactly,
                 Out::AtLeast(least) => count >= least,
             };
-            let is_out = enough && (!says_so || self.dir.join("out").exists());
+            let is_out = enough && (!reports_itself || self.dir.join("out").exists());
             quiet = if is_out { quiet + 1 } else { 0 };
-            std::thread::sleep(BETWEEN_LOOKS);
-            (quiet == QUIET_LOOKS).then_some(count)
+            std::thread::sleep(CHECK_INTERVAL);
+            (quiet == QUIET_CHECKS).then_some(count)
         })
     }
 
-    /// Who is left, with pid and name; 0 for somebody who was not seen and holds the lock.
+    /// The survivors, with pid and name; pid 0 for one that was not found but holds the lock.
     fn left(&self) -> Vec<(u32, String)> {
         let mut left: Vec<_> =
             carriers_of(&self.nap).into_iter().map(|member| (member.pid, member.stat.comm)).collect();
@@ -196,33 +196,33 @@ impl<'a> Scene<'a> {
         fs::File::open(self.dir.join("lock")).is_ok_and(|lock| lock.try_lock().is_err())
     }
 
-    /// Thaws and ends what is left, and removes what it had to itself.
+    /// Thaws and kills the survivors, and removes the resources of this attempt.
     fn clear(&self) {
         let frozen = self.freezer.as_ref().map(|mount| mount.join(&self.nap)).filter(|own| own.exists());
         if let Some(own) = &frozen {
             fs::write(own.join("freezer.state"), "THAWED").expect("it can be thawed");
         }
-        until("nobody is left", || {
+        until("no survivor is left", || {
             kill_carriers(&self.nap);
             self.left().is_empty()
         });
         if let Some(own) = &frozen {
             until("its freezer is empty", || fs::remove_dir(own).is_ok());
         }
-        until("its directory is gone", || fs::remove_dir_all(&self.dir).is_ok() || !self.dir.exists());
+        until("its directory is removed", || fs::remove_dir_all(&self.dir).is_ok() || !self.dir.exists());
     }
 }
 
-/// Whether root lends the ground to an ordinary user.
-fn on_root(on: &Grounded) -> bool {
+/// Whether the tests run as root, and the daemon as an ordinary user.
+fn drops_root(on: &Grounded) -> bool {
     is_root() && on.ground.user == crate::ground::User::Ordinary
 }
 
-fn well() -> pinfold_api::types::Outcome {
+fn success() -> pinfold_api::types::Outcome {
     pinfold_api::types::Outcome::Exited { code: 0 }
 }
 
-/// Where cgroup v1 freezers are, if there are any.
+/// Where the cgroup v1 freezer hierarchy is mounted, if it is.
 fn freezer_mount() -> Option<PathBuf> {
     let mounts = fs::read_to_string("/proc/self/mounts").ok()?;
     let is_freezer = |line: &&str| {

@@ -1,4 +1,4 @@
-//! Escapes: every way out that we know, tried against a real daemon, and judged without asking pinfold who is left.
+//! Escapes: every known way to outlive a stop, tried against a real daemon. Survivors are found without pinfold's help.
 
 mod attempt;
 mod ways;

@@ -1,22 +1,22 @@
-//! The ways out: small real programs that try to outlive the stop of the process that they belong to.
+//! The ways to escape: small real programs that try to outlive the stop of the process that they belong to.
 //!
-//! Every one of them holds `{nap}`, a number that nobody else has, in its command line or its environment, and ends
-//! by itself after that many seconds at the latest. `{dir}` is a directory of its own; a script that waits for
-//! `{dir}/go` begins after its start was answered, and one that makes `{dir}/out` says itself when it is out. Those
-//! that change too fast to be seen hold a lock on `{dir}/lock`, which is free when the last of them is gone.
+//! Each has the unique number `{nap}` in its command line or environment, and exits by itself after at most that many
+//! seconds. `{dir}` is a directory of its own. A script that waits for `{dir}/go` begins after the response to its start;
+//! one that creates `{dir}/out` reports with it that it has escaped. Processes that change too fast to be found in `/proc`
+//! hold a lock on `{dir}/lock`, which is free when the last of them has exited.
 
 use crate::ground::{Containment, Ground, User};
 
-/// One way out.
+/// One way to escape.
 #[derive(Clone, Copy, Debug)]
 pub struct Way {
     pub name: &'static str,
     pub(super) program: Program,
-    /// A shell command that succeeds where the way can be tried; empty: everywhere.
+    /// A shell command that succeeds if the attempt is possible here; empty if it always is.
     pub(super) needs: &'static str,
     pub(super) out: Out,
     pub(super) end: End,
-    /// Why the kernel lets it go on this ground, if it does.
+    /// Why the kernel does not let us kill it on this ground, if so.
     pub freed: fn(Ground) -> Option<&'static str>,
 }
 
@@ -24,12 +24,12 @@ pub struct Way {
 pub(super) enum Program {
     Sh(&'static str),
     Bash(&'static str),
-    /// After [`PRELUDE`]: TERM, HUP and INT are ignored, `libc` is there, `rest()` sleeps.
+    /// Run after [`PRELUDE`]: TERM, HUP and INT are ignored, `libc` is loaded, `rest()` sleeps.
     Python(&'static str),
     Perl(&'static str),
 }
 
-/// How many living processes hold the number once they are out.
+/// How many living processes with the number there are once they have escaped.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Out {
     Exactly(usize),
@@ -41,7 +41,7 @@ pub(super) enum Out {
 pub(super) enum End {
     /// By a stop.
     Stopped,
-    /// It kills its keeper, and pinfold is to notice.
+    /// It kills its keeper, and pinfold must notice that.
     Lost,
 }
 
@@ -68,7 +68,7 @@ const fn needing(needs: &'static str, way: Way) -> Way {
 const PYTHON: &str = "test -x /usr/bin/python3";
 const PERL: &str = "test -x /usr/bin/perl";
 
-/// Every way.
+/// Every known way.
 pub const WAYS: &[Way] = &[
     way("`setsid`", Program::Sh("setsid sleep {nap} & exit 0"), Out::Exactly(1)),
     way("`setsid -f`", Program::Sh("setsid -f sleep {nap}; exit 0"), Out::Exactly(1)),
@@ -126,7 +126,7 @@ pub const WAYS: &[Way] = &[
                 syswrite $write, '.' if ++$forked == 3; rest(0.005) } POSIX::_exit(0) }
                 sysread $read, my $dot, 1 for 1 .. 4; open my $out, '>', '{dir}/out'",
             ),
-            // Twelve were seen to be forked. How many live cannot be counted: each is gone before a busy machine has looked.
+            // At least twelve were forked. The living ones cannot be counted: each exits before a busy machine finds it.
             Out::AtLeast(0),
         ),
     ),
@@ -146,7 +146,7 @@ pub const WAYS: &[Way] = &[
         Program::Sh(
             "trap '' TERM; echo '[ $2 != 3 ] || : > {dir}/out; [ $2 -gt 30000 ] || exec sh $0 $1 $(($2 + 1))' > {dir}/again; setsid -f sh {dir}/again {nap} 0; exit 0",
         ),
-        // One that is just being executed has no command line.
+        // In the middle of an exec a process has no command line.
         Out::AtLeast(0),
     ),
     way(
