@@ -125,7 +125,7 @@ impl Codex {
         let turn = text_of(&params["turnId"]).or(own)?;
         let thread = text_of(&params["threadId"]).or_else(|| self.thread.clone())?;
         let text = format!("Permission was denied ({}): {message}", cut(&ask.what, 200));
-        let input = json!([{ "type": "text", "text": cut(&text, DETAIL_MOST) }]);
+        let input = json!([{ "type": "text", "text": cut(&text, MAX_DETAIL) }]);
         let params = json!({ "threadId": thread, "expectedTurnId": turn, "input": input });
         let (id, request) = self.request("turn/steer", params);
         self.steer = Some(id);

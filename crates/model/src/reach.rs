@@ -184,6 +184,15 @@ impl Reaching {
     }
 }
 
+/// Whether a process was bound by mistake to a keeper that did not answer then, and now says who it is and what it keeps.
+pub fn is_mistaken(
+    (process, keeper): (&ProcessId, &KeeperIdentity),
+    told: &KeeperIdentity,
+    keeps: Option<&ProcessId>,
+) -> bool {
+    told != keeper || keeps != Some(process)
+}
+
 /// Whether the word of a keeper about what it keeps is taken up, given the status that is known of the process. A keeper may
 /// say hello in the moment between writing the end and letting go: a process that is over, and new to this daemon, is taken up
 /// with its end.
@@ -273,6 +282,17 @@ mod tests {
         assert!(is_adopted(None), "also if it is over");
         assert!(is_adopted(Some(Status::Running)));
         assert!(!is_adopted(Some(Status::Finished)) && !is_adopted(Some(Status::Lost)));
+    }
+
+    /// A keeper that does not answer may be another that was given the pid of a dead one.
+    #[test]
+    fn a_silent_keeper_may_turn_out_to_be_another() {
+        let (ours, other) = (ProcessId::from_number(1, 1), ProcessId::from_number(2, 1));
+        let stranger = KeeperIdentity { start_time: 4, ..keeper() };
+        assert!(!is_mistaken((&ours, &keeper()), &keeper(), Some(&ours)));
+        assert!(is_mistaken((&ours, &keeper()), &keeper(), Some(&other)));
+        assert!(is_mistaken((&ours, &keeper()), &keeper(), None));
+        assert!(is_mistaken((&ours, &keeper()), &stranger, Some(&ours)));
     }
 
     #[test]

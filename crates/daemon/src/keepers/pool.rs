@@ -244,11 +244,21 @@ pub(crate) async fn serve(core: Arc<Core>, link: Arc<Link>, mut incoming: Incomi
                     incoming.closed().await;
                     break;
                 }
+                // A process that was bound to it while it was silent, and is not its.
+                let mistaken = link.entry().filter(|entry| {
+                    let bound = Arc::clone(&entry.state.borrow().history.intent);
+                    let keeps = kept.as_ref().map(|kept| &kept.history.intent.id);
+                    reach::is_mistaken((&entry.id, &bound.keeper), &keeper, keeps)
+                });
+                let mistaken = mistaken.and_then(|_| link.release());
                 if let Some(kept) = kept {
                     core.adopt(&link, *kept).await;
                 }
                 is_older = version < VERSION;
                 link.said_hello(keeper, version);
+                if let Some(entry) = mistaken {
+                    core.link_closed(entry).await;
+                }
             }
             FromKeeper::Unborn { errno } => link.was_not_born(errno),
             FromKeeper::Fact { id, fact } => match link.entry().filter(|entry| entry.id == id) {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use pinfold_keeper::system::Socket;
 use pinfold_model::id::ProcessId;
 use pinfold_model::link::{Decoder, FromKeeper, KeeperIdentity, Kept, ToKeeper, encode};
-use pinfold_model::reach::{AfterClose, after_close, is_adopted};
+use pinfold_model::reach::{AfterClose, after_close, is_adopted, is_mistaken};
 use pinfold_os::fsio::Moved;
 
 use super::{Daemon, Entry, ReachState, Settling};
@@ -114,6 +114,13 @@ impl Daemon {
                     let kept = kept.as_ref().map(|kept| kept.history.intent.id.to_string());
                     format!("daemon hears hello of keeper {}, which keeps {kept:?}", keeper.pid)
                 });
+                let mistaken =
+                    self.links[&number].bound.as_ref().and_then(|id| self.entries.get(id)).is_some_and(|entry| {
+                        let intent = &entry.history.intent;
+                        let keeps = kept.as_ref().map(|kept| &kept.history.intent.id);
+                        is_mistaken((&intent.id, &intent.keeper), &keeper, keeps)
+                    });
+                let mistaken = if mistaken { self.release(number) } else { None };
                 if let Some(kept) = kept {
                     self.adopt(number, *kept);
                 }
@@ -122,6 +129,9 @@ impl Daemon {
                     link.identity = Some(keeper);
                     link.greet.take().filter(|_| link.bound.is_none())
                 });
+                if let Some(id) = mistaken {
+                    self.link_closed(&id);
+                }
                 if let Some(pid) = greeted {
                     self.tell(number, &ToKeeper::Retire);
                     if !self.is_recovering() {
