@@ -88,7 +88,8 @@ pub(super) async fn call(desk: &Desk<'_>, arguments: &Arguments) -> Result<Answe
         sight.output = sight.output.take().filter(|output| !output.is_empty());
     }
     if !background || waits_for_ready {
-        facts.reason = reason.or(Some(WaitReason::Timeout));
+        let never_ready = waits_for_ready && facts::is_over(&record) && !is_ready(&record);
+        facts.reason = if never_ready { Some(WaitReason::EndedBefore) } else { reason.or(Some(WaitReason::Timeout)) };
     }
     facts.notes.extend(hints);
     facts.notes.extend(budget_note);
@@ -116,6 +117,10 @@ async fn decided(
 /// Whether it may still become ready.
 fn is_undecided(record: &Record) -> bool {
     record.ready.as_ref().is_some_and(|ready| ready.state == ReadyState::Waiting)
+}
+
+fn is_ready(record: &Record) -> bool {
+    record.ready.as_ref().is_some_and(|ready| ready.state == ReadyState::Ready)
 }
 
 /// What the call would have given, had it waited for the end.
