@@ -156,7 +156,11 @@ impl World {
     /// Whether all processes are over, for which they are stopped again and again.
     fn is_over(&mut self) -> bool {
         let Some(daemon) = &self.daemon else { return false };
-        let over = daemon.live().is_empty() && daemon.ready_links().is_empty() && daemon.is_committed();
+        let over = !daemon.is_recovering()
+            && !daemon.is_unconnected()
+            && daemon.live().is_empty()
+            && daemon.ready_links().is_empty()
+            && daemon.is_committed();
         self.rounds += 1;
         // Not in every round, since time passes only when nobody has anything to do.
         if !over && self.rounds % 10 == 1 {
