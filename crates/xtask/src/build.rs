@@ -11,6 +11,8 @@ use serde_json::Value;
 pub enum Profile {
     Dev,
     Release,
+    /// `profile.simulate` in the root manifest.
+    Simulate,
 }
 
 /// Builds these packages, each with a program of its own name, and says where the programs are. A release is built as
@@ -18,6 +20,7 @@ pub enum Profile {
 pub fn build<const N: usize>(root: &Path, profile: Profile, packages: [&str; N]) -> anyhow::Result<[PathBuf; N]> {
     match profile {
         Profile::Release => with(root, &["--release"], ["--package"; N], packages),
+        Profile::Simulate => with(root, &["--profile", "simulate"], ["--package"; N], packages),
         Profile::Dev => with(root, &["--workspace"], ["--bin"; N], packages),
     }
 }

@@ -67,7 +67,7 @@ fn main() -> ExitCode {
         Command::Instructions(options) => instructions::run(&root, &options),
         Command::Scenarios(options) => scenarios::run(&root, &options),
         Command::Schemathesis(options) => schemathesis::run(&root, &options),
-        Command::Simulate(options) => simulate::run(&options),
+        Command::Simulate(options) => simulate::run(&root, &options),
     };
     done.unwrap_or_else(|error| {
         eprintln!("xtask: {error:#}");

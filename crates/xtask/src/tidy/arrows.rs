@@ -20,7 +20,7 @@ const ARROWS: &[Arrow] = &[
     ("hostile", &["model", "store", "api", "daemon", "mcp"]),
     ("clients", &["api", "testkit"]),
     ("simulation", &["model", "os", "store", "keeper"]),
-    ("xtask", &["model", "api", "testkit", "clients", "simulation"]),
+    ("xtask", &["model", "api", "testkit", "clients"]),
 ];
 
 /// Rooms for development: used in tests, never in the product.
