@@ -98,7 +98,7 @@ pub struct EventStream {
     /// Not pooled: it closes when the stream is dropped.
     _connection: Connection,
     parser: sse::Parser,
-    ready: std::collections::VecDeque<sse::Message>,
+    ready: std::collections::VecDeque<String>,
 }
 
 impl Client {
@@ -340,10 +340,8 @@ impl EventStream {
     /// The next event; `None` when the daemon ended the stream.
     pub async fn next(&mut self) -> Option<Result<Event, ClientError>> {
         loop {
-            if let Some(message) = self.ready.pop_front() {
-                return Some(
-                    serde_json::from_str(&message.data).map_err(|error| ClientError::Protocol(error.to_string())),
-                );
+            if let Some(data) = self.ready.pop_front() {
+                return Some(serde_json::from_str(&data).map_err(|error| ClientError::Protocol(error.to_string())));
             }
             match self.body.frame().await? {
                 Ok(frame) => {

@@ -87,11 +87,6 @@ pub struct Cgroup {
     events: File,
 }
 
-/// Where cgroup v2 is mounted, if it is.
-pub fn find_v2_mount() -> Option<PathBuf> {
-    mounts::find_v2().map(|mount| mount.point)
-}
-
 /// Makes or reuses the cgroup `name` in our own cgroup or the nearest ancestor where it works.
 ///
 /// Tests each one by starting a child in it that exits at once (fork semantics, no SIGCHLD). The child makes a single
@@ -175,11 +170,6 @@ impl Cgroup {
     /// Whether there is a living process here or below. Zombies do not count; a removed cgroup is empty.
     pub fn is_populated(&self) -> io::Result<bool> {
         Ok(flags_of(&self.events)?.0)
-    }
-
-    /// Whether every process here and below is frozen.
-    pub fn is_frozen(&self) -> io::Result<bool> {
-        Ok(flags_of(&self.events)?.1)
     }
 
     /// Whether the cgroup is empty and not frozen, so that a new process can run in it. Thaws it first if needed: a

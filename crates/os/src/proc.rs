@@ -10,7 +10,7 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 /// Maximum length of a returned command line in bytes; a longer one is cut and ends with `…`.
-pub const MAX_COMMAND_LINE: usize = 4096;
+const MAX_COMMAND_LINE: usize = 4096;
 /// Maximum bytes of an environment that are searched; the kernel's own limit (3/4 of 8 MiB) is lower.
 const MAX_ENVIRON: u64 = 8 << 20;
 /// Maximum bytes read from the list of cgroups: a dozen hierarchies, each with a path.
@@ -78,7 +78,7 @@ impl Stat {
 
     /// Whether any thread is still alive. If only the main thread exited, the state is `Z` while other threads run on.
     pub fn is_living(&self) -> bool {
-        !is_dead(self.state) || (self.state == 'Z' && self.threads > 1)
+        !matches!(self.state, 'Z' | 'X' | 'x') || (self.state == 'Z' && self.threads > 1)
     }
 
     /// How long ago it was forked, to a clock tick.
@@ -92,11 +92,6 @@ impl Stat {
     pub fn identity(&self) -> (u32, u64) {
         (self.pid, self.start_time)
     }
-}
-
-/// Whether the state letter means a dead thread, reaped or not.
-pub fn is_dead(state: char) -> bool {
-    matches!(state, 'Z' | 'X' | 'x')
 }
 
 /// Whether an error from `/proc` or from sending a signal means that the process no longer exists.
@@ -207,11 +202,6 @@ pub fn proportional_bytes(pid: u32) -> io::Result<u64> {
     };
     let resident = kilobytes("Pss:").ok_or(io::ErrorKind::InvalidData)?;
     Ok((resident + kilobytes("SwapPss:").unwrap_or(0)).saturating_mul(1024))
-}
-
-/// Whether the environment the process was given by its last exec holds exactly this `NAME=VALUE`.
-pub fn environ_has(pid: u32, entry: &[u8]) -> io::Result<bool> {
-    Ok(!entry.is_empty() && environ_find(pid, |held| (held == entry).then_some(()))?.is_some())
 }
 
 /// Calls `find` with each `NAME=VALUE` of the environment that the process got at its last exec, and returns its first
@@ -339,6 +329,5 @@ mod tests {
         let shared = proportional_bytes(own.pid).expect("own memory");
         assert!(shared > 0 && shared <= 2 * stat(own.pid).expect("own stat").rss_bytes());
         assert_eq!(boot_id().expect("boot id").len(), 36);
-        assert!(!environ_has(own.pid, b"").expect("own environment"));
     }
 }

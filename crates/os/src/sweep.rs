@@ -41,13 +41,9 @@ pub struct Remains<'a> {
     pub cgroup: Option<&'a Cgroup>,
 }
 
-/// Kills every process that carries `mark` (an exact `NAME=VALUE` in its environment), their descendants, and every
-/// process in `cgroup`. Returns when none is left, when only processes are left that we may not kill, or at the deadline.
-pub fn sweep(mark: &[u8], cgroup: Option<&Cgroup>, deadline: Duration) -> Swept {
-    sweep_all(&[Remains { mark, cgroup }], deadline).pop().unwrap_or_default()
-}
-
-/// Does the same for many trees at once; each scan reads `/proc` only once. Results are in the order of `all`.
+/// For each of `all`, kills every process that carries the mark, their descendants, and every process in the cgroup.
+/// Returns when none is left, when only processes are left that we may not kill, or at the deadline. Each scan reads
+/// `/proc` only once, for all of them. Results are in the order of `all`.
 pub fn sweep_all(all: &[Remains<'_>], deadline: Duration) -> Vec<Swept> {
     let end = Instant::now() + deadline.min(MAX_SWEEP);
     let marks = Marks::new(all);
@@ -85,12 +81,6 @@ pub fn sweep_all(all: &[Remains<'_>], deadline: Duration) -> Vec<Swept> {
             let _ = group.wait_empty(SCAN_INTERVAL);
         }
     }
-}
-
-/// The living processes whose environment contains exactly this `NAME=VALUE`, except the calling process.
-pub fn find_marked(mark: &[u8]) -> Vec<Member> {
-    let marks = Marks::new(&[Remains { mark, cgroup: None }]);
-    marks.find_marked().into_iter().map(|(_, member)| member).collect()
 }
 
 /// The marks to search for, each with its index among the remains.

@@ -23,7 +23,7 @@ use crate::proc::{self, Stat, is_gone};
 use crate::spawn::Child;
 
 /// Maximum number of descendants that one walk returns; a later walk finds the rest, once the first ones are gone.
-pub const MAX_MEMBERS: usize = 32_768;
+const MAX_MEMBERS: usize = 32_768;
 /// Maximum number of walks per operation; after that it returns what it has reached.
 const MAX_WALKS: usize = 16;
 /// Consecutive walks that must find no new process before a tree counts as completely known.

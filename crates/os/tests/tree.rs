@@ -9,7 +9,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use pinfold_os::proc;
-use pinfold_os::sweep::{find_marked, sweep};
+use pinfold_os::sweep::{Remains, Swept, sweep_all};
 use pinfold_os::tree;
 use pinfold_os::tree::{
     Member, OwnChildren, children_of, descendants, kill_descendants, signal, signal_descendants, target,
@@ -59,6 +59,16 @@ fn until(what: &str, mut is_true: impl FnMut() -> bool) {
         assert!(Instant::now() < end, "timed out waiting until {what}");
         std::thread::sleep(Duration::from_millis(2));
     }
+}
+
+fn sweep(mark: &[u8]) -> Swept {
+    sweep_all(&[Remains { mark, cgroup: None }], DEADLINE).remove(0)
+}
+
+/// The processes whose environment contains exactly this entry.
+fn find_marked(mark: &[u8]) -> HashSet<u32> {
+    let is_marked = |pid: &u32| matches!(proc::environ_find(*pid, |entry| (entry == mark).then_some(())), Ok(Some(())));
+    proc::pids().expect("/proc").into_iter().filter(is_marked).collect()
 }
 
 fn pids(members: &[Member]) -> HashSet<u32> {
@@ -187,12 +197,12 @@ fn sweep_ends_the_marked_and_their_descendants_and_nobody_else() {
     );
     let (mut leader, numbers) = own_tree.start(&script, 2);
     until("the bystander carries its own mark", || !find_marked(longer.as_bytes()).is_empty());
-    assert!(pids(&find_marked(mark.as_bytes())).contains(&leader.id()));
+    assert!(find_marked(mark.as_bytes()).contains(&leader.id()));
     until("both are what they become", || {
         numbers.iter().all(|&pid| proc::command_line(pid).is_ok_and(|line| line == "sleep 600"))
     });
 
-    let swept = sweep(mark.as_bytes(), None, DEADLINE);
+    let swept = sweep(mark.as_bytes());
     assert_eq!(swept.survivors, []);
     let killed: HashSet<u32> = swept.killed.iter().map(|(pid, _)| *pid).collect();
     assert!(killed.contains(&leader.id()) && numbers.iter().all(|pid| killed.contains(pid)), "{swept:?}");
@@ -208,7 +218,7 @@ fn sweep_without_a_proper_mark_ends_nobody() {
     let own_tree = Descendants::begin();
     let (leader, _) = own_tree.start("echo $$; exec sleep 600", 1);
     for mark in [&b""[..], b"=", b"=x", b"PATH", b"A=1\0B=2"] {
-        assert_eq!(sweep(mark, None, DEADLINE).killed, []);
+        assert_eq!(sweep(mark).killed, []);
     }
     assert!(lives(leader.id()));
 }

@@ -179,11 +179,6 @@ impl Queries {
         Ok(statement.query_row(params_from_iter(values), |row| row.get::<_, i64>(0))? as u64)
     }
 
-    /// Processes that have not ended.
-    pub fn unended(&self) -> Result<Vec<ProcessId>> {
-        self.ids("SELECT id FROM processes WHERE ended_us IS NULL ORDER BY created_us, id", [])
-    }
-
     /// Processes that have ended: recovery need not read their directories.
     pub fn ended_ids(&self) -> Result<HashSet<ProcessId>> {
         Ok(self.ids("SELECT id FROM processes WHERE ended_us IS NOT NULL", [])?.into_iter().collect())
