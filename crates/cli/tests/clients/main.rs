@@ -13,6 +13,7 @@ mod nested;
 mod parallel;
 mod resume;
 mod scenarios;
+mod shared;
 
 use pinfold_api::types::Status;
 use pinfold_clients::agents::Agent;
