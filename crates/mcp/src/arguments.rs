@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde_json::{Map, Value};
 
 use crate::aliases;
-use crate::refusal::Refusal;
+use crate::tool_error::ToolError;
 
 /// No duration is longer than this.
 const LONGEST: f64 = 1e9;
@@ -28,8 +28,8 @@ impl Arguments {
         doubled: &[String],
         known: &[&str],
         right_call: &'static str,
-    ) -> Result<Self, Refusal> {
-        let refuse = |message: String| Err(Refusal::invalid(message).show(right_call));
+    ) -> Result<Self, ToolError> {
+        let refuse = |message: String| Err(ToolError::invalid(message).show(right_call));
         if let Some(key) = doubled.first() {
             return refuse(format!("`{key}` is given twice: give it once"));
         }
@@ -55,8 +55,8 @@ impl Arguments {
         &self.notes
     }
 
-    pub(crate) fn refuse(&self, message: impl Into<String>) -> Refusal {
-        Refusal::invalid(message).show(self.right_call)
+    pub(crate) fn refuse(&self, message: impl Into<String>) -> ToolError {
+        ToolError::invalid(message).show(self.right_call)
     }
 
     /// The value as it came.
@@ -64,7 +64,7 @@ impl Arguments {
         self.values.get(key).filter(|value| !value.is_null())
     }
 
-    pub(crate) fn text(&self, key: &str) -> Result<Option<String>, Refusal> {
+    pub(crate) fn text(&self, key: &str) -> Result<Option<String>, ToolError> {
         match self.raw(key) {
             None => Ok(None),
             Some(Value::String(text)) => Ok(Some(text.clone())),
@@ -73,7 +73,7 @@ impl Arguments {
     }
 
     /// A text that must be there and must not be empty.
-    pub(crate) fn required(&self, key: &str) -> Result<String, Refusal> {
+    pub(crate) fn required(&self, key: &str) -> Result<String, ToolError> {
         match self.text(key)? {
             Some(text) if !text.trim().is_empty() => Ok(text),
             Some(_) => Err(self.refuse(format!("`{key}` is empty"))),
@@ -81,7 +81,7 @@ impl Arguments {
         }
     }
 
-    pub(crate) fn flag(&self, key: &str) -> Result<bool, Refusal> {
+    pub(crate) fn flag(&self, key: &str) -> Result<bool, ToolError> {
         match self.raw(key) {
             None => Ok(false),
             Some(Value::Bool(flag)) => Ok(*flag),
@@ -89,7 +89,7 @@ impl Arguments {
         }
     }
 
-    pub(crate) fn count(&self, key: &str) -> Result<Option<u64>, Refusal> {
+    pub(crate) fn count(&self, key: &str) -> Result<Option<u64>, ToolError> {
         match self.raw(key) {
             None => Ok(None),
             Some(value) => match value.as_u64() {
@@ -100,7 +100,7 @@ impl Arguments {
     }
 
     /// One of these words.
-    pub(crate) fn word(&self, key: &str, words: &[&str]) -> Result<Option<String>, Refusal> {
+    pub(crate) fn word(&self, key: &str, words: &[&str]) -> Result<Option<String>, ToolError> {
         let word = self.text(key)?;
         match &word {
             Some(text) if !words.contains(&text.as_str()) => {
@@ -111,7 +111,7 @@ impl Arguments {
     }
 
     /// 30, "30", "30s", "5m", "1h30m"; 0 is at once.
-    pub(crate) fn duration(&self, key: &str) -> Result<Option<Duration>, Refusal> {
+    pub(crate) fn duration(&self, key: &str) -> Result<Option<Duration>, ToolError> {
         let (seconds, given) = match self.raw(key) {
             None => return Ok(None),
             Some(Value::Number(number)) => (number.as_f64(), number.to_string()),
@@ -128,12 +128,12 @@ impl Arguments {
     }
 
     /// The same, checked and passed on as text.
-    pub(crate) fn span(&self, key: &str) -> Result<Option<String>, Refusal> {
+    pub(crate) fn span(&self, key: &str) -> Result<Option<String>, ToolError> {
         Ok(self.duration(key)?.map(|span| format!("{}ms", span.as_millis())))
     }
 
     /// 65536, "64k", "1M".
-    pub(crate) fn size(&self, key: &str) -> Result<Option<u64>, Refusal> {
+    pub(crate) fn size(&self, key: &str) -> Result<Option<u64>, ToolError> {
         let size = match self.raw(key) {
             None => return Ok(None),
             Some(Value::String(text)) => parse_size(text),
@@ -145,7 +145,7 @@ impl Arguments {
     }
 
     /// One text or a list of them.
-    pub(crate) fn texts(&self, key: &str) -> Result<Vec<String>, Refusal> {
+    pub(crate) fn texts(&self, key: &str) -> Result<Vec<String>, ToolError> {
         match self.raw(key) {
             None => Ok(Vec::new()),
             Some(Value::Array(items)) => {
@@ -158,7 +158,7 @@ impl Arguments {
     }
 
     /// Variables; null unsets.
-    pub(crate) fn variables(&self, key: &str) -> Result<BTreeMap<String, Option<String>>, Refusal> {
+    pub(crate) fn variables(&self, key: &str) -> Result<BTreeMap<String, Option<String>>, ToolError> {
         match self.raw(key) {
             None => Ok(BTreeMap::new()),
             Some(Value::Object(variables)) => {
@@ -174,7 +174,7 @@ impl Arguments {
     }
 
     /// An object, as a value of its own.
-    pub(crate) fn object(&self, key: &str) -> Result<Option<Map<String, Value>>, Refusal> {
+    pub(crate) fn object(&self, key: &str) -> Result<Option<Map<String, Value>>, ToolError> {
         match self.raw(key) {
             None => Ok(None),
             Some(Value::Object(object)) => Ok(Some(object.clone())),
@@ -182,7 +182,7 @@ impl Arguments {
         }
     }
 
-    fn wrong(&self, key: &str, wanted: &str, given: &Value) -> Refusal {
+    fn wrong(&self, key: &str, wanted: &str, given: &Value) -> ToolError {
         let kind = match given {
             Value::Null => "null",
             Value::Bool(_) => "true or false",
@@ -258,7 +258,7 @@ mod tests {
 
     const CALL: &str = r#"t {"timeout":"30s"}"#;
 
-    fn given(value: Value) -> Result<Arguments, Refusal> {
+    fn given(value: Value) -> Result<Arguments, ToolError> {
         let values = value.as_object().expect("an object").clone();
         Arguments::new(values, &[], &["command", "timeout", "max_output", "background"], CALL)
     }

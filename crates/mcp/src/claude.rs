@@ -12,11 +12,11 @@ use std::path::PathBuf;
 use serde::Deserialize;
 
 /// Ancestors that are looked at: the client, or a shell or launcher below it.
-const ANCESTORS_MOST: usize = 4;
+const MAX_ANCESTORS: usize = 4;
 /// The most that is read of the file.
 const LARGEST: u64 = 64 << 10;
 /// Characters of a session's name; today it is a UUID.
-const NAME_MOST: usize = 64;
+const MAX_NAME: usize = 64;
 
 /// What the file says; all else is ignored.
 #[derive(Debug, Deserialize)]
@@ -31,7 +31,7 @@ struct About {
 pub(crate) fn current_session() -> Option<String> {
     let sessions = configuration()?.join("sessions");
     let mut pid = std::os::unix::process::parent_id();
-    for _ in 0..ANCESTORS_MOST {
+    for _ in 0..MAX_ANCESTORS {
         let (parent, start_time) = parent_and_start(pid)?;
         if let Some(about) = read(sessions.join(format!("{pid}.json"))) {
             return Some(about).filter(|about| is_of(about, pid, &start_time)).map(|about| about.session_id);
@@ -54,7 +54,7 @@ fn read(path: PathBuf) -> Option<About> {
 
 fn is_of(about: &About, pid: u32, start_time: &str) -> bool {
     let is_plain = |name: &str| {
-        (1..=NAME_MOST).contains(&name.len()) && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
+        (1..=MAX_NAME).contains(&name.len()) && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
     };
     about.pid == pid && about.proc_start == start_time && is_plain(&about.session_id)
 }

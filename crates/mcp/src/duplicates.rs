@@ -8,8 +8,8 @@ use serde_json::Value;
 
 /// Keys that are noted, and characters of each: one is enough to refuse a call. Without a bound, many keys below a long
 /// path would be memory without one.
-const MOST: usize = 8;
-const NAME_MOST: usize = 200;
+const MAX_BUDGET: usize = 8;
+const MAX_NAME: usize = 200;
 
 /// Where the names of the keys travel.
 pub(crate) const META_KEY: &str = "pinfold/duplicateKeys";
@@ -67,8 +67,8 @@ impl<'de> Visitor<'de> for Walk<'_> {
         let mut keys = std::collections::HashSet::new();
         while let Some(key) = map.next_key::<String>()? {
             self.path.push(key.clone());
-            if !keys.insert(key) && self.found.len() < MOST && self.is_argument() {
-                self.found.push(self.path[2..].join(".").chars().take(NAME_MOST).collect());
+            if !keys.insert(key) && self.found.len() < MAX_BUDGET && self.is_argument() {
+                self.found.push(self.path[2..].join(".").chars().take(MAX_NAME).collect());
             }
             map.next_value_seed(Walk { path: self.path, found: self.found })?;
             self.path.pop();
@@ -123,8 +123,8 @@ mod tests {
         let (deep, keys) = ("x".repeat(10_000), r#""k":1,"#.repeat(10_000));
         let many = format!(r#"{{"params":{{"arguments":{{"{deep}":{{{keys}"k":1}}}}}}}}"#);
         let noted = in_arguments(many.as_bytes());
-        assert_eq!(noted.len(), MOST);
-        assert!(noted.iter().all(|name| name.len() == NAME_MOST));
+        assert_eq!(noted.len(), MAX_BUDGET);
+        assert!(noted.iter().all(|name| name.len() == MAX_NAME));
     }
 
     #[test]

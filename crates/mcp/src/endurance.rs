@@ -9,7 +9,7 @@ use std::time::Duration;
 /// No call takes longer, whatever the client bears.
 const LONGEST: Duration = Duration::from_secs(12 * 3600);
 /// A call is answered this much before its client gives up: a fifth of the time, and no more than this.
-const MARGIN_MOST: Duration = Duration::from_secs(60);
+const MAX_MARGIN: Duration = Duration::from_secs(60);
 
 /// When a client gives up on a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,7 +73,7 @@ impl Patience<'_> {
 
 /// A while before this.
 fn before(limit: Duration) -> Duration {
-    limit - (limit / 5).min(MARGIN_MOST)
+    limit - (limit / 5).min(MAX_MARGIN)
 }
 
 /// The limit of Claude Code for a whole call, if the environment of a server that it started says it.

@@ -9,12 +9,12 @@ use pinfold_api::types::{
 use serde::Serialize;
 
 /// The most of a command that a result repeats.
-const COMMAND_MOST: usize = 300;
+const MAX_COMMAND: usize = 300;
 /// The most strays that a result lists; the rest are counted.
-const STRAYS_MOST: usize = 20;
+const MAX_STRAYS: usize = 20;
 
 /// The most of a screen that a result shows: more than any usual one holds.
-const SCREEN_MOST: usize = 16 << 10;
+const MAX_SCREEN: usize = 16 << 10;
 
 /// What a result says of one process. Fields that do not apply are absent: a running process has no exit code.
 #[derive(Clone, Debug, Default, Serialize)]
@@ -89,7 +89,7 @@ pub(crate) struct Facts {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) title: Option<String>,
     #[serde(flatten)]
-    pub(crate) sight: Option<Sight>,
+    pub(crate) sight: Option<OutputView>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) notes: Vec<String>,
 }
@@ -105,7 +105,7 @@ pub(crate) struct Readiness {
 
 /// A stretch of output, with its accounts.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub(crate) struct Sight {
+pub(crate) struct OutputView {
     /// Absent where lines were searched for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) output: Option<String>,
@@ -164,7 +164,7 @@ impl Facts {
             id: record.id.clone(),
             name: record.name.as_deref().map(printable),
             label: record.intent.as_deref().map(printable),
-            command: Some(clip(&printable(&record.command), COMMAND_MOST)),
+            command: Some(clip(&printable(&record.command), MAX_COMMAND)),
             state: Some(state(record.status)),
             paused: record.paused,
             cause: record.cause.filter(|cause| *cause != Cause::OnItsOwn),
@@ -189,11 +189,11 @@ impl Facts {
         if record.status == Status::Lingering {
             let stray = |member: &pinfold_api::types::TreeMember| Stray {
                 pid: member.pid,
-                command: clip(&printable(&member.command), COMMAND_MOST),
+                command: clip(&printable(&member.command), MAX_COMMAND),
                 ports: member.ports.clone(),
             };
-            facts.strays = members.take(STRAYS_MOST).map(stray).collect();
-            facts.more_strays = Some(record.tree.len().saturating_sub(STRAYS_MOST)).filter(|more| *more > 0);
+            facts.strays = members.take(MAX_STRAYS).map(stray).collect();
+            facts.more_strays = Some(record.tree.len().saturating_sub(MAX_STRAYS)).filter(|more| *more > 0);
         } else {
             facts.ports = members.flat_map(|member| member.ports.iter().copied()).collect();
             facts.ports.sort_unstable();
@@ -201,8 +201,8 @@ impl Facts {
         }
         facts.ready = record.ready.as_ref().map(|ready| Readiness {
             state: ready.state,
-            by: clip(&printable(&ready.by), COMMAND_MOST),
-            line: ready.text.as_ref().map(|text| clip(&printable(text), COMMAND_MOST)),
+            by: clip(&printable(&ready.by), MAX_COMMAND),
+            line: ready.text.as_ref().map(|text| clip(&printable(text), MAX_COMMAND)),
         });
         facts.port = record.ready.as_ref().and_then(|ready| ready.port);
         facts.leased = record.ports.clone();
@@ -213,7 +213,7 @@ impl Facts {
 
     /// With what a terminal shows.
     pub(crate) fn showing(mut self, screen: &Screen) -> Self {
-        self.screen = Some(clip_bytes(printable(&screen.lines.join("\n")), SCREEN_MOST));
+        self.screen = Some(clip_bytes(printable(&screen.lines.join("\n")), MAX_SCREEN));
         self.screen_cursor = Some([screen.cursor.row, screen.cursor.col]);
         self.title = Some(screen.title.clone()).filter(|title| !title.is_empty());
         self.waiting_for_input = screen.waiting_for_input == Some(true);
@@ -221,7 +221,7 @@ impl Facts {
     }
 
     /// With a stretch of output, and the cursor behind it.
-    pub(crate) fn seen(mut self, (sight, next): (Sight, u64)) -> Self {
+    pub(crate) fn seen(mut self, (sight, next): (OutputView, u64)) -> Self {
         self.sight = Some(sight);
         self.cursor = Some(next);
         self
@@ -256,7 +256,7 @@ pub(crate) fn has_failed(record: &Record) -> bool {
 pub(crate) fn survivors(survivors: &[Survivor]) -> Vec<Left> {
     let left =
         |one: &Survivor| Left { pid: one.pid, command: clip(&printable(&one.command), 200), why: one.reason.clone() };
-    survivors.iter().take(STRAYS_MOST).map(left).collect()
+    survivors.iter().take(MAX_STRAYS).map(left).collect()
 }
 
 /// A text of at most so many bytes.
@@ -296,14 +296,14 @@ fn elapsed_ms(record: &Record) -> u64 {
 }
 
 /// The output of a page, as a model reads it, and where the next read continues. `asked` is the cursor that the caller gave.
-pub(crate) fn sight(page: &OutputPage, asked: Option<u64>) -> (Sight, u64) {
+pub(crate) fn sight(page: &OutputPage, asked: Option<u64>) -> (OutputView, u64) {
     let line = |found: &pinfold_api::types::Match| Line {
         cursor: found.cursor,
         line: printable(&found.text),
         context: found.context,
     };
     let lines: Option<Vec<Line>> = page.matches.as_ref().map(|matches| matches.iter().map(line).collect());
-    let sight = Sight {
+    let sight = OutputView {
         output: lines.is_none().then(|| printable(&page.text)),
         // Lines that were searched for carry their own cursors.
         output_from: Some(page.cursor).filter(|from| lines.is_none() && asked != Some(*from)),

@@ -17,24 +17,24 @@ use rmcp::transport::streamable_http_server::session::local::LocalSessionManager
 use rmcp::transport::{StreamableHttpServerConfig, StreamableHttpService};
 
 use crate::duplicates;
-use crate::identity::Seat;
+use crate::identity::ClientIdentity;
 use crate::options::{Base, Options};
 use crate::server::Server;
 
 /// The largest request; a command of megabytes fits.
-const BODY_MOST: usize = 8 << 20;
+const MAX_BODY: usize = 8 << 20;
 
 /// How long a request may take to arrive. One that never does would keep its connection for ever.
 const BODY_TIME: Duration = Duration::from_secs(60);
 /// Sessions that are open at once. Another takes the place of the one that was silent for longest.
-const SESSIONS_MOST: usize = 1000;
+const MAX_SESSIONS: usize = 1000;
 /// How long a session may be silent: a chat that thinks overnight comes back to its own processes.
 const IDLE: Duration = Duration::from_secs(12 * 3600);
 
 /// A router that serves MCP at its root, to be nested at `/mcp`. Its calls go to the daemon at the client's socket,
 /// with the daemon's own environment under every command.
 pub fn http_service(client: Client, options: &Options) -> Router {
-    http_service_of(Server::new(client, None, Seat::default(), Base::default(), options), options)
+    http_service_of(Server::new(client, None, ClientIdentity::default(), Base::default(), options), options)
 }
 
 /// The same transport, with the same rules, for another handler: the fixture of the conformance suite.
@@ -46,7 +46,7 @@ pub fn http_service_of(handler: impl ServerHandler + Clone, options: &Options) -
         .with_allowed_hosts(hosts)
         .with_allowed_origins(options.allowed_origins.iter().cloned())
         .enforce_origin_validation()
-        .with_max_request_body_bytes(BODY_MOST);
+        .with_max_request_body_bytes(MAX_BODY);
     let mut sessions = LocalSessionManager::default();
     sessions.session_config.keep_alive = Some(IDLE);
     let sessions = Arc::new(sessions);
@@ -62,7 +62,7 @@ struct Uses {
     last: Mutex<HashMap<String, Instant>>,
 }
 
-/// Before another session is opened, the one that was silent for longest is closed if there are [`SESSIONS_MOST`].
+/// Before another session is opened, the one that was silent for longest is closed if there are [`MAX_SESSIONS`].
 async fn make_room(State(uses): State<Arc<Uses>>, request: Request, next: Next) -> Response {
     let session = request.headers().get("mcp-session-id").and_then(|id| id.to_str().ok()).map(str::to_owned);
     match session {
@@ -91,7 +91,7 @@ impl Uses {
 
     async fn make_room(&self) {
         let open: Vec<_> = self.sessions.sessions.read().await.keys().cloned().collect();
-        if open.len() < SESSIONS_MOST {
+        if open.len() < MAX_SESSIONS {
             return;
         }
         let oldest = {
@@ -112,10 +112,10 @@ impl Uses {
 /// Doubled keys of arguments are noted before anybody reads the body.
 async fn note_duplicates(request: Request, next: Next) -> Response {
     let (mut parts, body) = request.into_parts();
-    let bytes = match tokio::time::timeout(BODY_TIME, to_bytes(body, BODY_MOST)).await {
+    let bytes = match tokio::time::timeout(BODY_TIME, to_bytes(body, MAX_BODY)).await {
         Ok(Ok(bytes)) => bytes,
         Ok(Err(_)) => {
-            let why = format!("the request is longer than {BODY_MOST} bytes, or broke off: write long text to a file");
+            let why = format!("the request is longer than {MAX_BODY} bytes, or broke off: write long text to a file");
             return refuse(StatusCode::PAYLOAD_TOO_LARGE, &why);
         }
         Err(_) => return refuse(StatusCode::REQUEST_TIMEOUT, "the body of the request did not arrive in time"),

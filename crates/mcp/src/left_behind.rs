@@ -6,11 +6,11 @@ use serde_json::{Map, Value, json};
 
 use crate::arguments::Arguments;
 use crate::facts::{self, Facts};
-use crate::refusal::Refusal;
-use crate::tools::Desk;
+use crate::tool_error::ToolError;
+use crate::tools::CallContext;
 
 /// The most of a command in the list.
-const COMMAND_MOST: usize = 160;
+const MAX_COMMAND: usize = 160;
 
 /// What a call wants to take over.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,7 +21,7 @@ pub(crate) enum Adopt {
 
 impl Adopt {
     /// `"all"`, an id, or several; true stands for all.
-    pub(crate) fn of(arguments: &Arguments) -> Result<Option<Self>, Refusal> {
+    pub(crate) fn of(arguments: &Arguments) -> Result<Option<Self>, ToolError> {
         let texts = match arguments.raw("adopt") {
             None | Some(Value::Bool(false)) => return Ok(None),
             Some(Value::Bool(true)) => return Ok(Some(Adopt::All)),
@@ -39,35 +39,38 @@ impl Adopt {
 }
 
 /// What was left behind; nothing where this server takes no part, or the daemon is older than this.
-pub(crate) async fn list(desk: &Desk<'_>) -> LeftBehindList {
-    if !desk.sessions.takes_part() {
+pub(crate) async fn list(ctx: &CallContext<'_>) -> LeftBehindList {
+    if !ctx.sessions.takes_part() {
         return LeftBehindList::default();
     }
-    let ask = async || desk.reach.ask(|client| async move { client.left_behind().await }).await;
+    let ask = async || ctx.daemon.ask(|client| async move { client.left_behind().await }).await;
     match ask().await {
         Err(refusal) if refusal.code == "forbidden" => {
-            register_again(desk).await;
+            register_again(ctx).await;
             ask().await.unwrap_or_default()
         }
         listed => listed.unwrap_or_default(),
     }
 }
 
-async fn register_again(desk: &Desk<'_>) {
-    desk.sessions.forget(&desk.caller.owner).await;
-    let client = desk.context.client_info().map(|client| client.name);
-    desk.sessions.register(client, &desk.caller, &desk.reach).await;
+async fn register_again(ctx: &CallContext<'_>) {
+    ctx.sessions.forget(&ctx.caller.owner).await;
+    let client = ctx.context.client_info().map(|client| client.name);
+    ctx.sessions.register(client, &ctx.caller, &ctx.daemon).await;
 }
 
 /// Takes processes over. Says which, and in notes why others were not.
-pub(crate) async fn adopt(desk: &Desk<'_>, wanted: Adopt) -> Result<(Option<Vec<String>>, Vec<String>), Refusal> {
-    if !desk.sessions.takes_part() {
+pub(crate) async fn adopt(
+    ctx: &CallContext<'_>,
+    wanted: Adopt,
+) -> Result<(Option<Vec<String>>, Vec<String>), ToolError> {
+    if !ctx.sessions.takes_part() {
         let message = "this server takes nothing over: it has an owner of its own, or serves over HTTP";
-        return Err(Refusal::invalid(message));
+        return Err(ToolError::invalid(message));
     }
     let all = wanted == Adopt::All;
     let request = &AdoptRequest { processes: if let Adopt::These(ids) = wanted { ids } else { vec![] } };
-    let AdoptAnswer { adopted, refused } = desk.reach.ask(|client| async move { client.adopt(request).await }).await?;
+    let AdoptAnswer { adopted, refused } = ctx.daemon.ask(|client| async move { client.adopt(request).await }).await?;
     let mut notes: Vec<String> = Vec::new();
     if all && adopted.is_empty() && refused.is_empty() {
         notes.push("nothing is left behind here now: another session may have taken it over".into());
@@ -75,7 +78,7 @@ pub(crate) async fn adopt(desk: &Desk<'_>, wanted: Adopt) -> Result<(Option<Vec<
     for one in refused {
         notes.push(format!("{} was not taken over: {}", facts::printable(&one.process), one.reason));
     }
-    desk.news.took_over(&desk.caller.owner, &adopted).await;
+    ctx.news.took_over(&ctx.caller.owner, &adopted).await;
     Ok((Some(adopted), notes))
 }
 
@@ -103,7 +106,7 @@ fn entry(left: &LeftBehind) -> Value {
     ports.extend(shown.strays.iter().flat_map(|stray| stray.ports.iter().copied()));
     let mut entry = json!({
         "id": shown.id,
-        "command": facts::clip(&facts::printable(&record.command), COMMAND_MOST),
+        "command": facts::clip(&facts::printable(&record.command), MAX_COMMAND),
         "state": shown.state,
         "session_ended": ago(left.session_ended_seconds_ago),
     });
@@ -126,27 +129,27 @@ fn ago(seconds: u64) -> String {
 }
 
 /// An id that a resumed chat remembers may be one that its earlier session left behind: then the refusal says how to get it.
-pub(crate) async fn explain(desk: &Desk<'_>, arguments: &Arguments, refusal: Refusal) -> Refusal {
+pub(crate) async fn explain(ctx: &CallContext<'_>, arguments: &Arguments, refusal: ToolError) -> ToolError {
     if refusal.code != "not_found" {
         return refusal;
     }
     let mut named = arguments.texts("ids").unwrap_or_default();
     named.extend(arguments.text("id").ok().flatten());
-    let left = list(desk).await.left_behind;
+    let left = list(ctx).await.left_behind;
     let is_named = |left: &&LeftBehind| {
         named.iter().any(|word| *word == left.process.id || Some(word) == left.process.name.as_ref())
     };
     let Some(found) = left.iter().find(is_named) else { return refusal };
     let id = &found.process.id;
     let message = format!("{id} was left behind by a session that has ended: take it over, then call again");
-    Refusal { message, ..refusal }.show(&format!("process_list {{\"adopt\":\"{id}\"}}"))
+    ToolError { message, ..refusal }.show(&format!("process_list {{\"adopt\":\"{id}\"}}"))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn adopt(value: Value) -> Result<Option<Adopt>, Refusal> {
+    fn adopt(value: Value) -> Result<Option<Adopt>, ToolError> {
         let values = json!({ "adopt": value }).as_object().expect("an object").clone();
         Adopt::of(&Arguments::new(values, &[], &["adopt"], "process_list {}")?)
     }

@@ -1,8 +1,8 @@
 //! pinfold's MCP server: what a model sees of its processes, over stdio and streamable HTTP.
 //!
-//! Owns the tools, how their arguments are read and how results are told. Holds no process and no state that
-//! must survive: it is a client of the daemon like any other (one path to state, one set of rules), and what it
-//! remembers (how far an owner has read, what it was told) only saves a model from reading twice.
+//! Owns the tools, the parsing of their arguments and the rendering of their results. Holds no process and no state that
+//! must survive a crash: it is a client of the daemon like any other, and what it remembers (how far an owner has read, what was
+//! reported to it) only saves a model from reading the same thing twice.
 //!
 //! Invariants that live here, each with a test of its name:
 //! - M1 the text of a result and its structured content say the same.
@@ -17,6 +17,7 @@ mod brief;
 mod claims;
 mod claude;
 mod coder;
+mod daemon_access;
 mod duplicates;
 mod endurance;
 mod facts;
@@ -30,19 +31,18 @@ mod options;
 mod overlong;
 mod presence;
 mod random;
-mod reach;
-mod refusal;
 mod render;
 mod resources;
 mod server;
 mod sessions;
 mod stdio;
 mod tasks;
+mod tool_error;
 mod tools;
 mod view;
 
+pub use daemon_access::{Ensure, Ensuring};
 pub use http::{http_service, http_service_of};
 pub use options::{Base, Options};
-pub use reach::{Ensure, Ensuring};
 pub use stdio::{serve_stdio, serve_streams};
 pub use tools::{Shape, definitions, names};

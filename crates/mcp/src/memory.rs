@@ -1,17 +1,17 @@
-//! How far each owner has read each process, so that a read without a cursor brings only what is new.
+//! How far each owner has read each process, so that a read without a cursor returns only new output.
 //!
-//! Lost with the server, at no harm: a first read begins at 0. Bounds: [`OWNERS_MOST`] owners and [`READINGS_MOST`]
-//! processes each; beyond, whatever was used longest ago is forgotten and read from 0 again.
+//! Lost with the server, which is harmless: the next read starts at 0. Limits: [`MAX_OWNERS`] owners with [`MAX_READINGS`]
+//! processes each; beyond that the least recently used is forgotten.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use pinfold_api::types::Range;
 
-const OWNERS_MOST: usize = 1_000;
-const READINGS_MOST: usize = 10_000;
-/// Of so many reads it is known what they left out.
-const OMITTED_MOST: usize = 8;
+const MAX_OWNERS: usize = 1_000;
+const MAX_READINGS: usize = 10_000;
+/// Number of reads whose omitted ranges are remembered.
+const MAX_OMITTED: usize = 8;
 
 /// What every owner has seen.
 #[derive(Debug, Default)]
@@ -21,7 +21,7 @@ pub(crate) struct Memory {
 
 #[derive(Debug, Default)]
 struct Owners {
-    /// Rises with every use, to tell which was longest ago.
+    /// Incremented on every use, for least-recently-used eviction.
     clock: u64,
     seats: HashMap<String, Seen>,
 }
@@ -29,7 +29,7 @@ struct Owners {
 #[derive(Debug, Default)]
 struct Seen {
     used: u64,
-    /// What was explained once.
+    /// Topics that were explained to this owner.
     explained: HashSet<&'static str>,
     readings: HashMap<String, Reading>,
 }
@@ -40,9 +40,9 @@ pub(crate) struct Reading {
     used: u64,
     /// Where the next read begins.
     pub(crate) cursor: u64,
-    /// Reads in a row that brought nothing.
+    /// Consecutive reads without new output.
     pub(crate) empty: u32,
-    /// What was left out of the latest reads.
+    /// Ranges omitted from the latest reads.
     omitted: VecDeque<Range>,
 }
 
@@ -60,7 +60,7 @@ impl Memory {
         })
     }
 
-    /// Notes a read up to here, with what it left out.
+    /// Notes a read up to this cursor and the range it omitted.
     pub(crate) fn read(&self, owner: &str, process: &str, cursor: u64, omitted: Option<Range>) {
         self.change(owner, process, |reading| {
             if cursor > reading.cursor {
@@ -68,13 +68,13 @@ impl Memory {
                 reading.cursor = cursor;
             }
             if let Some(omitted) = omitted {
-                reading.omitted.truncate(OMITTED_MOST - 1);
+                reading.omitted.truncate(MAX_OMITTED - 1);
                 reading.omitted.push_front(omitted);
             }
         });
     }
 
-    /// Notes a read that brought nothing; gives how many there were in a row.
+    /// Notes a read without new output; returns how many there were in a row.
     pub(crate) fn read_nothing(&self, owner: &str, process: &str) -> u32 {
         self.change(owner, process, |reading| {
             reading.empty += 1;
@@ -82,7 +82,7 @@ impl Memory {
         })
     }
 
-    /// Whether this owner is told this for the first time. Asking counts as telling.
+    /// Whether this owner has not had this topic explained yet. Marks it as explained.
     pub(crate) fn is_first(&self, owner: &str, topic: &'static str) -> bool {
         self.owner(owner, |seen| seen.explained.insert(topic))
     }
@@ -94,7 +94,7 @@ impl Memory {
 
     fn change<T>(&self, owner: &str, process: &str, change: impl FnOnce(&mut Reading) -> T) -> T {
         self.owner(owner, |seen| {
-            make_room(&mut seen.readings, process, READINGS_MOST, |reading| reading.used);
+            make_room(&mut seen.readings, process, MAX_READINGS, |reading| reading.used);
             let clock = seen.used;
             let reading = seen.readings.entry(process.to_owned()).or_default();
             reading.used = clock;
@@ -106,7 +106,7 @@ impl Memory {
         let mut owners = self.lock();
         owners.clock += 1;
         let clock = owners.clock;
-        make_room(&mut owners.seats, owner, OWNERS_MOST, |seen| seen.used);
+        make_room(&mut owners.seats, owner, MAX_OWNERS, |seen| seen.used);
         let seen = owners.seats.entry(owner.to_owned()).or_default();
         seen.used = clock;
         change(seen)
@@ -117,7 +117,7 @@ impl Memory {
     }
 }
 
-/// Forgets what was used longest ago if one more would be too many.
+/// Removes the least recently used entry if the map is full.
 fn make_room<T>(map: &mut HashMap<String, T>, key: &str, most: usize, used: impl Fn(&T) -> u64) {
     if map.len() < most || map.contains_key(key) {
         return;
@@ -170,7 +170,7 @@ mod tests {
     #[test]
     fn the_oldest_is_forgotten_at_the_bound() {
         let memory = Memory::default();
-        for process in 0..=READINGS_MOST {
+        for process in 0..=MAX_READINGS {
             memory.read("a", &process.to_string(), 1, None);
         }
         assert_eq!((memory.cursor("a", "0"), memory.cursor("a", "1")), (0, 1));

@@ -1,12 +1,12 @@
-//! What happened to an owner's processes since it last looked, told with the next result: the one channel that works
-//! in every client.
+//! News: what happened to an owner's processes since its last call, reported with the next result. No other channel works in
+//! every client.
 //!
-//! M4 lives here. Events are leased from the daemon as the consumer [`CONSUMER`] of their owner, each server a reader of
-//! its own: what one that died was given is given to the next, when its lease is over, and never acked by it before. What a result has shown
-//! anyway is dropped; what is told is acknowledged a moment after it was handed over, at the next call or at a clean
-//! exit, so that neither a crash nor a cancelled call loses one. Bounds: [`PAGES`] pages a result, [`TOLD_MOST`]
-//! remembered ends (beyond, the oldest could be told a second time), [`OWNERS_MOST`] owners (beyond, one that owes
-//! nothing is forgotten).
+//! M4 lives here. Events are leased from the daemon as the consumer [`CONSUMER`] of their owner, and each server is a reader of its
+//! own: events leased to a server that died go to the next one when the lease ends. Events that the result shows anyway are
+//! dropped. Reported events are acknowledged [`HANDED_OVER`] after the result was sent, at the next call, or at a clean exit,
+//! so neither a crash nor a cancelled call loses one. Limits: [`PAGES`] pages per result, [`MAX_TOLD`] remembered ends (the
+//! oldest beyond that could be reported twice), [`MAX_OWNERS`] owners (beyond that, one without pending events is
+//! forgotten).
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -17,66 +17,66 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 use tokio::sync::Mutex as AsyncMutex;
 
+use crate::daemon_access::DaemonAccess;
 use crate::facts::{self, clip, printable};
 use crate::identity::Caller;
 use crate::memory::Memory;
 use crate::random;
-use crate::reach::Reach;
-use crate::refusal::Refusal;
-use crate::tools::{Desk, Shown};
+use crate::tool_error::ToolError;
+use crate::tools::{CallContext, Shown};
 
 /// The name under which events are read and acknowledged.
 const CONSUMER: &str = "agent";
-/// How long they stay ours unacknowledged; and those that nobody is told yet, which a hook may tell sooner.
+/// Lease of events that are about to be reported, and of those fetched after a result, which a hook may report sooner.
 const LEASE: Duration = Duration::from_secs(5);
 const BRIEFLY: Duration = Duration::from_secs(2);
-/// Events in one page, and pages in one go.
+/// Events per page, and pages per fetch.
 const PAGE: u32 = 100;
 const PAGES: usize = 5;
-/// How many are told with their last output, how many more by name; the rest are counted.
+/// How many items carry their last output, and how many follow without it; the rest are counted.
 const IN_FULL: usize = 5;
 const BY_NAME: usize = 20;
-/// What is shown of the output of one that ended.
+/// How much of the output of an ended process is shown.
 const LAST_LINES: &str = "5 lines";
 const LAST_BYTES: &str = "400";
-const LINE_MOST: usize = 300;
-/// The most of a command in news.
-const COMMAND_MOST: usize = 80;
-/// How long after a result it counts as handed over.
+const MAX_LINE: usize = 300;
+/// Maximum length of a command in news.
+const MAX_COMMAND: usize = 80;
+/// How long after it was sent a result counts as delivered.
 const HANDED_OVER: Duration = Duration::from_secs(1);
-const TOLD_MOST: usize = 10_000;
-const OWNERS_MOST: usize = 1_000;
+const MAX_TOLD: usize = 10_000;
+const MAX_OWNERS: usize = 1_000;
 
-/// The mail of every owner.
+/// The pending events of every owner.
 #[derive(Clone, Debug)]
 pub(crate) struct News {
-    /// This server among those that read for the same owner.
+    /// Distinguishes this server from others that read for the same owner.
     reader: Arc<str>,
     boxes: Arc<Mutex<HashMap<String, Arc<AsyncMutex<Mailbox>>>>>,
 }
 
-/// The mail of one owner.
+/// The pending events of one owner.
 #[derive(Debug, Default)]
 struct Mailbox {
-    /// Fetched and neither told nor dropped, in their order.
+    /// Fetched, neither reported nor dropped, in log order.
     owed: VecDeque<Event>,
-    /// Until when what is owed is ours: then somebody else may have told it.
+    /// When the lease of `owed` ends: after that another reader may have reported it.
     ours_until: Option<Instant>,
-    /// Up to here everything was fetched, and acknowledged.
+    /// The last event that was fetched, and the last that was acknowledged.
     fetched: u64,
     acked: u64,
-    /// Processes whose end was shown, oldest first.
+    /// Processes whose end was reported, oldest first.
     told: VecDeque<String>,
     told_set: HashSet<String>,
-    /// The first of each delivery that is being made and not handed over.
+    /// The first event of each delivery that is not sent yet.
     under_way: Vec<u64>,
-    /// Whether something was told since the last acknowledgement.
+    /// Whether anything was reported since the last acknowledgement.
     handed_over: bool,
-    /// Whether somebody already waits to settle it.
+    /// Whether a task is already waiting to acknowledge.
     settling: bool,
 }
 
-/// What one result tells.
+/// The news of one result.
 #[derive(Debug, Default)]
 pub(crate) struct Delivery {
     events: Vec<Event>,
@@ -120,14 +120,14 @@ impl Default for News {
 }
 
 impl News {
-    /// What is to be told beside a result that shows these processes. Trouble in fetching tells nothing now: it is
-    /// told later.
-    pub(crate) async fn collect(&self, desk: &Desk<'_>, shown: &[Shown]) -> Delivery {
-        let Desk { reach, caller, memory, claim, .. } = desk;
+    /// Collects the news for a result that shows these processes. If the daemon cannot be asked, the news come with a later
+    /// result.
+    pub(crate) async fn collect(&self, ctx: &CallContext<'_>, shown: &[Shown]) -> Delivery {
+        let CallContext { daemon, caller, memory, claim, .. } = ctx;
         let mailbox = self.mailbox(&caller.owner);
         let mut mailbox = mailbox.lock().await;
         mailbox.note_shown(shown);
-        if mailbox.fetch(&self.reader, reach, caller, LEASE).await.is_err() {
+        if mailbox.fetch(&self.reader, daemon, caller, LEASE).await.is_err() {
             return Delivery::default();
         }
         mailbox.drop_known(&caller.owner, memory);
@@ -142,9 +142,9 @@ impl News {
         drop(mailbox);
         let mut items = Vec::new();
         for (place, event) in events.iter().enumerate().take(IN_FULL + BY_NAME) {
-            // Another chat may be reading: it gets no output but of a process that it named.
+            // The reader may be another chat: it gets output only of processes that its call named.
             let is_its_own = caller.is_one_chat || shown.iter().any(|one| one.id == event.process);
-            let last_output = if place < IN_FULL && is_its_own { last_output(reach, event).await } else { None };
+            let last_output = if place < IN_FULL && is_its_own { last_output(daemon, event).await } else { None };
             let item = if is_its_own { item(event, last_output) } else { item(event, None).without_output() };
             items.push(serde_json::to_value(item).unwrap_or_default());
         }
@@ -152,7 +152,7 @@ impl News {
         Delivery { events, items, more }
     }
 
-    /// Takes back what a cancelled call would have told.
+    /// Returns the news of a cancelled call.
     pub(crate) async fn take_back(&self, owner: &str, delivery: Delivery) {
         let mailbox = self.mailbox(owner);
         let mut mailbox = mailbox.lock().await;
@@ -163,8 +163,14 @@ impl News {
         }
     }
 
-    /// The result goes out. A moment from now it is acknowledged; once, however many results come meanwhile.
-    pub(crate) async fn hand_over(&self, delivery: Delivery, reach: &Reach, caller: &Caller, memory: &Arc<Memory>) {
+    /// The result is sent. Acknowledges it after [`HANDED_OVER`], once for all results sent until then.
+    pub(crate) async fn hand_over(
+        &self,
+        delivery: Delivery,
+        daemon: &DaemonAccess,
+        caller: &Caller,
+        memory: &Arc<Memory>,
+    ) {
         let mailbox = self.mailbox(&caller.owner);
         let waited_for = {
             let mut mailbox = mailbox.lock().await;
@@ -175,30 +181,30 @@ impl News {
         if waited_for {
             return;
         }
-        let (reader, reach, caller, memory) =
-            (Arc::clone(&self.reader), reach.clone(), caller.clone(), Arc::clone(memory));
+        let (reader, daemon, caller, memory) =
+            (Arc::clone(&self.reader), daemon.clone(), caller.clone(), Arc::clone(memory));
         tokio::spawn(async move {
             tokio::time::sleep(HANDED_OVER).await;
             let mut mailbox = mailbox.lock().await;
             mailbox.settling = false;
-            // The end of what a result showed may have been written down only after it.
-            if mailbox.fetch(&reader, &reach, &caller, BRIEFLY).await.is_ok() {
+            // The end that a result showed may reach the event log only after the result.
+            if mailbox.fetch(&reader, &daemon, &caller, BRIEFLY).await.is_ok() {
                 mailbox.drop_known(&caller.owner, &memory);
-                mailbox.ack(&reach).await;
+                mailbox.ack(&daemon).await;
             }
         });
     }
 
-    /// Acknowledges at once what earlier results told: whoever calls again has read them.
-    pub(crate) async fn settle(&self, reach: &Reach, owner: &str) {
+    /// Acknowledges the news of earlier results: a client that calls again has received them.
+    pub(crate) async fn settle(&self, daemon: &DaemonAccess, owner: &str) {
         let mailbox = self.mailbox(owner);
         let mut mailbox = mailbox.lock().await;
         if mailbox.handed_over {
-            mailbox.ack(reach).await;
+            mailbox.ack(daemon).await;
         }
     }
 
-    /// Notes that these were shown outside of a result.
+    /// Notes processes that were shown outside of a result.
     pub(crate) async fn showed(&self, owner: &str, shown: &[Shown]) {
         let mailbox = self.mailbox(owner);
         let mut mailbox = mailbox.lock().await;
@@ -212,14 +218,14 @@ impl News {
         processes.iter().for_each(|process| mailbox.note_told(&taking_of(process)));
     }
 
-    /// The owners who were told anything here.
+    /// The owners that received news from this server.
     pub(crate) fn owners(&self) -> Vec<String> {
         self.boxes.lock().unwrap_or_else(PoisonError::into_inner).keys().cloned().collect()
     }
 
     fn mailbox(&self, owner: &str) -> Arc<AsyncMutex<Mailbox>> {
         let mut boxes = self.boxes.lock().unwrap_or_else(PoisonError::into_inner);
-        if boxes.len() >= OWNERS_MOST && !boxes.contains_key(owner) {
+        if boxes.len() >= MAX_OWNERS && !boxes.contains_key(owner) {
             let idle = boxes.iter().find(|(_, one)| one.try_lock().is_ok_and(|one| one.is_settled()));
             let idle = idle.map(|(owner, _)| owner.clone());
             if let Some(idle) = idle {
@@ -250,21 +256,21 @@ impl Mailbox {
         if self.told_set.insert(process.to_owned()) {
             self.told.push_back(process.to_owned());
         }
-        if self.told.len() > TOLD_MOST
+        if self.told.len() > MAX_TOLD
             && let Some(oldest) = self.told.pop_front()
         {
             self.told_set.remove(&oldest);
         }
     }
 
-    /// The delivery is no longer under way.
+    /// The delivery was sent or returned.
     fn arrived(&mut self, delivery: &Delivery) {
         if let Some(first) = delivery.events.first() {
             self.under_way.retain(|seq| *seq != first.seq);
         }
     }
 
-    /// Lets go of what was fetched, not told, and is no longer leased: whoever asks next gets it.
+    /// Drops events whose lease has ended without being reported: the next fetch returns them again.
     fn let_go(&mut self) {
         let over = self.ours_until.is_none_or(|until| Instant::now() >= until);
         if let Some(first) = self.owed.front().filter(|_| over) {
@@ -273,9 +279,15 @@ impl Mailbox {
         }
     }
 
-    async fn fetch(&mut self, reader: &str, reach: &Reach, caller: &Caller, lease: Duration) -> Result<(), Refusal> {
+    async fn fetch(
+        &mut self,
+        reader: &str,
+        daemon: &DaemonAccess,
+        caller: &Caller,
+        lease: Duration,
+    ) -> Result<(), ToolError> {
         self.let_go();
-        // Reckoned from before the request: never longer than the daemon's own.
+        // Measured from before the request, so it ends no later than the daemon's lease.
         let ours_until = Instant::now().checked_add(lease);
         for _ in 0..PAGES {
             let query = &EventsQuery {
@@ -287,12 +299,12 @@ impl Mailbox {
                 lease: Some(format!("{}s", lease.as_secs())),
                 ..EventsQuery::default()
             };
-            let page = reach.ask(|client| async move { client.events(query).await }).await?;
+            let page = daemon.ask(|client| async move { client.events(query).await }).await?;
             let full = page.events.len() == PAGE as usize;
             if !page.events.is_empty() {
                 self.ours_until = ours_until;
             }
-            // What a lease gave back is here already.
+            // An extended lease returns events that are here already.
             let fetched = self.fetched;
             self.owed.extend(page.events.into_iter().filter(|event| event.seq > fetched));
             self.fetched = self.fetched.max(self.owed.back().map_or(0, |event| event.seq));
@@ -303,7 +315,7 @@ impl Mailbox {
         Ok(())
     }
 
-    /// Drops what the owner has seen.
+    /// Drops events that the owner has seen.
     fn drop_known(&mut self, owner: &str, memory: &Memory) {
         let told = &self.told_set;
         self.owed.retain(|event| {
@@ -320,15 +332,15 @@ impl Mailbox {
         });
     }
 
-    /// The last event below everything that is still owed or under way.
+    /// The last event before everything that is still pending.
     fn settled_through(&self) -> u64 {
         let open = self.owed.iter().map(|event| event.seq).chain(self.under_way.iter().copied()).min();
         open.map_or(self.fetched, |seq| seq.saturating_sub(1))
     }
 
-    async fn ack(&mut self, reach: &Reach) {
+    async fn ack(&mut self, daemon: &DaemonAccess) {
         let through = self.settled_through();
-        if through > self.acked && reach.client().ack(CONSUMER, through).await.is_ok() {
+        if through > self.acked && daemon.client().ack(CONSUMER, through).await.is_ok() {
             self.acked = through;
             self.handed_over = false;
         }
@@ -347,18 +359,18 @@ impl Delivery {
     }
 }
 
-/// What stands for the verdict on a process's readiness among what was told; no id has a space.
+/// The key of a process's readiness in `told_set`; no id contains a space.
 fn readiness_of(process: &str) -> String {
     format!("{process} ready")
 }
 
-/// What stands for the taking over of a process among what was told.
+/// The key of an adopted process in `told_set`.
 fn taking_of(process: &str) -> String {
     format!("{process} taken")
 }
 
-/// The last of what a process said before it ended.
-async fn last_output(reach: &Reach, event: &Event) -> Option<String> {
+/// The last lines of an ended process.
+async fn last_output(daemon: &DaemonAccess, event: &Event) -> Option<String> {
     if !event.completion {
         return None;
     }
@@ -370,21 +382,21 @@ async fn last_output(reach: &Reach, event: &Event) -> Option<String> {
         ..OutputQuery::default()
     };
     let id = event.process.as_str();
-    let page = reach.ask(|client| async move { client.output(id, query).await }).await.ok()?;
+    let page = daemon.ask(|client| async move { client.output(id, query).await }).await.ok()?;
     Some(printable(&page.text)).filter(|text| !text.is_empty())
 }
 
 fn item(event: &Event, last_output: Option<String>) -> Item {
-    let text = event.text.as_deref().map(|text| clip(&printable(text), LINE_MOST));
+    let text = event.text.as_deref().map(|text| clip(&printable(text), MAX_LINE));
     let mut item = Item {
         id: event.process.clone(),
         event: name(event),
-        command: clip(&printable(&event.command), COMMAND_MOST),
+        command: clip(&printable(&event.command), MAX_COMMAND),
         exit_code: None,
         signal: None,
         cause: event.cause.filter(|cause| *cause != Cause::OnItsOwn),
         failure: None,
-        // Where a line stands; an end has nothing to read on from.
+        // The position of a line; an end has none.
         cursor: event.cursor.filter(|_| !event.completion),
         suppressed: event.suppressed.filter(|count| *count > 0),
         line: None,
@@ -409,7 +421,7 @@ fn item(event: &Event, last_output: Option<String>) -> Item {
 }
 
 impl Item {
-    /// Without what the process wrote; its cursor still says where.
+    /// Without the output of the process; the cursor stays.
     fn without_output(self) -> Self {
         Item { line: None, last_output: None, ..self }
     }

@@ -78,11 +78,11 @@ async fn a_delivery_that_was_taken_back_is_owed_again() {
 #[test]
 fn the_oldest_end_is_forgotten_at_the_bound() {
     let mut mailbox = Mailbox::default();
-    for process in 0..=TOLD_MOST {
+    for process in 0..=MAX_TOLD {
         mailbox.note_told(&process.to_string());
     }
     assert!(!mailbox.told_set.contains("0") && mailbox.told_set.contains("1"));
-    assert_eq!((mailbox.told.len(), mailbox.told_set.len()), (TOLD_MOST, TOLD_MOST));
+    assert_eq!((mailbox.told.len(), mailbox.told_set.len()), (MAX_TOLD, MAX_TOLD));
 }
 
 #[test]

@@ -12,10 +12,10 @@ use rmcp::model::{Resource, ResourceContents, ResourceTemplate};
 use serde_json::{Value, json};
 use tokio::task::AbortHandle;
 
+use crate::daemon_access::DaemonAccess;
 use crate::facts::{self, Facts};
-use crate::reach::Reach;
-use crate::refusal::Refusal;
 use crate::render;
+use crate::tool_error::ToolError;
 use crate::view::{self, Look};
 
 /// What every address begins with.
@@ -27,7 +27,7 @@ const TAIL: &str = "4k";
 /// The pause before a stream of events that ended is opened again.
 const AGAIN: Duration = Duration::from_secs(1);
 /// The most that one connection follows; more are refused.
-const FOLLOWED_MOST: usize = 256;
+const MAX_FOLLOWED: usize = 256;
 
 /// What one connection follows. Ends with it.
 #[derive(Debug, Default)]
@@ -39,7 +39,7 @@ pub(crate) struct Followed {
 impl Followed {
     /// Whether one more can be followed.
     pub(crate) fn has_room(&self) -> bool {
-        self.tasks.lock().unwrap_or_else(PoisonError::into_inner).len() < FOLLOWED_MOST
+        self.tasks.lock().unwrap_or_else(PoisonError::into_inner).len() < MAX_FOLLOWED
     }
 
     pub(crate) fn add(&self, uri: &str, task: AbortHandle) {
@@ -74,9 +74,9 @@ pub(crate) fn template() -> ResourceTemplate {
 }
 
 /// Live ones and the latest that ended.
-pub(crate) async fn list(reach: &Reach) -> Result<Vec<Resource>, Refusal> {
+pub(crate) async fn list(daemon: &DaemonAccess) -> Result<Vec<Resource>, ToolError> {
     let query = &ListQuery { limit: Some(LISTED), ..ListQuery::default() };
-    let list = reach.ask(|client| async move { client.list(query).await }).await?;
+    let list = daemon.ask(|client| async move { client.list(query).await }).await?;
     Ok(list.processes.iter().map(resource).collect())
 }
 
@@ -94,16 +94,16 @@ pub(crate) fn id_in(uri: &str) -> Option<&str> {
 }
 
 /// One process, as the text of a result has it.
-pub(crate) async fn read(reach: &Reach, uri: &str) -> Result<ResourceContents, ErrorData> {
+pub(crate) async fn read(daemon: &DaemonAccess, uri: &str) -> Result<ResourceContents, ErrorData> {
     let none = || {
         let message = format!("there is no resource {uri}: see resources/list");
         ErrorData::resource_not_found(message, Some(json!({ "uri": uri })))
     };
     let id = id_in(uri).ok_or_else(none)?;
-    let record = reach.ask(|client| async move { client.show(id).await }).await;
+    let record = daemon.ask(|client| async move { client.show(id).await }).await;
     let record = record.map_err(|refusal| protocol_error(refusal, none))?;
-    let look = Look { tail: Some(TAIL.into()), budget: Some(view::MOST), ..Look::default() };
-    let (seen, hint) = view::look(reach, &record, &look).await.map_err(|refusal| protocol_error(refusal, none))?;
+    let look = Look { tail: Some(TAIL.into()), budget: Some(view::MAX_BUDGET), ..Look::default() };
+    let (seen, hint) = view::look(daemon, &record, &look).await.map_err(|refusal| protocol_error(refusal, none))?;
     let mut facts = Facts::of(&record).seen(seen);
     facts.notes.extend(hint);
     let text = match serde_json::to_value(&facts) {
@@ -114,7 +114,7 @@ pub(crate) async fn read(reach: &Reach, uri: &str) -> Result<ResourceContents, E
 }
 
 /// A refusal where the protocol has no tool error.
-pub(crate) fn protocol_error(refusal: Refusal, none: impl Fn() -> ErrorData) -> ErrorData {
+pub(crate) fn protocol_error(refusal: ToolError, none: impl Fn() -> ErrorData) -> ErrorData {
     match refusal.code.as_str() {
         "not_found" | "ambiguous_id" => none(),
         "invalid_arguments" | "invalid_request" => ErrorData::invalid_params(refusal.message, None),
@@ -124,7 +124,7 @@ pub(crate) fn protocol_error(refusal: Refusal, none: impl Fn() -> ErrorData) -> 
 
 /// Tells of every event of these processes until nobody listens. Events that happen while there is no daemon are
 /// told by its successor.
-pub(crate) async fn follow<F>(reach: &Reach, ids: &[String], mut tell: impl FnMut(String) -> F)
+pub(crate) async fn follow<F>(daemon: &DaemonAccess, ids: &[String], mut tell: impl FnMut(String) -> F)
 where
     F: Future<Output = bool>,
 {
@@ -135,7 +135,7 @@ where
             _ => None,
         };
         let query = EventsQuery { after: Some(after.clone()), process, ..EventsQuery::default() };
-        if let Ok(mut events) = reach.client().events_stream(&query).await {
+        if let Ok(mut events) = daemon.client().events_stream(&query).await {
             while let Some(Ok(event)) = events.next().await {
                 after = event.seq.to_string();
                 let uri = format!("{SCHEME}{}", event.process);

@@ -1,4 +1,4 @@
-//! One call, from the request to its result: who calls, which tool, what came of it.
+//! One tool call, from the request to its result.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,23 +12,23 @@ use rmcp::{ErrorData, RoleServer};
 use serde_json::{Map, Value};
 
 use crate::claims::Claims;
-use crate::identity::{Caller, Seat};
+use crate::daemon_access::{DaemonAccess, Ensure};
+use crate::identity::{Caller, ClientIdentity};
 use crate::memory::Memory;
 use crate::news::News;
 use crate::options::{Base, Options};
 use crate::presence::{self, Presence};
-use crate::reach::{Ensure, Reach};
-use crate::refusal::Refusal;
 use crate::render::Explain;
 use crate::resources::Followed;
 use crate::sessions::Sessions;
-use crate::tools::{self, Answer, Call, Desk, Shape};
+use crate::tool_error::ToolError;
+use crate::tools::{self, Answer, Call, CallContext, Shape};
 use crate::{duplicates, tasks};
 
-/// Clients that were seen to show their model the server's instructions (docs/clients.md), by the start of their names.
+/// Clients known to show the server's instructions to their model (docs/clients.md), by prefix of their name.
 const SHOW_INSTRUCTIONS: &[&str] = &["codex", "claude-code", "gemini-cli", "opencode"];
 
-/// One server. Clones are further connections, which share everything but what they follow.
+/// The server. Clones serve further connections and share everything except subscriptions.
 #[derive(Debug)]
 pub(crate) struct Server {
     inner: Arc<Inner>,
@@ -37,8 +37,8 @@ pub(crate) struct Server {
 
 #[derive(Debug)]
 struct Inner {
-    reach: Reach,
-    seat: Seat,
+    daemon: DaemonAccess,
+    identity: ClientIdentity,
     base: Base,
     memory: Arc<Memory>,
     news: News,
@@ -49,7 +49,7 @@ struct Inner {
     presence: Presence,
     claims: Claims,
     sessions: Sessions,
-    /// What is offered, after restriction.
+    /// The tools that are offered.
     offered: Vec<Tool>,
 }
 
@@ -68,16 +68,22 @@ impl Clone for Server {
 }
 
 impl Server {
-    pub(crate) fn new(client: Client, ensure: Option<Ensure>, seat: Seat, base: Base, options: &Options) -> Self {
+    pub(crate) fn new(
+        client: Client,
+        ensure: Option<Ensure>,
+        identity: ClientIdentity,
+        base: Base,
+        options: &Options,
+    ) -> Self {
         let offered = tools::definitions(options.shape)
             .into_iter()
             .filter_map(|definition| serde_json::from_value::<Tool>(definition).ok())
             .filter(|tool| options.tools.is_empty() || options.tools.iter().any(|name| *name == tool.name))
             .collect();
         let inner = Inner {
-            reach: Reach::new(client, ensure),
-            sessions: Sessions::new(&seat, &base),
-            seat,
+            daemon: DaemonAccess::new(client, ensure),
+            sessions: Sessions::new(&identity, &base),
+            identity,
             base,
             memory: Arc::default(),
             news: News::default(),
@@ -92,8 +98,8 @@ impl Server {
         Server { inner: Arc::new(inner), followed: Followed::default() }
     }
 
-    pub(crate) fn reach(&self) -> &Reach {
-        &self.inner.reach
+    pub(crate) fn daemon(&self) -> &DaemonAccess {
+        &self.inner.daemon
     }
 
     pub(crate) fn shape(&self) -> Shape {
@@ -104,29 +110,29 @@ impl Server {
         &self.inner.offered
     }
 
-    /// Whose request it is, and the way to the daemon in that name.
-    pub(crate) fn caller(&self, context: &RequestContext<RoleServer>) -> Result<(Caller, Reach), Refusal> {
+    /// The caller of a request, and access to the daemon as that owner.
+    pub(crate) fn caller(&self, context: &RequestContext<RoleServer>) -> Result<(Caller, DaemonAccess), ToolError> {
         let headers = context.extensions.get::<Parts>().map(|parts| &parts.headers);
-        let caller = self.inner.seat.caller(&context.meta.0.0, headers)?;
-        let reach = self.inner.reach.acting_as(&caller, self.inner.grace());
+        let caller = self.inner.identity.caller(&context.meta.0.0, headers)?;
+        let daemon = self.inner.daemon.acting_as(&caller, self.inner.grace());
         if self.inner.base.env.is_some() {
-            self.inner.presence.keep(&caller.owner, &reach);
+            self.inner.presence.keep(&caller.owner, &daemon);
         }
-        Ok((caller, reach))
+        Ok((caller, daemon))
     }
 
     /// Keeps the owner in contact from the start, where it is known before the first call: a chat that goes on may not
     /// call anything for a while.
     pub(crate) fn keep_known_owner(&self) {
-        let Seat { owner, claude, .. } = &self.inner.seat;
+        let ClientIdentity { owner, claude, .. } = &self.inner.identity;
         if (owner.is_some() || claude.is_some())
-            && let Ok(caller) = self.inner.seat.caller(&Map::new(), None)
+            && let Ok(caller) = self.inner.identity.caller(&Map::new(), None)
         {
-            self.inner.presence.keep(&caller.owner, &self.inner.reach.acting_as(&caller, self.inner.grace()));
+            self.inner.presence.keep(&caller.owner, &self.inner.daemon.acting_as(&caller, self.inner.grace()));
         }
     }
 
-    /// Calls a tool. Bad arguments are a result that says so; only an unknown tool is an error of the protocol.
+    /// Calls a tool. Invalid arguments give a tool error; only an unknown tool is a protocol error.
     pub(crate) async fn answer(
         &self,
         request: CallToolRequestParams,
@@ -138,46 +144,46 @@ impl Server {
             let message = format!("there is no tool `{}`: there are {}", request.name, names.join(", "));
             return Err(ErrorData::invalid_params(message, None));
         }
-        let (caller, reach) = match self.caller(context) {
+        let (caller, daemon) = match self.caller(context) {
             Ok(caller) => caller,
             Err(refusal) => return Ok(self.refused(&refusal).into()),
         };
         let inner = &self.inner;
-        inner.sessions.register(context.client_info().map(|client| client.name), &caller, &reach).await;
-        inner.news.settle(&reach, &caller.owner).await;
-        let desk = self.desk(caller, reach, context);
-        let answer = match tools::call(inner.shape, &desk, call(request, context)).await {
+        inner.sessions.register(context.client_info().map(|client| client.name), &caller, &daemon).await;
+        inner.news.settle(&daemon, &caller.owner).await;
+        let ctx = self.ctx(caller, daemon, context);
+        let answer = match tools::call(inner.shape, &ctx, call(request, context)).await {
             Ok(answer) => answer,
             Err(refusal) => Answer::refused(&refusal),
         };
         if let Some((id, record)) = &answer.task {
             return Ok(CallToolResponse::Task(tasks::created(id, record)));
         }
-        Ok(self.with_news(answer, &desk).await.into())
+        Ok(self.with_news(answer, &ctx).await.into())
     }
 
-    /// The result, with what else its reader should know. A cancelled call has no reader.
-    async fn with_news(&self, answer: Answer, desk: &Desk<'_>) -> CallToolResult {
+    /// The result with the news. A cancelled call has no reader and gets none.
+    async fn with_news(&self, answer: Answer, ctx: &CallContext<'_>) -> CallToolResult {
         let Inner { news, memory, .. } = &*self.inner;
-        let Desk { reach, caller, context, .. } = desk;
+        let CallContext { daemon, caller, context, .. } = ctx;
         let mut facts = answer.facts;
         if !context.ct.is_cancelled() {
-            let delivery = news.collect(desk, &answer.shown).await;
+            let delivery = news.collect(ctx, &answer.shown).await;
             delivery.tell(&mut facts);
             match context.ct.is_cancelled() {
                 true => news.take_back(&caller.owner, delivery).await,
-                false => news.hand_over(delivery, reach, caller, memory).await,
+                false => news.hand_over(delivery, daemon, caller, memory).await,
             }
         }
-        self.result(facts, answer.is_error, self.explain(desk))
+        self.result(facts, answer.is_error, self.explain(ctx))
     }
 
     /// Whether this result says what the marks around output mean: once to an owner whose client may not show the
     /// server's instructions.
-    fn explain(&self, desk: &Desk<'_>) -> Explain {
-        let client = desk.context.client_info().map(|client| client.name).unwrap_or_default();
+    fn explain(&self, ctx: &CallContext<'_>) -> Explain {
+        let client = ctx.context.client_info().map(|client| client.name).unwrap_or_default();
         let is_told = SHOW_INSTRUCTIONS.iter().any(|name| client.starts_with(name));
-        match !is_told && self.inner.memory.is_first(&desk.caller.owner, "marks") {
+        match !is_told && self.inner.memory.is_first(&ctx.caller.owner, "marks") {
             true => Explain::Marks,
             false => Explain::Nothing,
         }
@@ -193,28 +199,28 @@ impl Server {
         result
     }
 
-    fn refused(&self, refusal: &Refusal) -> CallToolResult {
+    fn refused(&self, refusal: &ToolError) -> CallToolResult {
         self.result(Answer::refused(refusal).facts, true, Explain::Nothing)
     }
 
-    /// Acknowledges what was handed over, before a clean exit.
+    /// Acknowledges delivered news before a clean exit.
     pub(crate) async fn settle(&self) {
         for owner in self.inner.news.owners() {
-            let reach = self
+            let daemon = self
                 .inner
-                .reach
+                .daemon
                 .acting_as(&Caller { owner: owner.clone(), parent: None, is_one_chat: false }, self.inner.grace());
-            self.inner.news.settle(&reach, &owner).await;
+            self.inner.news.settle(&daemon, &owner).await;
         }
     }
 
-    /// The result that an `execute` would have had, for a task that is over.
+    /// The result of an `execute` whose task has ended.
     pub(crate) async fn outcome(&self, record: &Record, context: &RequestContext<RoleServer>) -> CallToolResult {
-        let (caller, reach) = match self.caller(context) {
+        let (caller, daemon) = match self.caller(context) {
             Ok(caller) => caller,
             Err(refusal) => return self.refused(&refusal),
         };
-        match tools::outcome(&self.desk(caller.clone(), reach, context), record).await {
+        match tools::outcome(&self.ctx(caller.clone(), daemon, context), record).await {
             Ok(answer) => {
                 self.inner.news.showed(&caller.owner, &answer.shown).await;
                 self.result(answer.facts, false, Explain::Nothing)
@@ -223,14 +229,19 @@ impl Server {
         }
     }
 
-    fn desk<'a>(&'a self, caller: Caller, reach: Reach, context: &'a RequestContext<RoleServer>) -> Desk<'a> {
+    fn ctx<'a>(
+        &'a self,
+        caller: Caller,
+        daemon: DaemonAccess,
+        context: &'a RequestContext<RoleServer>,
+    ) -> CallContext<'a> {
         let Inner { memory, base, longest_call, lifetime, owner_grace, presence, claims, sessions, news, .. } =
             &*self.inner;
         let (longest_call, lifetime) = (*longest_call, *lifetime);
         let owner_grace = owner_grace.as_deref();
         let claim = claims.begin(&caller.owner);
-        Desk {
-            reach,
+        CallContext {
+            daemon,
             caller,
             memory,
             base,

@@ -11,18 +11,18 @@ use pinfold_api::types::{ServerProcess, SessionRequest};
 use tokio::sync::Mutex;
 
 use crate::claude::parent_and_start;
-use crate::identity::{Caller, Seat};
+use crate::daemon_access::DaemonAccess;
+use crate::identity::{Caller, ClientIdentity};
 use crate::options::Base;
-use crate::reach::Reach;
 
 /// The longest name of a client that is passed on.
-const CLIENT_MOST: usize = 200;
+const MAX_CLIENT: usize = 200;
 /// What a client is called that does not say its name.
 const UNNAMED: &str = "unnamed";
 /// A session is registered again after this time, with the next call: the daemon may have lost what it knew.
 const AGAIN: Duration = Duration::from_secs(60);
 /// Owners that are remembered as registered; at the bound all are forgotten, and registered again.
-const OWNERS_MOST: usize = 1_000;
+const MAX_OWNERS: usize = 1_000;
 
 /// What this server tells the daemon of the sessions it serves.
 #[derive(Debug)]
@@ -41,8 +41,8 @@ struct Known {
 }
 
 impl Sessions {
-    pub(crate) fn new(seat: &Seat, base: &Base) -> Self {
-        let takes_part = seat.owner.is_none() && seat.connection.is_some();
+    pub(crate) fn new(identity: &ClientIdentity, base: &Base) -> Self {
+        let takes_part = identity.owner.is_none() && identity.connection.is_some();
         let directory = base.cwd.as_ref().filter(|_| takes_part).and_then(|cwd| std::fs::canonicalize(cwd).ok());
         let directory = directory.and_then(|path| path.into_os_string().into_string().ok());
         let pid = std::process::id();
@@ -57,7 +57,7 @@ impl Sessions {
     }
 
     /// Makes the session of this caller known, if it is not. In trouble it is not known, and tried again with the next call.
-    pub(crate) async fn register(&self, client: Option<String>, caller: &Caller, reach: &Reach) {
+    pub(crate) async fn register(&self, client: Option<String>, caller: &Caller, daemon: &DaemonAccess) {
         let Some((directory, server)) = self.place.clone() else { return };
         let mut known = self.known.lock().await;
         let is_claude = caller.owner.starts_with("claude-");
@@ -68,13 +68,13 @@ impl Sessions {
         }
         let client = client.map_or(UNNAMED.to_owned(), |name| named(&name));
         let request = &SessionRequest { client, directory, server, instead_of };
-        match reach.ask(|client| async move { client.register_session(request).await }).await {
+        match daemon.ask(|client| async move { client.register_session(request).await }).await {
             Ok(_) => {}
             // An older daemon, or one in another pid namespace: it would say the same of every call.
             Err(refusal) if matches!(refusal.code.as_str(), "forbidden" | "no_such_route") => {}
             Err(_) => return,
         }
-        if known.registered.len() >= OWNERS_MOST {
+        if known.registered.len() >= MAX_OWNERS {
             known.registered.clear();
         }
         if let Some(previous) = &request.instead_of {
@@ -95,7 +95,7 @@ impl Sessions {
 /// A client's name as the daemon takes it.
 fn named(name: &str) -> String {
     let mut name: String = name.chars().filter(|c| !c.is_control()).collect();
-    name.truncate(name.floor_char_boundary(CLIENT_MOST));
+    name.truncate(name.floor_char_boundary(MAX_CLIENT));
     if name.is_empty() { UNNAMED.to_owned() } else { name }
 }
 
@@ -103,22 +103,25 @@ fn named(name: &str) -> String {
 mod tests {
     use super::*;
 
-    fn takes_part(seat: &Seat, cwd: Option<&str>) -> bool {
-        Sessions::new(seat, &Base { env: None, cwd: cwd.map(str::to_owned) }).takes_part()
+    fn takes_part(identity: &ClientIdentity, cwd: Option<&str>) -> bool {
+        Sessions::new(identity, &Base { env: None, cwd: cwd.map(str::to_owned) }).takes_part()
     }
 
     #[test]
     fn only_a_server_of_its_own_with_no_named_owner_takes_part() {
-        let seat = Seat { connection: Some("mcp-1".into()), ..Seat::default() };
-        assert!(takes_part(&seat, Some("/")));
-        assert!(!takes_part(&seat, None), "over HTTP");
-        assert!(!takes_part(&Seat::default(), Some("/")), "no connection of its own");
-        assert!(!takes_part(&Seat { owner: Some("bot".into()), ..seat }, Some("/")), "found again by its name");
+        let identity = ClientIdentity { connection: Some("mcp-1".into()), ..ClientIdentity::default() };
+        assert!(takes_part(&identity, Some("/")));
+        assert!(!takes_part(&identity, None), "over HTTP");
+        assert!(!takes_part(&ClientIdentity::default(), Some("/")), "no connection of its own");
+        assert!(
+            !takes_part(&ClientIdentity { owner: Some("bot".into()), ..identity }, Some("/")),
+            "found again by its name"
+        );
     }
 
     #[test]
     fn a_client_has_a_name_that_the_daemon_takes() {
         assert_eq!([named("opencode"), named("a\nb"), named("\0")], ["opencode", "ab", "unnamed"]);
-        assert!(named(&"ü".repeat(300)).len() <= CLIENT_MOST);
+        assert!(named(&"ü".repeat(300)).len() <= MAX_CLIENT);
     }
 }

@@ -1,4 +1,4 @@
-//! The shim: MCP on stdin and stdout. It is expendable: nothing ends with it but the calls it carries.
+//! MCP on stdin and stdout. When this server ends, only its open calls end with it.
 
 use std::time::Duration;
 
@@ -8,31 +8,32 @@ use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncWrite, AsyncWriteExt, BufReader
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::oneshot;
 
-use crate::identity::Seat;
+use crate::daemon_access::Ensure;
+use crate::identity::ClientIdentity;
 use crate::options::{Base, Options};
 use crate::overlong::Overlong;
-use crate::reach::Ensure;
 use crate::server::Server;
 use crate::{duplicates, random};
 
-/// The longest message. A longer one is dropped; if it was a request, it is refused.
-pub(crate) const LINE_MOST: usize = 16 << 20;
-/// What lies between the reading of a line and its parsing.
+/// Maximum length of a message. A longer one is dropped; a request gets an error.
+pub(crate) const MAX_LINE: usize = 16 << 20;
+/// Buffer between reading lines and parsing them.
 const BUFFER: usize = 64 << 10;
-/// How long calls that were made before the end of input may still take.
+/// How long open calls may still take after the end of input.
 const LAST_ANSWERS: Duration = Duration::from_millis(250);
-/// How long it may take to acknowledge what was told.
+/// Timeout for acknowledging delivered news.
 const LAST_ACKS: Duration = Duration::from_millis(100);
 
 /// Serves one client on stdin and stdout until it leaves, or until INT or TERM. The daemon is started beside the
 /// handshake, not before it.
 pub async fn serve_stdio(client: Client, ensure: Ensure, options: Options) -> std::io::Result<()> {
-    let server = Server::new(client, Some(ensure), seat(&options), Base::of_this_program(&options.withheld), &options);
+    let server =
+        Server::new(client, Some(ensure), identity(&options), Base::of_this_program(&options.withheld), &options);
     let warming = {
         let server = server.clone();
-        // Whoever calls first meets the same trouble, and is told of it.
+        // The first call meets the same error and reports it.
         tokio::spawn(async move {
-            if server.reach().ensure().await.is_ok() {
+            if server.daemon().ensure().await.is_ok() {
                 server.keep_known_owner();
             }
         })
@@ -50,7 +51,7 @@ pub async fn serve_stdio(client: Client, ensure: Ensure, options: Options) -> st
         _ = term.recv() => {}
         _ = int.recv() => {}
         _ = end => {
-            // Calls that are still open are answered if that takes but a moment.
+            // Answer open calls that finish within [`LAST_ANSWERS`].
             let _ = tokio::time::timeout(LAST_ANSWERS, serving).await;
         }
     }
@@ -68,7 +69,7 @@ where
     I: AsyncRead + Unpin,
     O: AsyncWrite + Send + Unpin + 'static,
 {
-    let server = Server::new(client, None, Seat::default(), Base::default(), options);
+    let server = Server::new(client, None, ClientIdentity::default(), Base::default(), options);
     let (near, far) = tokio::io::duplex(BUFFER);
     tokio::join!(feed(input, far), serve(server, near, output));
 }
@@ -79,9 +80,9 @@ async fn serve(server: Server, input: DuplexStream, output: impl AsyncWrite + Se
     }
 }
 
-fn seat(options: &Options) -> Seat {
+fn identity(options: &Options) -> ClientIdentity {
     let variable = |name| std::env::var(name).ok().filter(|value| !value.is_empty());
-    Seat {
+    ClientIdentity {
         owner: options.owner.clone(),
         parent: options.parent.clone(),
         claude: variable("CLAUDE_CODE_SESSION_ID"),
@@ -108,7 +109,7 @@ async fn feed(input: impl AsyncRead + Unpin, mut output: DuplexStream) {
             Some(overlong) => overlong.push(piece),
             None => {
                 line.extend_from_slice(piece);
-                if line.len() > LINE_MOST {
+                if line.len() > MAX_LINE {
                     overlong = Some(Overlong::new(&std::mem::take(&mut line)));
                 }
             }

@@ -7,8 +7,8 @@ use pinfold_api::types::{ListQuery, Record, StopRequest};
 use rmcp::ErrorData;
 use rmcp::model::{CallToolResult, CreateTaskResult, DetailedTask, Task, TaskPayload, TaskStatus};
 
+use crate::daemon_access::DaemonAccess;
 use crate::facts;
-use crate::reach::Reach;
 use crate::resources::protocol_error;
 
 /// The label that carries a task's id.
@@ -32,13 +32,13 @@ fn task(id: &str, record: &Record) -> Task {
 }
 
 /// The process of a task that the caller may see.
-pub(crate) async fn find(reach: &Reach, id: &str) -> Result<Record, ErrorData> {
+pub(crate) async fn find(daemon: &DaemonAccess, id: &str) -> Result<Record, ErrorData> {
     let none = || ErrorData::invalid_params(format!("there is no task `{}`", id.escape_debug()), None);
     if id.is_empty() || !id.bytes().all(|byte| byte.is_ascii_hexdigit()) {
         return Err(none());
     }
     let query = &ListQuery { label: Some(format!("{LABEL}={id}")), limit: Some(1), ..ListQuery::default() };
-    let list = reach.ask(|client| async move { client.list(query).await }).await;
+    let list = daemon.ask(|client| async move { client.list(query).await }).await;
     let list = list.map_err(|refusal| protocol_error(refusal, none))?;
     list.processes.into_iter().next().ok_or_else(none)
 }
@@ -60,8 +60,8 @@ where
 }
 
 /// Begins to stop the process; its end is seen by the next look.
-pub(crate) fn cancel(reach: &Reach, record: &Record) {
-    let (client, id) = (reach.client().clone(), record.id.clone());
+pub(crate) fn cancel(daemon: &DaemonAccess, record: &Record) {
+    let (client, id) = (daemon.client().clone(), record.id.clone());
     tokio::spawn(async move {
         let request = StopRequest { by: Some(CANCELLED_BY.into()), ..StopRequest::default() };
         // The acknowledgement has gone out; what could not be stopped shows as still working.

@@ -1,36 +1,36 @@
-//! How much of an output a result shows.
+//! How much output a result shows.
 //!
-//! All of it where it is small; else head and tail, less of what failed, because there the lines that say why are
-//! looked for in the whole log and shown beside it.
+//! Small output is shown whole, larger output by head and tail. For a failed command less is shown, with the lines of the whole
+//! log that look like the reason.
 
 use pinfold_api::types::{Match, OutputPage, OutputQuery, Record};
 
 use crate::arguments::Arguments;
-use crate::facts::{self, Line, Sight};
-use crate::reach::Reach;
-use crate::refusal::Refusal;
+use crate::daemon_access::DaemonAccess;
+use crate::facts::{self, Line, OutputView};
+use crate::tool_error::ToolError;
 
-/// What is shown whole, and of a command that succeeded at most.
+/// Output up to this size is shown whole; also the budget of a command that succeeded.
 const WHOLE: u64 = 8 << 10;
-/// What is shown of one that runs.
+/// The budget of a running command.
 const RUNNING: u64 = 4 << 10;
-/// What is shown of one that failed.
+/// The budget of a failed command.
 const FAILED: u64 = 1_100;
-/// What may be asked for: text and structured content together stay below 256 KiB however it is escaped.
-pub(crate) const MOST: u64 = 48 << 10;
-/// The least that is worth asking for.
-const LEAST: u64 = 256;
+/// Maximum budget: text and structured content together stay below 256 KiB however they are escaped.
+pub(crate) const MAX_BUDGET: u64 = 48 << 10;
+/// Minimum budget.
+const MIN_BUDGET: u64 = 256;
 
 /// Lines that look like the reason of a failure. Ranked by [`weight`].
 const ERROR_LIKE: &str = r"(?i)error|fail|fatal|panic|exception|traceback|undefined|not found|no such|cannot|can't|denied|abort|segfault|\*\*\*";
-/// How many of them are shown, of what length, and how much of the log is searched in one go.
+/// How many such lines are shown, their maximum length, and the budget of one search.
 const ERROR_LINES: usize = 6;
-const ERROR_LINE_MOST: usize = 110;
+const MAX_ERROR_LINE: usize = 110;
 const ERROR_SEARCH: &str = "64k";
 /// How far before the end a second search begins, if the first did not get there.
 const ERROR_TAIL: u64 = 256 << 10;
 
-/// Where a look begins and how much it may show.
+/// Where to read and how much to show.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Look {
     pub(crate) cursor: Option<u64>,
@@ -39,25 +39,25 @@ pub(crate) struct Look {
     pub(crate) stream: Option<String>,
 }
 
-/// The budget that the arguments ask for, and whether it had to be cut.
-pub(crate) fn budget(arguments: &Arguments) -> Result<(Option<u64>, Option<String>), Refusal> {
+/// The budget that the arguments ask for, and a note if it was reduced.
+pub(crate) fn budget(arguments: &Arguments) -> Result<(Option<u64>, Option<String>), ToolError> {
     let bytes = arguments.size("max_output")?;
     let asked = match arguments.count("max_tokens")? {
         Some(tokens) => Some(bytes.unwrap_or(u64::MAX).min(tokens.saturating_mul(4))),
         None => bytes,
     };
-    let cut = asked.is_some_and(|asked| asked > MOST);
-    let note = cut.then(|| format!("at most {MOST} bytes of output fit into one result; read on by cursor for more"));
-    Ok((asked.map(|asked| asked.clamp(LEAST, MOST)), note))
+    let cut = asked.is_some_and(|asked| asked > MAX_BUDGET);
+    let note =
+        cut.then(|| format!("at most {MAX_BUDGET} bytes of output fit into one result; read on by cursor for more"));
+    Ok((asked.map(|asked| asked.clamp(MIN_BUDGET, MAX_BUDGET)), note))
 }
 
-/// Reads the output of a process as its record says it deserves; gives it with the cursor behind it and what is
-/// odd about it.
+/// Reads the output of a process with a budget that fits its state. Returns it with the next cursor and a hint, if any.
 pub(crate) async fn look(
-    reach: &Reach,
+    daemon: &DaemonAccess,
     record: &Record,
     look: &Look,
-) -> Result<((Sight, u64), Option<String>), Refusal> {
+) -> Result<((OutputView, u64), Option<String>), ToolError> {
     let failed = facts::has_failed(record);
     let new = record.output.bytes.saturating_sub(look.cursor.unwrap_or(0));
     let budget = look.budget.unwrap_or(match () {
@@ -75,21 +75,21 @@ pub(crate) async fn look(
         collapse_cr: Some(true),
         ..OutputQuery::default()
     };
-    let page = ask(reach, &record.id, &query).await?;
+    let page = ask(daemon, &record.id, &query).await?;
     let (mut sight, next) = facts::sight(&page, look.cursor);
     if failed && page.omitted_bytes > 0 {
-        sight.error_lines = error_lines(reach, record, look, sight.output.as_deref().unwrap_or_default()).await?;
+        sight.error_lines = error_lines(daemon, record, look, sight.output.as_deref().unwrap_or_default()).await?;
     }
     Ok(((sight, next), page.hint))
 }
 
 /// Asks for a page of output.
-pub(crate) async fn ask(reach: &Reach, id: &str, query: &OutputQuery) -> Result<OutputPage, Refusal> {
-    reach.ask(|client| async move { client.output(id, query).await }).await
+pub(crate) async fn ask(daemon: &DaemonAccess, id: &str, query: &OutputQuery) -> Result<OutputPage, ToolError> {
+    daemon.ask(|client| async move { client.output(id, query).await }).await
 }
 
-/// The lines that most likely say why it failed, in their order, without those that are shown anyway.
-async fn error_lines(reach: &Reach, record: &Record, look: &Look, shown: &str) -> Result<Vec<Line>, Refusal> {
+/// The lines that most likely explain the failure, in order, without those already shown.
+async fn error_lines(daemon: &DaemonAccess, record: &Record, look: &Look, shown: &str) -> Result<Vec<Line>, ToolError> {
     let query = OutputQuery {
         cursor: look.cursor,
         grep: Some(ERROR_LIKE.to_owned()),
@@ -97,12 +97,12 @@ async fn error_lines(reach: &Reach, record: &Record, look: &Look, shown: &str) -
         stream: look.stream.clone(),
         ..OutputQuery::default()
     };
-    let page = ask(reach, &record.id, &query).await?;
+    let page = ask(daemon, &record.id, &query).await?;
     let mut found = page.matches.unwrap_or_default();
     if page.next_cursor < page.end {
         let tail = page.next_cursor.max(page.end.saturating_sub(ERROR_TAIL));
         let query = OutputQuery { cursor: Some(tail), ..query };
-        found.extend(ask(reach, &record.id, &query).await?.matches.unwrap_or_default());
+        found.extend(ask(daemon, &record.id, &query).await?.matches.unwrap_or_default());
     }
     Ok(telling(&found, shown))
 }
@@ -123,7 +123,7 @@ fn telling(found: &[Match], shown: &str) -> Vec<Line> {
     lines.into_iter().map(|(_, line)| Line { line: short(&line.line), ..line }).collect()
 }
 
-/// How likely a line says why: 0 for lines that say there was no error.
+/// How likely a line explains a failure: 0 for lines such as "0 errors".
 fn weight(line: &str) -> u32 {
     let line = line.to_lowercase();
     let any = |words: &[&str]| words.iter().any(|word| line.contains(word));
@@ -148,7 +148,7 @@ fn weight(line: &str) -> u32 {
 }
 
 fn short(line: &str) -> String {
-    match line.char_indices().nth(ERROR_LINE_MOST) {
+    match line.char_indices().nth(MAX_ERROR_LINE) {
         None => line.to_owned(),
         Some((at, _)) => format!("{}…", &line[..at]),
     }
@@ -187,6 +187,6 @@ mod tests {
     #[test]
     fn a_long_line_is_cut() {
         let long = format!("error: {}", "é".repeat(500));
-        assert_eq!(told(&[&long], "")[0].chars().count(), ERROR_LINE_MOST + 1);
+        assert_eq!(told(&[&long], "")[0].chars().count(), MAX_ERROR_LINE + 1);
     }
 }

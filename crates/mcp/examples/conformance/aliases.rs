@@ -9,12 +9,12 @@ use axum::response::{IntoResponse, Response};
 use serde_json::{Value, json};
 
 /// The largest request of the suite.
-const BODY_MOST: usize = 1 << 20;
+const MAX_BODY: usize = 1 << 20;
 
 /// Passes a request on, a call of a fixture as a call of `execute`.
 pub(crate) async fn exchange(request: Request, next: Next) -> Response {
     let (mut parts, body) = request.into_parts();
-    let Ok(bytes) = to_bytes(body, BODY_MOST).await else { return StatusCode::PAYLOAD_TOO_LARGE.into_response() };
+    let Ok(bytes) = to_bytes(body, MAX_BODY).await else { return StatusCode::PAYLOAD_TOO_LARGE.into_response() };
     let Some((fixture, message)) = serde_json::from_slice(&bytes).ok().and_then(exchanged) else {
         return next.run(Request::from_parts(parts, Body::from(bytes))).await;
     };

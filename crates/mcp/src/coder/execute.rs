@@ -9,8 +9,8 @@ use super::ampersand::promoted;
 use super::result::Outcomes;
 use super::{BACKGROUND, duration, invalid, plain};
 use crate::arguments::Arguments;
-use crate::refusal::Refusal;
-use crate::tools::{Answer, Desk, Wait, directory, grace, patiently, surroundings};
+use crate::tool_error::ToolError;
+use crate::tools::{Answer, CallContext, Wait, directory, grace, patiently, surroundings};
 use crate::{facts, random};
 
 /// How long the foreground waits unless it is told.
@@ -20,7 +20,7 @@ const FALLBACK: Duration = Duration::from_secs(30);
 /// How long the start itself waits: most commands are over by then, in one request.
 const FIRST: Duration = Duration::from_millis(500);
 /// Characters of a label.
-const INTENT_MOST: usize = 200;
+const MAX_INTENT: usize = 200;
 
 /// A chat's commands are told that nobody is there to ask.
 const ENVIRONMENT: &[(&str, &str)] = &[
@@ -40,7 +40,7 @@ const ENVIRONMENT: &[(&str, &str)] = &[
 const NO_SHELL: &str = "The machine has no POSIX shell: install one that provides `sh`, or add its directory to the \
                         PATH of the pinfold daemon, and restart it (`pinfold daemon stop`).";
 
-pub(super) async fn call(desk: &Desk<'_>, arguments: &Arguments) -> Result<Answer, Refusal> {
+pub(super) async fn call(ctx: &CallContext<'_>, arguments: &Arguments) -> Result<Answer, ToolError> {
     let mut command = arguments.text("command").map_err(invalid)?.unwrap_or_default();
     if command.is_empty() {
         return Err(plain("command is required"));
@@ -58,17 +58,17 @@ pub(super) async fn call(desk: &Desk<'_>, arguments: &Arguments) -> Result<Answe
             span.length()
         }
     };
-    let mut request = request(desk, arguments, command)?;
+    let mut request = request(ctx, arguments, command)?;
     request.labels.insert(BACKGROUND.to_owned(), background.to_string());
     match background {
-        true => in_background(desk, &request).await,
-        false => in_foreground(desk, request, limit).await,
+        true => in_background(ctx, &request).await,
+        false => in_foreground(ctx, request, limit).await,
     }
 }
 
-async fn in_background(desk: &Desk<'_>, request: &StartRequest) -> Result<Answer, Refusal> {
-    let started = desk.reach.ask(|client| async move { client.start(request).await });
-    let record = match desk.hold("the start", started).await {
+async fn in_background(ctx: &CallContext<'_>, request: &StartRequest) -> Result<Answer, ToolError> {
+    let started = ctx.daemon.ask(|client| async move { client.start(request).await });
+    let record = match ctx.hold("the start", started).await {
         Ok(started) => started.record,
         Err(refusal) => return failed("start background process", refusal),
     };
@@ -82,33 +82,33 @@ async fn in_background(desk: &Desk<'_>, request: &StartRequest) -> Result<Answer
     Ok(outcomes.answer())
 }
 
-async fn in_foreground(desk: &Desk<'_>, mut request: StartRequest, limit: Duration) -> Result<Answer, Refusal> {
-    let (patience, cut) = desk.patience(Some(limit));
+async fn in_foreground(ctx: &CallContext<'_>, mut request: StartRequest, limit: Duration) -> Result<Answer, ToolError> {
+    let (patience, cut) = ctx.wait_limit(Some(limit));
     let first = patience.min(FIRST);
     request.wait = (!first.is_zero()).then(|| Span::Text(format!("{}ms", first.as_millis())));
     let begun = Instant::now();
     let request = &request;
-    desk.claim.starting();
-    let started = desk.reach.ask(|client| async move { client.start(request).await });
-    let started = match desk.hold("the start", started).await {
+    ctx.claim.starting();
+    let started = ctx.daemon.ask(|client| async move { client.start(request).await });
+    let started = match ctx.hold("the start", started).await {
         Ok(started) => started,
         Err(refusal) => return failed("start process", refusal),
     };
     let left = patience.saturating_sub(begun.elapsed());
     let waited = match facts::is_over(&started.record) || left.is_zero() {
         true => Ok(started.record.clone()),
-        false => wait(desk, &started.record.id, left).await.map(|answer| answer.record),
+        false => wait(ctx, &started.record.id, left).await.map(|answer| answer.record),
     };
     let (outcomes, record) = match waited {
         Ok(record) if facts::is_over(&record) => (Outcomes::over(&record), record),
         Ok(record) => (Outcomes { note: cut, ..Outcomes::timed_out(&record, patience) }, record),
         Err(refusal) if refusal.code == "cancelled" => return Err(refusal),
-        Err(refusal) => match recovered(desk, &started.record.id, &refusal.message).await {
+        Err(refusal) => match recovered(ctx, &started.record.id, &refusal.message).await {
             Ok(found) => found,
             Err(outcomes) => return Ok(timed(*outcomes, begun).answer()),
         },
     };
-    match outcomes.clone().with_output(&desk.reach, &record).await {
+    match outcomes.clone().with_output(&ctx.daemon, &record).await {
         Ok(outcomes) => Ok(timed(outcomes, begun).showing(&record)),
         Err(refusal) => {
             let error = format!("{}get process output: {}", prefix(&outcomes), refusal.message);
@@ -124,15 +124,15 @@ fn prefix(outcomes: &Outcomes) -> String {
 }
 
 /// Waits for the end. `process_output` waits by the same means.
-pub(super) async fn wait(desk: &Desk<'_>, id: &str, limit: Duration) -> Result<WaitAnswer, Refusal> {
-    desk.claim.waits_for(id);
+pub(super) async fn wait(ctx: &CallContext<'_>, id: &str, limit: Duration) -> Result<WaitAnswer, ToolError> {
+    ctx.claim.waits_for(id);
     let query = WaitQuery { until: Some("exit".into()), ..WaitQuery::default() };
-    desk.hold(id, patiently(desk, id, &Wait { limit, query })).await
+    ctx.hold(id, patiently(ctx, id, &Wait { limit, query })).await
 }
 
 /// After a wait that failed: one look at what became of it.
-async fn recovered(desk: &Desk<'_>, id: &str, error: &str) -> Result<(Outcomes, Record), Box<Outcomes>> {
-    let look = desk.reach.ask(|client| async move { client.show(id).await });
+async fn recovered(ctx: &CallContext<'_>, id: &str, error: &str) -> Result<(Outcomes, Record), Box<Outcomes>> {
+    let look = ctx.daemon.ask(|client| async move { client.show(id).await });
     match tokio::time::timeout(FALLBACK, look).await {
         Ok(Ok(record)) if facts::is_over(&record) => Ok((Outcomes::over(&record), record)),
         Ok(Ok(record)) => {
@@ -154,7 +154,7 @@ fn timed(outcomes: Outcomes, begun: Instant) -> Outcomes {
 }
 
 /// A start that failed is a result; a call that was cancelled has none.
-fn failed(what: &str, refusal: Refusal) -> Result<Answer, Refusal> {
+fn failed(what: &str, refusal: ToolError) -> Result<Answer, ToolError> {
     match refusal.code.as_str() {
         "cancelled" => Err(refusal),
         "no_program" => Ok(Outcomes::failure(format!("{what}: {}\n\n{NO_SHELL}", refusal.message)).answer()),
@@ -162,9 +162,9 @@ fn failed(what: &str, refusal: Refusal) -> Result<Answer, Refusal> {
     }
 }
 
-fn request(desk: &Desk<'_>, arguments: &Arguments, command: String) -> Result<StartRequest, Refusal> {
-    let cwd = directory(desk, arguments).map_err(invalid)?;
-    let mut env = surroundings(desk, cwd.as_deref());
+fn request(ctx: &CallContext<'_>, arguments: &Arguments, command: String) -> Result<StartRequest, ToolError> {
+    let cwd = directory(ctx, arguments).map_err(invalid)?;
+    let mut env = surroundings(ctx, cwd.as_deref());
     env.extend(ENVIRONMENT.iter().map(|(name, value)| ((*name).to_owned(), Some((*value).to_owned()))));
     let intent = arguments.text("model_intent").map_err(invalid)?;
     Ok(StartRequest {
@@ -172,12 +172,12 @@ fn request(desk: &Desk<'_>, arguments: &Arguments, command: String) -> Result<St
         shell: Some("sh".to_owned()),
         cwd,
         env,
-        inherit_env: Some(desk.base.env.is_none()),
-        owner: Some(desk.caller.owner.clone()),
-        parent: desk.caller.parent.clone(),
-        lifetime: Some(desk.lifetime),
-        owner_grace: (desk.lifetime != Lifetime::Keep).then(|| grace(desk)),
-        intent: intent.map(|intent| intent.chars().take(INTENT_MOST).collect()),
+        inherit_env: Some(ctx.base.env.is_none()),
+        owner: Some(ctx.caller.owner.clone()),
+        parent: ctx.caller.parent.clone(),
+        lifetime: Some(ctx.lifetime),
+        owner_grace: (ctx.lifetime != Lifetime::Keep).then(|| grace(ctx)),
+        intent: intent.map(|intent| intent.chars().take(MAX_INTENT).collect()),
         idempotency_key: Some(format!("mcp-{}", random::hex(16))),
         ..StartRequest::default()
     })

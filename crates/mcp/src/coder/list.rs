@@ -9,11 +9,11 @@ use serde_json::Value;
 use super::BACKGROUND;
 use super::result::{Outcomes, code, reason, state};
 use crate::facts;
-use crate::refusal::Refusal;
-use crate::tools::{Answer, Desk, Shown, object};
+use crate::tool_error::ToolError;
+use crate::tools::{Answer, CallContext, Shown, object};
 
 /// Entries that are over; what lives is always listed.
-const ENDED_MOST: usize = 10;
+const MAX_ENDED: usize = 10;
 /// How long an ended process stays listed.
 const LISTED_FOR: Duration = Duration::from_secs(300);
 /// Live ones are few; this many are asked for at a time.
@@ -41,8 +41,8 @@ struct Info {
     closed: bool,
 }
 
-pub(super) async fn call(desk: &Desk<'_>) -> Result<Answer, Refusal> {
-    match records(desk).await {
+pub(super) async fn call(ctx: &CallContext<'_>) -> Result<Answer, ToolError> {
+    match records(ctx).await {
         Ok((records, total)) => Ok(answer(&records, total)),
         Err(refusal) if refusal.code == "cancelled" => Err(refusal),
         Err(refusal) => Ok(Outcomes::failure(format!("list processes: {}", refusal.message)).answer()),
@@ -50,12 +50,12 @@ pub(super) async fn call(desk: &Desk<'_>) -> Result<Answer, Refusal> {
 }
 
 /// What is listed, in its order, and how many there are.
-async fn records(desk: &Desk<'_>) -> Result<(Vec<Record>, usize), Refusal> {
+async fn records(ctx: &CallContext<'_>) -> Result<(Vec<Record>, usize), ToolError> {
     let mut records = Vec::new();
     let mut page = None;
     loop {
         let status = Some("live".to_owned());
-        let list = ask(desk, ListQuery { status, limit: Some(PAGE), page, ..ListQuery::default() }).await?;
+        let list = ask(ctx, ListQuery { status, limit: Some(PAGE), page, ..ListQuery::default() }).await?;
         records.extend(list.processes);
         page = list.next;
         if page.is_none() {
@@ -63,13 +63,13 @@ async fn records(desk: &Desk<'_>) -> Result<(Vec<Record>, usize), Refusal> {
         }
     }
     let status = Some("ended".to_owned());
-    let ended = ask(desk, ListQuery { status, limit: Some(PAGE), ..ListQuery::default() }).await?;
+    let ended = ask(ctx, ListQuery { status, limit: Some(PAGE), ..ListQuery::default() }).await?;
     let since = jiff::Timestamp::now().as_second() - LISTED_FOR.as_secs() as i64;
     let live: Vec<String> = records.iter().map(|record: &Record| record.id.clone()).collect();
     let lately = |record: &Record| ended_at(record).is_some_and(|at| at >= since) && !live.contains(&record.id);
     let ended: Vec<Record> = ended.processes.into_iter().filter(lately).collect();
     let total = records.len() + ended.len();
-    records.extend(ended.into_iter().take(ENDED_MOST));
+    records.extend(ended.into_iter().take(MAX_ENDED));
     records.sort_by(|one, other| {
         let running = |record: &Record| !facts::is_over(record);
         running(other).cmp(&running(one)).then_with(|| other.created_at.cmp(&one.created_at))
@@ -77,9 +77,9 @@ async fn records(desk: &Desk<'_>) -> Result<(Vec<Record>, usize), Refusal> {
     Ok((records, total))
 }
 
-async fn ask(desk: &Desk<'_>, query: ListQuery) -> Result<ProcessList, Refusal> {
+async fn ask(ctx: &CallContext<'_>, query: ListQuery) -> Result<ProcessList, ToolError> {
     let query = &query;
-    desk.reach.ask(|client| async move { client.list(query).await }).await
+    ctx.daemon.ask(|client| async move { client.list(query).await }).await
 }
 
 fn answer(records: &[Record], total: usize) -> Answer {

@@ -15,8 +15,8 @@ mod signal;
 use serde_json::{Map, Value};
 
 use crate::arguments::Arguments;
-use crate::refusal::Refusal;
-use crate::tools::{Answer, Call, Desk};
+use crate::tool_error::ToolError;
+use crate::tools::{Answer, Call, CallContext};
 
 /// The label by which `/api/v0/processes` knows what was started in the background.
 const BACKGROUND: &str = "coder.background";
@@ -27,13 +27,13 @@ A command that outlives its timeout runs on: read it with process_output under i
 watchers: run_in_background. What ended meanwhile is told in `news`.";
 
 /// Calls a tool. `keys` are the names of its arguments.
-pub(crate) async fn call(desk: &Desk<'_>, call: Call, keys: &[&str]) -> Result<Answer, Refusal> {
+pub(crate) async fn call(ctx: &CallContext<'_>, call: Call, keys: &[&str]) -> Result<Answer, ToolError> {
     let arguments = Arguments::new(call.values, &call.doubled, keys, "").map_err(invalid)?;
     match call.tool.as_str() {
-        "execute" => execute::call(desk, &arguments).await,
-        "process_output" => output::call(desk, &arguments).await,
-        "process_list" => list::call(desk).await,
-        _ => signal::call(desk, &arguments).await,
+        "execute" => execute::call(ctx, &arguments).await,
+        "process_output" => output::call(ctx, &arguments).await,
+        "process_list" => list::call(ctx).await,
+        _ => signal::call(ctx, &arguments).await,
     }
 }
 
@@ -46,11 +46,11 @@ pub(crate) fn text(facts: &Map<String, Value>, is_error: bool) -> String {
 }
 
 /// Arguments that are not what they should be.
-fn invalid(refusal: Refusal) -> Refusal {
+fn invalid(refusal: ToolError) -> ToolError {
     plain(format!("invalid parameters: {}", refusal.message))
 }
 
 /// A tool error in these very words.
-fn plain(message: impl Into<String>) -> Refusal {
-    Refusal::invalid(message)
+fn plain(message: impl Into<String>) -> ToolError {
+    ToolError::invalid(message)
 }

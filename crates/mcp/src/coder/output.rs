@@ -9,13 +9,13 @@ use super::result::Outcomes;
 use super::{duration, invalid, plain};
 use crate::arguments::Arguments;
 use crate::facts;
-use crate::refusal::Refusal;
-use crate::tools::{Answer, Desk};
+use crate::tool_error::ToolError;
+use crate::tools::{Answer, CallContext};
 
 /// How long it waits unless it is told.
 const WAIT: Duration = Duration::from_secs(10);
 
-pub(super) async fn call(desk: &Desk<'_>, arguments: &Arguments) -> Result<Answer, Refusal> {
+pub(super) async fn call(ctx: &CallContext<'_>, arguments: &Arguments) -> Result<Answer, ToolError> {
     let id = arguments.text("process_id").map_err(invalid)?.unwrap_or_default();
     let timeout = arguments.text("wait_timeout").map_err(invalid)?;
     if id.is_empty() {
@@ -28,7 +28,7 @@ pub(super) async fn call(desk: &Desk<'_>, arguments: &Arguments) -> Result<Answe
             span.length()
         }
     };
-    match read(desk, &id, limit).await {
+    match read(ctx, &id, limit).await {
         Err(refusal) if refusal.code != "cancelled" => {
             let error = format!("get process output: {}", refusal.message);
             let outcomes = Outcomes { background_process_id: Some(id), ..Outcomes::failure(error) };
@@ -38,18 +38,18 @@ pub(super) async fn call(desk: &Desk<'_>, arguments: &Arguments) -> Result<Answe
     }
 }
 
-async fn read(desk: &Desk<'_>, id: &str, limit: Duration) -> Result<Answer, Refusal> {
-    let (patience, _) = desk.patience(Some(limit));
-    let mut record = desk.reach.ask(|client| async move { client.show(id).await }).await?;
+async fn read(ctx: &CallContext<'_>, id: &str, limit: Duration) -> Result<Answer, ToolError> {
+    let (patience, _) = ctx.wait_limit(Some(limit));
+    let mut record = ctx.daemon.ask(|client| async move { client.show(id).await }).await?;
     if !facts::is_over(&record) && !patience.is_zero() {
-        let waited = wait(desk, &record.id, patience).await;
+        let waited = wait(ctx, &record.id, patience).await;
         record = match waited {
             Ok(answer) => answer.record,
             Err(refusal) if refusal.code == "cancelled" => return Err(refusal),
-            Err(_) => desk.reach.ask(|client| async move { client.show(id).await }).await?,
+            Err(_) => ctx.daemon.ask(|client| async move { client.show(id).await }).await?,
         };
     }
-    let outcomes = outcomes(&record).with_output(&desk.reach, &record).await?;
+    let outcomes = outcomes(&record).with_output(&ctx.daemon, &record).await?;
     Ok(outcomes.showing(&record))
 }
 

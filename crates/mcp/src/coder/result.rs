@@ -4,8 +4,8 @@ use pinfold_api::types::{Cause, Outcome, OutputPage, OutputQuery, Record, Status
 use serde::Serialize;
 
 use super::duration;
-use crate::reach::Reach;
-use crate::refusal::Refusal;
+use crate::daemon_access::DaemonAccess;
+use crate::tool_error::ToolError;
 use crate::tools::{Answer, Shown, object};
 
 /// Bytes of output that a model gets.
@@ -88,8 +88,8 @@ impl Outcomes {
     }
 
     /// With the output as it stands.
-    pub(super) async fn with_output(self, reach: &Reach, record: &Record) -> Result<Self, Refusal> {
-        let (output, truncated) = read(reach, &record.id).await?;
+    pub(super) async fn with_output(self, daemon: &DaemonAccess, record: &Record) -> Result<Self, ToolError> {
+        let (output, truncated) = read(daemon, &record.id).await?;
         Ok(Self { output, truncated, ..self })
     }
 
@@ -141,7 +141,7 @@ fn word(value: impl Serialize) -> String {
 }
 
 /// Reads the output within what a model gets.
-async fn read(reach: &Reach, id: &str) -> Result<(String, Option<Truncated>), Refusal> {
+async fn read(daemon: &DaemonAccess, id: &str) -> Result<(String, Option<Truncated>), ToolError> {
     let mut budget = OUTPUT;
     loop {
         let query = OutputQuery {
@@ -151,7 +151,7 @@ async fn read(reach: &Reach, id: &str) -> Result<(String, Option<Truncated>), Re
             ..OutputQuery::default()
         };
         let query = &query;
-        let page = reach.ask(|client| async move { client.output(id, query).await }).await?;
+        let page = daemon.ask(|client| async move { client.output(id, query).await }).await?;
         let shown = shown(page);
         let escaped = serde_json::to_string(&shown.0).map_or(0, |text| text.len());
         if escaped <= ESCAPED || budget <= 1024 {

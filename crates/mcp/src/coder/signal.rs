@@ -7,18 +7,18 @@ use serde_json::json;
 use super::result::Outcomes;
 use super::{invalid, plain};
 use crate::arguments::Arguments;
-use crate::refusal::Refusal;
-use crate::tools::{Answer, Desk};
+use crate::tool_error::ToolError;
+use crate::tools::{Answer, CallContext};
 
-pub(super) async fn call(desk: &Desk<'_>, arguments: &Arguments) -> Result<Answer, Refusal> {
+pub(super) async fn call(ctx: &CallContext<'_>, arguments: &Arguments) -> Result<Answer, ToolError> {
     let id = arguments.text("process_id").map_err(invalid)?.unwrap_or_default();
     let signal = arguments.text("signal").map_err(invalid)?.unwrap_or_default();
     if id.is_empty() {
         return Err(plain("process_id is required"));
     }
     let sent = match signal.as_str() {
-        "terminate" => desk.hold(&id, terminate(desk, &id)).await,
-        "kill" => desk.hold(&id, kill(desk, &id)).await,
+        "terminate" => ctx.hold(&id, terminate(ctx, &id)).await,
+        "kill" => ctx.hold(&id, kill(ctx, &id)).await,
         _ => return Err(plain("signal must be \"terminate\" or \"kill\"")),
     };
     match sent {
@@ -35,22 +35,22 @@ pub(super) async fn call(desk: &Desk<'_>, arguments: &Arguments) -> Result<Answe
 }
 
 /// Sends TERM once: a second time may mean something else.
-async fn terminate(desk: &Desk<'_>, id: &str) -> Result<(), Refusal> {
-    desk.reach.ask(|client| async move { client.show(id).await }).await?;
-    let request = SignalRequest { signal: "TERM".to_owned(), by: Some(desk.caller.owner.clone()) };
-    desk.reach.client().signal(id, &request).await?;
+async fn terminate(ctx: &CallContext<'_>, id: &str) -> Result<(), ToolError> {
+    ctx.daemon.ask(|client| async move { client.show(id).await }).await?;
+    let request = SignalRequest { signal: "TERM".to_owned(), by: Some(ctx.caller.owner.clone()) };
+    ctx.daemon.client().signal(id, &request).await?;
     Ok(())
 }
 
 /// Kills until the tree is empty.
-async fn kill(desk: &Desk<'_>, id: &str) -> Result<(), Refusal> {
-    let by = Some(desk.caller.owner.clone());
+async fn kill(ctx: &CallContext<'_>, id: &str) -> Result<(), ToolError> {
+    let by = Some(ctx.caller.owner.clone());
     let request = StopRequest { signal: Some("KILL".to_owned()), grace: Some(Span::Text("0s".to_owned())), by };
     let request = &request;
-    let answer = desk.reach.ask(|client| async move { client.stop(id, request).await }).await?;
+    let answer = ctx.daemon.ask(|client| async move { client.stop(id, request).await }).await?;
     match answer.survivors.first() {
-        _ if answer.already_over => Err(Refusal::invalid(format!("Process {id:?} is not running."))),
-        Some(survivor) => Err(Refusal::trouble(format!("{} (pid {})", survivor.reason, survivor.pid))),
+        _ if answer.already_over => Err(ToolError::invalid(format!("Process {id:?} is not running."))),
+        Some(survivor) => Err(ToolError::trouble(format!("{} (pid {})", survivor.reason, survivor.pid))),
         None => Ok(()),
     }
 }

@@ -1,4 +1,4 @@
-//! What a model reads of the tools. The whole list stays within [`LIST_MOST`] bytes: every chat pays for it.
+//! What a model reads of the tools. The whole list stays within [`MAX_LIST`] bytes: every chat pays for it.
 
 use std::sync::LazyLock;
 
@@ -8,7 +8,7 @@ use super::Shape;
 
 /// The most bytes of all definitions as `tools/list` gives them.
 #[cfg(test)]
-const LIST_MOST: usize = 8 * 1024;
+const MAX_LIST: usize = 8 * 1024;
 
 /// One tool, as the protocol has it.
 #[derive(Clone, Debug, PartialEq)]
@@ -66,7 +66,7 @@ mod tests {
     fn the_whole_list_is_small() {
         for shape in [Shape::Native, Shape::Coder] {
             let list = serde_json::json!({ "tools": definitions(shape) }).to_string();
-            assert!(list.len() <= LIST_MOST, "{} bytes", list.len());
+            assert!(list.len() <= MAX_LIST, "{} bytes", list.len());
         }
     }
 

@@ -5,10 +5,10 @@ use std::time::Duration;
 use pinfold_api::types::{InputAnswer, InputRequest, Record, WaitAnswer, WaitQuery, WaitReason};
 
 use super::wait::{self, Wait};
-use super::{Answer, Desk, execute};
+use super::{Answer, CallContext, execute};
 use crate::arguments::Arguments;
 use crate::random;
-use crate::refusal::Refusal;
+use crate::tool_error::ToolError;
 use crate::view::{self, Look};
 
 /// A right call.
@@ -17,15 +17,15 @@ pub(super) const RIGHT: &str = r#"process_input {"id":"k3v9x2","text":"print(6 *
 const STDIN: &str = r#"execute {"command":"python3 -iq","stdin":true,"background":true}"#;
 
 /// How long an answer is waited for unless the call says so.
-const PATIENCE: Duration = Duration::from_secs(10);
+const DEFAULT_TIMEOUT: Duration = Duration::from_secs(10);
 /// Output that pauses for this long is taken for the whole answer.
 const QUIET: &str = "400ms";
 /// How long a full queue is tried.
 const ROOM: &str = "5s";
 
-pub(super) async fn call(desk: &Desk<'_>, arguments: &Arguments) -> Result<Answer, Refusal> {
+pub(super) async fn call(ctx: &CallContext<'_>, arguments: &Arguments) -> Result<Answer, ToolError> {
     let id = arguments.required("id")?;
-    let (limit, cut) = desk.patience(Some(arguments.duration("timeout")?.unwrap_or(PATIENCE)));
+    let (limit, cut) = ctx.wait_limit(Some(arguments.duration("timeout")?.unwrap_or(DEFAULT_TIMEOUT)));
     let (budget, note) = view::budget(arguments)?;
     let request = InputRequest {
         text: arguments.text("text")?.filter(|text| !text.is_empty()),
@@ -36,15 +36,15 @@ pub(super) async fn call(desk: &Desk<'_>, arguments: &Arguments) -> Result<Answe
         wait: Some(ROOM.into()),
         ..InputRequest::default()
     };
-    let sent = desk.hold(&id, send(desk, &id, &request)).await?;
+    let sent = ctx.hold(&id, send(ctx, &id, &request)).await?;
     let id = sent.record.id.clone();
-    desk.claim.waits_for(&id);
-    let before = desk.memory.cursor(&desk.caller.owner, &id);
-    let (reason, record) = desk.hold(&id, reaction(desk, &id, sent.cursor, limit)).await?;
-    let mut facts = execute::describe(desk, &record, Look { cursor: Some(before), budget, ..Look::default() }).await?;
+    ctx.claim.waits_for(&id);
+    let before = ctx.memory.cursor(&ctx.caller.owner, &id);
+    let (reason, record) = ctx.hold(&id, reaction(ctx, &id, sent.cursor, limit)).await?;
+    let mut facts = execute::describe(ctx, &record, Look { cursor: Some(before), budget, ..Look::default() }).await?;
     if record.pty.is_some() {
         let wanted = id.as_str();
-        let screen = desk.reach.ask(|client| async move { client.screen(wanted).await }).await?;
+        let screen = ctx.daemon.ask(|client| async move { client.screen(wanted).await }).await?;
         // What a full-screen program writes is drawing: what it has drawn is what can be read.
         if screen.alternate {
             facts.sight = None;
@@ -63,11 +63,11 @@ pub(super) async fn call(desk: &Desk<'_>, arguments: &Arguments) -> Result<Answe
     if reason == WaitReason::Timeout {
         facts.notes.extend(cut);
     }
-    Ok(Answer::of(desk, facts, &record))
+    Ok(Answer::of(ctx, facts, &record))
 }
 
-async fn send(desk: &Desk<'_>, id: &str, request: &InputRequest) -> Result<InputAnswer, Refusal> {
-    let sent = desk.reach.ask(|client| async move { client.input(id, request).await }).await;
+async fn send(ctx: &CallContext<'_>, id: &str, request: &InputRequest) -> Result<InputAnswer, ToolError> {
+    let sent = ctx.daemon.ask(|client| async move { client.input(id, request).await }).await;
     sent.map_err(|refusal| match refusal.code.as_str() {
         "no_stdin" => refusal.show(STDIN),
         "invalid_request" => refusal.show(RIGHT),
@@ -76,24 +76,29 @@ async fn send(desk: &Desk<'_>, id: &str, request: &InputRequest) -> Result<Input
 }
 
 /// Waits for what the process says, until it pauses or waits for more.
-async fn reaction(desk: &Desk<'_>, id: &str, cursor: u64, limit: Duration) -> Result<(WaitReason, Record), Refusal> {
+async fn reaction(
+    ctx: &CallContext<'_>,
+    id: &str,
+    cursor: u64,
+    limit: Duration,
+) -> Result<(WaitReason, Record), ToolError> {
     let input = WaitQuery { until: Some("input".into()), ..WaitQuery::default() };
     let input = Wait { limit, query: input };
     let answer = tokio::select! {
-        answer = wait::patiently(desk, id, &input) => answer?,
-        answer = pause(desk, id, cursor, limit) => answer?,
+        answer = wait::patiently(ctx, id, &input) => answer?,
+        answer = pause(ctx, id, cursor, limit) => answer?,
     };
     Ok((answer.reason, answer.record))
 }
 
-async fn pause(desk: &Desk<'_>, id: &str, cursor: u64, limit: Duration) -> Result<WaitAnswer, Refusal> {
+async fn pause(ctx: &CallContext<'_>, id: &str, cursor: u64, limit: Duration) -> Result<WaitAnswer, ToolError> {
     let begun = std::time::Instant::now();
     let output = WaitQuery { until: Some("output".into()), cursor: Some(cursor), ..WaitQuery::default() };
-    let first = wait::patiently(desk, id, &Wait { limit, query: output }).await?;
+    let first = wait::patiently(ctx, id, &Wait { limit, query: output }).await?;
     if first.reason != WaitReason::Output {
         return Ok(first);
     }
     let left = limit.saturating_sub(begun.elapsed());
     let quiet = WaitQuery { until: Some("quiet".into()), quiet: Some(QUIET.into()), ..WaitQuery::default() };
-    wait::patiently(desk, id, &Wait { limit: left, query: quiet }).await
+    wait::patiently(ctx, id, &Wait { limit: left, query: quiet }).await
 }

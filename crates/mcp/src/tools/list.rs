@@ -3,11 +3,11 @@
 use pinfold_api::types::{LeftBehindList, ListQuery, ProcessList};
 use serde_json::{Map, Value};
 
-use super::{Answer, Desk, Shown, object};
+use super::{Answer, CallContext, Shown, object};
 use crate::arguments::Arguments;
 use crate::brief;
 use crate::left_behind::{self, Adopt};
-use crate::refusal::Refusal;
+use crate::tool_error::ToolError;
 
 /// A right call.
 pub(super) const RIGHT: &str = r#"process_list {"status":"live"}"#;
@@ -17,23 +17,23 @@ const PAGE: u32 = 100;
 /// How many that ended are listed unless all are asked for.
 const RECENT: u32 = 10;
 
-pub(super) async fn call(desk: &Desk<'_>, arguments: &Arguments) -> Result<Answer, Refusal> {
+pub(super) async fn call(ctx: &CallContext<'_>, arguments: &Arguments) -> Result<Answer, ToolError> {
     let status = arguments.text("status")?;
     let (all, page) = (arguments.flag("all")?, arguments.text("page")?);
     let (adopted, notes) = match Adopt::of(arguments)? {
-        Some(wanted) => left_behind::adopt(desk, wanted).await?,
+        Some(wanted) => left_behind::adopt(ctx, wanted).await?,
         None => (None, Vec::new()),
     };
-    let left = if page.is_none() { left_behind::list(desk).await } else { LeftBehindList::default() };
+    let left = if page.is_none() { left_behind::list(ctx).await } else { LeftBehindList::default() };
     let some = status.is_none() && !all && page.is_none();
     let live = if some { Some("live".to_owned()) } else { status.clone() };
-    let list = ask(desk, ListQuery { status: live, page, limit: Some(PAGE), ..ListQuery::default() }).await?;
+    let list = ask(ctx, ListQuery { status: live, page, limit: Some(PAGE), ..ListQuery::default() }).await?;
     let mut records = list.processes;
     let mut total = list.total;
     if some {
         let ended = Some("finished,lost".to_owned());
         let query = ListQuery { status: ended, limit: Some(RECENT), ..ListQuery::default() };
-        let ended = ask(desk, query).await?;
+        let ended = ask(ctx, query).await?;
         total += ended.total;
         if list.next.is_none() {
             records.extend(ended.processes);
@@ -41,13 +41,13 @@ pub(super) async fn call(desk: &Desk<'_>, arguments: &Arguments) -> Result<Answe
     }
     let mut answer = Answer::default();
     let mut entries = Vec::new();
-    let owner = &desk.caller.owner;
+    let owner = &ctx.caller.owner;
     for record in &records {
         let mut entry = object(&brief::listed(record, owner));
         entry.insert("output_bytes".into(), record.output.bytes.into());
         entries.push(Value::Object(entry));
         // Where news bring the last lines of output, an entry does not take their place.
-        if !desk.caller.is_one_chat {
+        if !ctx.caller.is_one_chat {
             answer.shown.push(Shown::of(record));
         }
     }
@@ -78,8 +78,8 @@ fn summary(entries: Vec<Value>, total: u64, next: Option<String>, some: bool) ->
     facts
 }
 
-async fn ask(desk: &Desk<'_>, query: ListQuery) -> Result<ProcessList, Refusal> {
+async fn ask(ctx: &CallContext<'_>, query: ListQuery) -> Result<ProcessList, ToolError> {
     let query = &query;
-    let list = desk.reach.ask(|client| async move { client.list(query).await }).await;
+    let list = ctx.daemon.ask(|client| async move { client.list(query).await }).await;
     list.map_err(|refusal| if refusal.code == "invalid_request" { refusal.show(RIGHT) } else { refusal })
 }

@@ -25,6 +25,7 @@ pub(crate) use wait::{Wait, patiently};
 
 use crate::arguments::Arguments;
 use crate::claims::Claim;
+use crate::daemon_access::DaemonAccess;
 use crate::endurance::{self, Patience};
 use crate::facts::{self, Facts};
 use crate::identity::Caller;
@@ -32,9 +33,8 @@ use crate::memory::Memory;
 use crate::news::News;
 use crate::options::Base;
 use crate::presence::Presence;
-use crate::reach::Reach;
-use crate::refusal::Refusal;
 use crate::sessions::Sessions;
+use crate::tool_error::ToolError;
 use crate::{brief, coder, left_behind, render};
 
 /// How long a call waits unless it says so, where its client survives that: as long as the clients' own shell tools.
@@ -61,18 +61,18 @@ pub(crate) struct Call {
     pub(crate) doubled: Vec<String>,
 }
 
-/// What a call works with.
+/// What a tool call has access to.
 #[derive(Debug)]
-pub(crate) struct Desk<'a> {
-    /// The way to the daemon, in the caller's name.
-    pub(crate) reach: Reach,
+pub(crate) struct CallContext<'a> {
+    /// The daemon, as the caller.
+    pub(crate) daemon: DaemonAccess,
     pub(crate) caller: Caller,
     pub(crate) memory: &'a Memory,
     pub(crate) base: &'a Base,
     pub(crate) context: &'a RequestContext<RoleServer>,
-    /// No call takes longer, if that is configured.
+    /// Configured maximum duration of a call.
     pub(crate) longest_call: Option<Duration>,
-    /// What becomes of processes when their owner is ended, unless a call says so.
+    /// Default `lifetime` of processes.
     pub(crate) lifetime: Lifetime,
     pub(crate) owner_grace: Option<&'a str>,
     pub(crate) presence: &'a Presence,
@@ -82,15 +82,15 @@ pub(crate) struct Desk<'a> {
     pub(crate) claim: Claim,
 }
 
-/// What a call gives.
+/// The result of a tool call.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Answer {
-    /// Whether it says why the call could not be done.
+    /// Whether it is an error.
     pub(crate) is_error: bool,
     pub(crate) facts: Map<String, Value>,
     /// The processes that it shows.
     pub(crate) shown: Vec<Shown>,
-    /// The task that it became, for a client that has tasks.
+    /// The task that the call became, for a client with tasks.
     pub(crate) task: Option<(String, Record)>,
 }
 
@@ -114,22 +114,22 @@ impl Shown {
 }
 
 /// Calls a tool of the set.
-pub(crate) async fn call(shape: Shape, desk: &Desk<'_>, call: Call) -> Result<Answer, Refusal> {
+pub(crate) async fn call(shape: Shape, ctx: &CallContext<'_>, call: Call) -> Result<Answer, ToolError> {
     match shape {
-        Shape::Native => native(desk, call).await,
+        Shape::Native => native(ctx, call).await,
         Shape::Coder => {
             let definition = definitions::find(shape, &call.tool).ok_or_else(|| unknown(shape, &call.tool))?;
-            coder::call(desk, call, &definition.keys()).await
+            coder::call(ctx, call, &definition.keys()).await
         }
     }
 }
 
-/// What an `execute` says of a process that is over, for a client that got a task for it.
-pub(crate) async fn outcome(desk: &Desk<'_>, record: &Record) -> Result<Answer, Refusal> {
-    execute::outcome(desk, record).await
+/// The result of an `execute` for an ended process that was a task.
+pub(crate) async fn outcome(ctx: &CallContext<'_>, record: &Record) -> Result<Answer, ToolError> {
+    execute::outcome(ctx, record).await
 }
 
-async fn native(desk: &Desk<'_>, call: Call) -> Result<Answer, Refusal> {
+async fn native(ctx: &CallContext<'_>, call: Call) -> Result<Answer, ToolError> {
     let definition = definitions::find(Shape::Native, &call.tool).ok_or_else(|| unknown(Shape::Native, &call.tool))?;
     let right_call = match call.tool.as_str() {
         "execute" => execute::RIGHT,
@@ -141,26 +141,26 @@ async fn native(desk: &Desk<'_>, call: Call) -> Result<Answer, Refusal> {
     };
     let arguments = Arguments::new(call.values, &call.doubled, &definition.keys(), right_call)?;
     let answer = match call.tool.as_str() {
-        "execute" => execute::call(desk, &arguments).await,
-        "process_output" => output::call(desk, &arguments).await,
-        "process_wait" => wait::call(desk, &arguments).await,
-        "process_list" => list::call(desk, &arguments).await,
-        "process_input" => input::call(desk, &arguments).await,
-        _ => signal::call(desk, &arguments).await,
+        "execute" => execute::call(ctx, &arguments).await,
+        "process_output" => output::call(ctx, &arguments).await,
+        "process_wait" => wait::call(ctx, &arguments).await,
+        "process_list" => list::call(ctx, &arguments).await,
+        "process_input" => input::call(ctx, &arguments).await,
+        _ => signal::call(ctx, &arguments).await,
     };
     let mut answer = match answer {
         Ok(answer) => answer,
-        Err(refusal) => return Err(left_behind::explain(desk, &arguments, refusal).await),
+        Err(refusal) => return Err(left_behind::explain(ctx, &arguments, refusal).await),
     };
     answer.add_notes(arguments.notes());
     Ok(answer)
 }
 
-fn unknown(shape: Shape, tool: &str) -> Refusal {
-    Refusal::invalid(format!("there is no tool `{tool}`: there are {}", names(shape).join(", ")))
+fn unknown(shape: Shape, tool: &str) -> ToolError {
+    ToolError::invalid(format!("there is no tool `{tool}`: there are {}", names(shape).join(", ")))
 }
 
-/// The text of a result, from which a client without structured content learns the same.
+/// The text of a result, with the same content as the structured result.
 pub(crate) fn text(shape: Shape, facts: &Map<String, Value>, is_error: bool, explain: render::Explain) -> String {
     match shape {
         Shape::Native => render::render(facts, explain),
@@ -170,15 +170,15 @@ pub(crate) fn text(shape: Shape, facts: &Map<String, Value>, is_error: bool, exp
 
 impl Answer {
     /// The answer about one process, without what the caller knows.
-    fn of(desk: &Desk<'_>, facts: Facts, record: &Record) -> Self {
+    fn of(ctx: &CallContext<'_>, facts: Facts, record: &Record) -> Self {
         let shown = Shown::of(record);
-        let facts = brief::brief(facts, record, &desk.caller.owner);
+        let facts = brief::brief(facts, record, &ctx.caller.owner);
         Answer { facts: object(&facts), shown: vec![shown], ..Answer::default() }
     }
 }
 
 impl Answer {
-    /// Adds notes behind those that are there.
+    /// Appends notes.
     fn add_notes(&mut self, notes: &[String]) {
         if notes.is_empty() {
             return;
@@ -188,13 +188,13 @@ impl Answer {
         }
     }
 
-    /// The answer to a call that could not be done.
-    pub(crate) fn refused(refusal: &Refusal) -> Self {
+    /// The answer of a failed call.
+    pub(crate) fn refused(refusal: &ToolError) -> Self {
         Answer { is_error: true, facts: object(&refusal.facts()), ..Answer::default() }
     }
 }
 
-/// A struct as the object that it is.
+/// A struct as a JSON object.
 pub(crate) fn object(facts: &impl serde::Serialize) -> Map<String, Value> {
     match serde_json::to_value(facts) {
         Ok(Value::Object(object)) => object,
@@ -202,7 +202,7 @@ pub(crate) fn object(facts: &impl serde::Serialize) -> Map<String, Value> {
     }
 }
 
-impl Desk<'_> {
+impl CallContext<'_> {
     /// Whether an `execute` that takes longer than half a second becomes a task. Not for Claude Code, which announces tasks when it is
     /// interactive: its model would see neither the id nor the output, and would be told of the end twice.
     pub(crate) fn takes_tasks(&self) -> bool {
@@ -210,8 +210,8 @@ impl Desk<'_> {
         !is_claude && self.context.client_capabilities().is_some_and(|capabilities| capabilities.supports_tasks())
     }
 
-    /// How long a call waits, and the note if that is less than it asked for.
-    pub(crate) fn patience(&self, asked: Option<Duration>) -> (Duration, Option<String>) {
+    /// How long a call may wait, and a note if that is less than it asked for.
+    pub(crate) fn wait_limit(&self, asked: Option<Duration>) -> (Duration, Option<String>) {
         let client = self.context.client_info().map(|client| client.name).unwrap_or_default();
         let patience = Patience {
             client: &client,
@@ -228,14 +228,14 @@ impl Desk<'_> {
         (asked.unwrap_or(DEFAULT_WAIT).min(most), note)
     }
 
-    /// Waits for the work, with progress for whoever asked for it; a cancelled call lets go of it.
+    /// Waits for the work and sends progress if the client asked for it. Cancelling the call drops the work, not the process.
     pub(crate) async fn hold<T>(
         &self,
         what: &str,
-        work: impl Future<Output = Result<T, Refusal>>,
-    ) -> Result<T, Refusal> {
+        work: impl Future<Output = Result<T, ToolError>>,
+    ) -> Result<T, ToolError> {
         enum Happened<T> {
-            Done(Result<T, Refusal>),
+            Done(Result<T, ToolError>),
             Cancelled,
             Waiting,
         }
@@ -251,7 +251,7 @@ impl Desk<'_> {
             match (happened, &token) {
                 (Happened::Done(done), _) => return done,
                 (Happened::Cancelled, _) => {
-                    return Err(Refusal {
+                    return Err(ToolError {
                         code: "cancelled".into(),
                         message: format!("the call was cancelled; {what} runs on"),
                         right_call: None,
@@ -261,7 +261,7 @@ impl Desk<'_> {
                 (Happened::Waiting, Some(token)) => {
                     waited += PROGRESS.as_secs_f64();
                     let progress = ProgressNotificationParam::new(token.clone(), waited);
-                    // A client that does not listen is no reason to stop waiting.
+                    // Ignore failures: the call goes on without progress.
                     let _ =
                         self.context.peer.notify_progress(progress.with_message(format!("waiting for {what}"))).await;
                 }

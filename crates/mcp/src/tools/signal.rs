@@ -5,45 +5,45 @@ use std::time::Duration;
 use pinfold_api::input::Span;
 use pinfold_api::types::{SignalRequest, StopRequest};
 
-use super::{Answer, Desk, execute, wait};
+use super::{Answer, CallContext, execute, wait};
 use crate::arguments::Arguments;
 use crate::facts;
-use crate::refusal::Refusal;
+use crate::tool_error::ToolError;
 use crate::view::Look;
 
 /// A right call.
 pub(super) const RIGHT: &str = r#"process_signal {"id":"k3v9x2","signal":"stop","grace":"5s"}"#;
 
-pub(super) async fn call(desk: &Desk<'_>, arguments: &Arguments) -> Result<Answer, Refusal> {
+pub(super) async fn call(ctx: &CallContext<'_>, arguments: &Arguments) -> Result<Answer, ToolError> {
     let id = arguments.required("id")?;
     let signal = arguments.text("signal")?.filter(|signal| !signal.eq_ignore_ascii_case("stop"));
     let grace = arguments.span("grace")?;
     match signal {
-        None => stop(desk, &id, grace).await,
+        None => stop(ctx, &id, grace).await,
         Some(_) if grace.is_some() => Err(arguments.refuse("`grace` belongs to a stop: leave `signal` out")),
-        Some(signal) => send(desk, &id, &signal).await,
+        Some(signal) => send(ctx, &id, &signal).await,
     }
 }
 
 /// A stop that has begun goes on, also when nobody waits for it.
-async fn stop(desk: &Desk<'_>, id: &str, grace: Option<String>) -> Result<Answer, Refusal> {
-    let (limit, _) = desk.patience(Some(Duration::MAX));
-    let request = StopRequest { signal: None, grace: grace.map(Span::Text), by: Some(desk.caller.owner.clone()) };
+async fn stop(ctx: &CallContext<'_>, id: &str, grace: Option<String>) -> Result<Answer, ToolError> {
+    let (limit, _) = ctx.wait_limit(Some(Duration::MAX));
+    let request = StopRequest { signal: None, grace: grace.map(Span::Text), by: Some(ctx.caller.owner.clone()) };
     let request = &request;
-    let stopping = desk.reach.ask(|client| async move { client.stop(id, request).await });
+    let stopping = ctx.daemon.ask(|client| async move { client.stop(id, request).await });
     let stopping = async {
         match tokio::time::timeout(limit, stopping).await {
             Ok(answer) => answer.map(Some),
             Err(_) => Ok(None),
         }
     };
-    let answer = desk.hold(id, stopping).await?;
+    let answer = ctx.hold(id, stopping).await?;
     let record = match &answer {
         Some(answer) => answer.record.clone(),
-        None => wait::record(desk, id).await?,
+        None => wait::record(ctx, id).await?,
     };
-    let from = desk.memory.cursor(&desk.caller.owner, &record.id);
-    let mut facts = execute::describe(desk, &record, Look { cursor: Some(from), ..Look::default() }).await?;
+    let from = ctx.memory.cursor(&ctx.caller.owner, &record.id);
+    let mut facts = execute::describe(ctx, &record, Look { cursor: Some(from), ..Look::default() }).await?;
     if let Some(sight) = &mut facts.sight {
         // Nobody stops a process to read it: only what came since the last read is worth showing.
         sight.output = sight.output.take().filter(|output| !output.is_empty());
@@ -59,23 +59,23 @@ async fn stop(desk: &Desk<'_>, id: &str, grace: Option<String>) -> Result<Answer
             });
         }
     }
-    Ok(Answer::of(desk, facts, &record))
+    Ok(Answer::of(ctx, facts, &record))
 }
 
 /// A signal is sent once: a second time may mean something else.
-async fn send(desk: &Desk<'_>, id: &str, signal: &str) -> Result<Answer, Refusal> {
+async fn send(ctx: &CallContext<'_>, id: &str, signal: &str) -> Result<Answer, ToolError> {
     // Asked for first, so that the daemon is there and the signal need not be repeated.
-    let record = wait::record(desk, id).await?;
-    let request = SignalRequest { signal: signal.to_owned(), by: Some(desk.caller.owner.clone()) };
-    let answer = desk.reach.client().signal(&record.id, &request).await.map_err(Refusal::from);
+    let record = wait::record(ctx, id).await?;
+    let request = SignalRequest { signal: signal.to_owned(), by: Some(ctx.caller.owner.clone()) };
+    let answer = ctx.daemon.client().signal(&record.id, &request).await.map_err(ToolError::from);
     let answer = answer.map_err(|refusal| refusal.show(RIGHT))?;
-    let from = desk.memory.cursor(&desk.caller.owner, &record.id);
+    let from = ctx.memory.cursor(&ctx.caller.owner, &record.id);
     let look = Look { cursor: Some(from), ..Look::default() };
-    let mut facts = execute::describe(desk, &answer.record, look).await?;
+    let mut facts = execute::describe(ctx, &answer.record, look).await?;
     facts.reached = Some(answer.reached);
     if !answer.refused.is_empty() {
         facts.survivors = facts::survivors(&answer.refused);
         facts.notes.push("the signal did not reach those under survivors".into());
     }
-    Ok(Answer::of(desk, facts, &answer.record))
+    Ok(Answer::of(ctx, facts, &answer.record))
 }

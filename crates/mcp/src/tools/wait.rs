@@ -6,11 +6,11 @@ use pinfold_api::input::Span;
 use pinfold_api::types::{Record, WaitAnswer, WaitManyAnswer, WaitManyRequest, WaitMode, WaitQuery, WaitReason};
 use serde_json::Value;
 
-use super::{Answer, Desk, Shown, execute, object};
+use super::{Answer, CallContext, Shown, execute, object};
 use crate::arguments::Arguments;
 use crate::brief;
 use crate::facts::{self, Facts, Line};
-use crate::refusal::Refusal;
+use crate::tool_error::ToolError;
 use crate::view::{self, Look};
 
 /// A right call.
@@ -29,38 +29,38 @@ pub(crate) struct Wait {
     pub(crate) query: WaitQuery,
 }
 
-pub(super) async fn call(desk: &Desk<'_>, arguments: &Arguments) -> Result<Answer, Refusal> {
-    let (limit, cut) = desk.patience(arguments.duration("timeout")?);
+pub(super) async fn call(ctx: &CallContext<'_>, arguments: &Arguments) -> Result<Answer, ToolError> {
+    let (limit, cut) = ctx.wait_limit(arguments.duration("timeout")?);
     let ids = arguments.texts("ids")?;
     let id = arguments.text("id")?;
     match (id, ids.as_slice()) {
-        (Some(id), []) => one(desk, arguments, &id, (limit, cut)).await,
-        (None, [id]) => one(desk, arguments, id, (limit, cut)).await,
-        (None, [_, _, ..]) => many(desk, arguments, ids, (limit, cut)).await,
+        (Some(id), []) => one(ctx, arguments, &id, (limit, cut)).await,
+        (None, [id]) => one(ctx, arguments, id, (limit, cut)).await,
+        (None, [_, _, ..]) => many(ctx, arguments, ids, (limit, cut)).await,
         (Some(_), [_, ..]) => Err(arguments.refuse("give `id` or `ids`, not both")),
         (None, []) => Err(arguments.refuse("`id` is missing")),
     }
 }
 
 async fn one(
-    desk: &Desk<'_>,
+    ctx: &CallContext<'_>,
     arguments: &Arguments,
     id: &str,
     (limit, cut): (Duration, Option<String>),
-) -> Result<Answer, Refusal> {
+) -> Result<Answer, ToolError> {
     let mut query = query(arguments)?;
     let (budget, note) = view::budget(arguments)?;
-    let record = desk.reach.ask(|client| async move { client.show(id).await }).await?;
-    desk.claim.waits_for(&record.id);
-    let read = desk.memory.cursor(&desk.caller.owner, &record.id);
+    let record = ctx.daemon.ask(|client| async move { client.show(id).await }).await?;
+    ctx.claim.waits_for(&record.id);
+    let read = ctx.memory.cursor(&ctx.caller.owner, &record.id);
     if query.until.as_deref() == Some("output") {
         query.cursor = query.cursor.or(Some(read));
     }
     let until = query.until.clone();
-    let answer = desk.hold(&record.id, patiently(desk, &record.id, &Wait { limit, query })).await?;
+    let answer = ctx.hold(&record.id, patiently(ctx, &record.id, &Wait { limit, query })).await?;
     let cursor = arguments.count("cursor")?.unwrap_or(read);
     let mut facts =
-        execute::describe(desk, &answer.record, Look { cursor: Some(cursor), budget, ..Look::default() }).await?;
+        execute::describe(ctx, &answer.record, Look { cursor: Some(cursor), budget, ..Look::default() }).await?;
     // Whoever waits for an end, a pause or a question learns from the outcome that there is none to come.
     let waits_for_more = matches!(until.as_deref(), Some("match" | "port" | "ready"));
     facts.reason = Some(answer.reason).filter(|reason| waits_for_more || *reason != WaitReason::EndedBefore);
@@ -74,15 +74,15 @@ async fn one(
     if answer.reason == WaitReason::Timeout {
         facts.notes.extend(cut);
     }
-    Ok(Answer::of(desk, facts, &answer.record))
+    Ok(Answer::of(ctx, facts, &answer.record))
 }
 
 async fn many(
-    desk: &Desk<'_>,
+    ctx: &CallContext<'_>,
     arguments: &Arguments,
     ids: Vec<String>,
     (limit, cut): (Duration, Option<String>),
-) -> Result<Answer, Refusal> {
+) -> Result<Answer, ToolError> {
     let until = arguments.word("until", UNTIL)?.unwrap_or_else(|| "exit".into());
     if !ENDS.contains(&until.as_str()) || arguments.raw("pattern").is_some() || arguments.raw("port").is_some() {
         return Err(arguments.refuse("of several only the end can be waited for: until exit, finished or closed"));
@@ -92,15 +92,15 @@ async fn many(
         _ => WaitMode::Any,
     };
     // By id or name as they were given: a name that is not an id claims nothing, and its end may be told twice.
-    ids.iter().for_each(|id| desk.claim.waits_for(id));
+    ids.iter().for_each(|id| ctx.claim.waits_for(id));
     let request = WaitManyRequest { ids, mode: Some(mode), until: Some(until), timeout: None };
-    let answer = desk.hold("them", all_patiently(desk, &request, limit)).await?;
+    let answer = ctx.hold("them", all_patiently(ctx, &request, limit)).await?;
     let mut told = Answer::default();
     for (key, records) in [("done", &answer.done), ("pending", &answer.pending)] {
         let mut list = Vec::new();
         for record in records {
-            let cursor = desk.memory.cursor(&desk.caller.owner, &record.id);
-            let facts = brief::brief(Facts { cursor: Some(cursor), ..Facts::of(record) }, record, &desk.caller.owner);
+            let cursor = ctx.memory.cursor(&ctx.caller.owner, &record.id);
+            let facts = brief::brief(Facts { cursor: Some(cursor), ..Facts::of(record) }, record, &ctx.caller.owner);
             told.shown.push(Shown::of(record));
             list.push(Value::Object(object(&facts)));
         }
@@ -114,7 +114,7 @@ async fn many(
     Ok(told)
 }
 
-fn query(arguments: &Arguments) -> Result<WaitQuery, Refusal> {
+fn query(arguments: &Arguments) -> Result<WaitQuery, ToolError> {
     let pattern = arguments.text("pattern")?;
     let port = match arguments.count("port")? {
         None => None,
@@ -139,28 +139,32 @@ fn query(arguments: &Arguments) -> Result<WaitQuery, Refusal> {
 }
 
 /// Waits as long as it may take, over daemons that come and go.
-pub(crate) async fn patiently(desk: &Desk<'_>, id: &str, wait: &Wait) -> Result<WaitAnswer, Refusal> {
+pub(crate) async fn patiently(ctx: &CallContext<'_>, id: &str, wait: &Wait) -> Result<WaitAnswer, ToolError> {
     let deadline = Instant::now() + wait.limit;
     loop {
         let ask = |client: pinfold_api::client::Client| async move {
             let query = WaitQuery { timeout: Some(part(deadline)), ..wait.query.clone() };
             client.wait(id, &query).await
         };
-        let answer = desk.reach.ask(ask).await?;
+        let answer = ctx.daemon.ask(ask).await?;
         if answer.reason != WaitReason::Timeout || Instant::now() >= deadline {
             return Ok(answer);
         }
     }
 }
 
-async fn all_patiently(desk: &Desk<'_>, request: &WaitManyRequest, limit: Duration) -> Result<WaitManyAnswer, Refusal> {
+async fn all_patiently(
+    ctx: &CallContext<'_>,
+    request: &WaitManyRequest,
+    limit: Duration,
+) -> Result<WaitManyAnswer, ToolError> {
     let deadline = Instant::now() + limit;
     loop {
         let ask = |client: pinfold_api::client::Client| async move {
             let request = WaitManyRequest { timeout: Some(Span::Text(part(deadline))), ..request.clone() };
             client.wait_many(&request).await
         };
-        let answer = desk.reach.ask(ask).await?;
+        let answer = ctx.daemon.ask(ask).await?;
         if answer.reason != WaitReason::Timeout || Instant::now() >= deadline {
             return Ok(answer);
         }
@@ -174,6 +178,6 @@ fn part(deadline: Instant) -> String {
 }
 
 /// The record as it is now.
-pub(super) async fn record(desk: &Desk<'_>, id: &str) -> Result<Record, Refusal> {
-    desk.reach.ask(|client| async move { client.show(id).await }).await
+pub(super) async fn record(ctx: &CallContext<'_>, id: &str) -> Result<Record, ToolError> {
+    ctx.daemon.ask(|client| async move { client.show(id).await }).await
 }

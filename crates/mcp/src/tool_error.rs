@@ -1,34 +1,34 @@
-//! Why a tool call has no good answer, as the model reads it: what was wrong, and a call that would be right.
+//! Tool errors as the model reads them: what was wrong, and a correct call.
 
 use pinfold_api::client::ClientError;
 use pinfold_api::error::ErrorCode;
 use serde_json::{Value, json};
 
-/// A tool error. A failing command is none: it is a result.
+/// A tool error. A failing command is not one: it is a result.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Refusal {
+pub(crate) struct ToolError {
     /// For programs.
     pub(crate) code: String,
     /// What was wrong and what to do.
     pub(crate) message: String,
-    /// A call that would have been taken.
+    /// A correct call.
     pub(crate) right_call: Option<String>,
 }
 
-impl Refusal {
-    /// The arguments make no sense as they were given.
+impl ToolError {
+    /// The arguments are invalid.
     pub(crate) fn invalid(message: impl Into<String>) -> Self {
-        Refusal { code: "invalid_arguments".into(), message: message.into(), right_call: None }
+        ToolError { code: "invalid_arguments".into(), message: message.into(), right_call: None }
     }
 
-    /// pinfold itself could not do it.
+    /// pinfold itself failed.
     pub(crate) fn trouble(message: impl Into<String>) -> Self {
-        Refusal { code: "internal".into(), message: message.into(), right_call: None }
+        ToolError { code: "internal".into(), message: message.into(), right_call: None }
     }
 
-    /// With a call that would be right.
+    /// Adds a correct call.
     pub(crate) fn show(self, right_call: &str) -> Self {
-        Refusal { right_call: Some(right_call.to_owned()), ..self }
+        ToolError { right_call: Some(right_call.to_owned()), ..self }
     }
 
     /// As structured content.
@@ -41,7 +41,7 @@ impl Refusal {
     }
 }
 
-impl From<ClientError> for Refusal {
+impl From<ClientError> for ToolError {
     fn from(error: ClientError) -> Self {
         match error {
             ClientError::Api { error, .. } => {
@@ -54,9 +54,9 @@ impl From<ClientError> for Refusal {
                     }
                     _ => error.message,
                 };
-                Refusal { code: code.unwrap_or_else(|| "internal".into()), message, right_call: None }
+                ToolError { code: code.unwrap_or_else(|| "internal".into()), message, right_call: None }
             }
-            ClientError::Unreachable { .. } | ClientError::Protocol(_) => Refusal::trouble(error.to_string()),
+            ClientError::Unreachable { .. } | ClientError::Protocol(_) => ToolError::trouble(error.to_string()),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The way to a daemon that is there, or will be: what may be asked again is asked again of its successor.
+//! Access to the daemon, which may be restarting: idempotent requests are retried with the next daemon.
 
 use std::fmt;
 use std::pin::Pin;
@@ -9,17 +9,17 @@ use pinfold_api::client::{Client, ClientError};
 use pinfold_api::error::ErrorCode;
 
 use crate::identity::Caller;
-use crate::refusal::Refusal;
+use crate::tool_error::ToolError;
 
-/// How often one request is asked of new daemons before the call gives up.
+/// Maximum number of retries of one request.
 const TRIES: u32 = 5;
-/// The pause before a daemon that is shutting down is asked again.
+/// Delay before a retry while the daemon is shutting down.
 const SHUTDOWN_PAUSE: Duration = Duration::from_millis(50);
 
-/// The making sure of a daemon, under way; an error is said as it is.
+/// The future that makes sure a daemon runs. Its error text is shown as it is.
 pub type Ensuring = Pin<Box<dyn Future<Output = Result<(), String>> + Send>>;
 
-/// Makes sure that a daemon answers, by starting one if need be.
+/// Makes sure that a daemon answers, starting one if necessary.
 #[derive(Clone)]
 pub struct Ensure(Arc<dyn Fn() -> Ensuring + Send + Sync>);
 
@@ -36,39 +36,39 @@ impl fmt::Debug for Ensure {
     }
 }
 
-/// The way to the daemon, for one caller or for none yet.
+/// Access to the daemon, as one caller or as none yet.
 #[derive(Clone, Debug)]
-pub(crate) struct Reach {
+pub(crate) struct DaemonAccess {
     client: Client,
     ensure: Option<Ensure>,
 }
 
-impl Reach {
+impl DaemonAccess {
     pub(crate) fn new(client: Client, ensure: Option<Ensure>) -> Self {
-        Reach { client, ensure }
+        DaemonAccess { client, ensure }
     }
 
-    /// The same way, with every request made in the caller's name, which counts as gone `grace` after the last one.
+    /// The same access as this caller, who counts as gone `grace` after its last request.
     pub(crate) fn acting_as(&self, caller: &Caller, grace: &str) -> Self {
         let client = self.client.acting_as(&caller.owner, caller.parent.as_deref()).leaving_after(grace);
-        Reach { client, ensure: self.ensure.clone() }
+        DaemonAccess { client, ensure: self.ensure.clone() }
     }
 
-    /// The client, for what is asked once.
+    /// The client, for requests that must not be retried.
     pub(crate) fn client(&self) -> &Client {
         &self.client
     }
 
     /// Starts the daemon if none answers.
-    pub(crate) async fn ensure(&self) -> Result<(), Refusal> {
+    pub(crate) async fn ensure(&self) -> Result<(), ToolError> {
         match &self.ensure {
-            Some(Ensure(ensure)) => ensure().await.map_err(Refusal::trouble),
+            Some(Ensure(ensure)) => ensure().await.map_err(ToolError::trouble),
             None => Ok(()),
         }
     }
 
-    /// Asks until a daemon has answered. For requests that do the same when done twice.
-    pub(crate) async fn ask<T, F>(&self, request: impl Fn(Client) -> F) -> Result<T, Refusal>
+    /// Retries until a daemon has answered. For idempotent requests only.
+    pub(crate) async fn ask<T, F>(&self, request: impl Fn(Client) -> F) -> Result<T, ToolError>
     where
         F: Future<Output = Result<T, ClientError>>,
     {
