@@ -16,7 +16,22 @@ fn the_whole_tree_is_looked_at() {
     let rooms: Vec<&str> = tree.rooms.iter().map(|manifest| manifest.room.as_str()).collect();
     assert_eq!(
         rooms,
-        ["agents", "api", "cli", "daemon", "hostile", "keeper", "mcp", "model", "os", "store", "testkit", "xtask"]
+        [
+            "agents",
+            "api",
+            "cli",
+            "clients",
+            "daemon",
+            "hostile",
+            "keeper",
+            "mcp",
+            "model",
+            "os",
+            "simulation",
+            "store",
+            "testkit",
+            "xtask"
+        ]
     );
     for room in rooms {
         assert!(tree.sources.iter().any(|source| source.room == room), "no source of {room} was read");
