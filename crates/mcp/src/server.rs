@@ -167,7 +167,8 @@ impl Server {
         let Inner { news, memory, .. } = &*self.inner;
         let CallContext { daemon, caller, context, .. } = ctx;
         let mut facts = answer.facts;
-        if !context.ct.is_cancelled() {
+        // An error is text alone, and short: the news come with the next result.
+        if !answer.is_error && !context.ct.is_cancelled() {
             let delivery = news.collect(ctx, &answer.shown).await;
             delivery.tell(&mut facts);
             match context.ct.is_cancelled() {
