@@ -1,0 +1,1 @@
+"""The parts of the client that do input and output: connections, iterators, processes, the client itself."""
