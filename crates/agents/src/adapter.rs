@@ -29,7 +29,7 @@ pub trait Adapter: fmt::Debug + Send + Sync {
     fn open(&mut self) -> Vec<Value>;
 
     /// Parses a message of the agent.
-    fn hear(&mut self, message: &Value) -> Vec<Heard>;
+    fn hear(&mut self, message: &Value) -> Vec<AgentMessage>;
 
     /// Starts a turn. Called only when the agent is ready and no turn is running.
     fn prompt(&mut self, text: &str) -> Vec<Value>;
@@ -46,7 +46,7 @@ pub trait Adapter: fmt::Debug + Send + Sync {
 
 /// The meaning of a message of the agent.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Heard {
+pub enum AgentMessage {
     /// It is ready for turns.
     Ready { version: Option<String> },
     /// Its own id of the thread or session.
@@ -60,9 +60,9 @@ pub enum Heard {
     /// A tool was called, or returned.
     Tool(ToolCall),
     /// A permission request.
-    Asked(Ask),
+    PermissionRequested(Ask),
     /// It withdrew the permission request with this id.
-    Unasked(String),
+    PermissionWithdrawn(String),
     /// The turn ended.
     Ended(TurnEnd),
     /// A message for people.

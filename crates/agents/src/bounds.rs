@@ -1,4 +1,5 @@
-//! Maximum sizes of what an agent sends. Longer lists and texts are cut, and say so (G2).
+//! Maximum sizes of what an agent sends. Longer lists and texts are cut and marked as cut
+//! (invariant G2, see the crate's documentation).
 
 use pinfold_api::types::{ToolCall, Turn};
 
@@ -10,6 +11,9 @@ pub const MAX_TEXT: usize = 1 << 20;
 pub const MAX_TOOLS: usize = 256;
 /// Arguments or result of a tool call, in bytes; the rest is cut.
 pub const MAX_DETAIL: usize = 2000;
+/// An id or a version that the agent reports, in bytes. It is repeated in messages and lists, so a longer one fails the
+/// agent; the id of a tool call is cut.
+pub const MAX_ID: usize = 1000;
 /// Notices kept; older ones are dropped.
 pub const MAX_NOTICES: usize = 20;
 /// Unanswered permission requests; more are denied.
@@ -26,6 +30,11 @@ pub fn cut(text: &str, max: usize) -> String {
     }
     let end = (0..=max).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
     format!("{} […{} bytes left out]", &text[..end], text.len() - end)
+}
+
+/// Why the agent fails if an id is longer than [`MAX_ID`]; `None` if it is not.
+pub fn long_id(id: &str) -> Option<String> {
+    (id.len() > MAX_ID).then(|| format!("it sent an id of {} bytes, at most {MAX_ID} are allowed", id.len()))
 }
 
 /// The first characters of a line that is not a message, for an error text.
@@ -70,6 +79,7 @@ mod tests {
             note_tool(&mut turn, &call);
         }
         assert_eq!((turn.tools.len(), turn.tools_left_out), (MAX_TOOLS, 3));
+        assert!(long_id(&"x".repeat(MAX_ID)).is_none() && long_id(&"x".repeat(MAX_ID + 1)).is_some());
     }
 
     #[test]

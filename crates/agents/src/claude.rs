@@ -9,8 +9,8 @@ use pinfold_api::types::{Ask, ToolCall, TurnUsage, Verdict};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::adapter::{Adapter, Heard, Settings, TurnEnd};
-use crate::bounds::{MAX_DETAIL, cut};
+use crate::adapter::{Adapter, AgentMessage, Settings, TurnEnd};
+use crate::bounds::{MAX_DETAIL, cut, long_id};
 
 /// Background tasks that are remembered.
 const MAX_TASKS: usize = 1000;
@@ -25,7 +25,7 @@ pub struct Claude {
     version: Option<String>,
     in_turn: bool,
     interrupted: bool,
-    /// What runs in its background now, and what did when the turn began, as it says.
+    /// Its background tasks, as it reports them: now, and at the start of the turn.
     #[serde(default)]
     tasks: Vec<String>,
     #[serde(default)]
@@ -67,32 +67,36 @@ impl Claude {
         (id, message)
     }
 
-    fn answered(&mut self, response: &Value) -> Vec<Heard> {
+    fn answered(&mut self, response: &Value) -> Vec<AgentMessage> {
         let is_opening =
             response["request_id"].as_str().is_some() && response["request_id"].as_str() == self.opening.as_deref();
         let error = response["error"].as_str().unwrap_or("an error");
         match (is_opening, response["subtype"] == "success") {
             (true, true) => {
                 self.opening = None;
-                vec![Heard::Ready { version: self.version.clone() }]
+                vec![AgentMessage::Ready { version: self.version.clone() }]
             }
-            (true, false) => vec![Heard::Unfit(format!("it rejected `initialize`: {}", cut(error, 300)))],
+            (true, false) => vec![AgentMessage::Unfit(format!("it rejected `initialize`: {}", cut(error, 300)))],
             (false, true) => vec![],
-            (false, false) => vec![Heard::Notice(format!("it rejected a request: {}", cut(error, 300)))],
+            (false, false) => vec![AgentMessage::Notice(format!("it rejected a request: {}", cut(error, 300)))],
         }
     }
 
-    fn requested(&self, id: &Value, request: &Value) -> Heard {
+    fn requested(&self, id: &Value, request: &Value) -> AgentMessage {
+        if let Some(reason) = long_id(&id.to_string()) {
+            return AgentMessage::Unfit(reason);
+        }
         if request["subtype"] != "can_use_tool" {
-            let error = format!("pinfold does not support {}", request["subtype"].as_str().unwrap_or("this request"));
+            let error =
+                format!("pinfold does not support {}", cut(request["subtype"].as_str().unwrap_or("this request"), 200));
             let response = json!({ "subtype": "error", "request_id": id, "error": error });
-            return Heard::Reply(json!({ "type": "control_response", "response": response }));
+            return AgentMessage::Reply(json!({ "type": "control_response", "response": response }));
         }
         let tool = request["tool_name"].as_str().unwrap_or("a tool");
         let shown = [&request["input"]["command"], &request["input"]["file_path"], &request["description"]];
         let shown =
             shown.into_iter().find_map(Value::as_str).map_or_else(|| request["input"].to_string(), str::to_owned);
-        Heard::Asked(Ask {
+        AgentMessage::PermissionRequested(Ask {
             id: id.as_str().unwrap_or_default().to_owned(),
             turn: None,
             kind: "tool".to_owned(),
@@ -101,26 +105,26 @@ impl Claude {
         })
     }
 
-    fn initialized(&mut self, message: &Value) -> Vec<Heard> {
+    fn initialized(&mut self, message: &Value) -> Vec<AgentMessage> {
         let mut news = Vec::new();
         let changed = |key: &str, known: &Option<String>| {
             message[key].as_str().filter(|text| Some(*text) != known.as_deref()).map(str::to_owned)
         };
         if let Some(version) = changed("claude_code_version", &self.version) {
             self.version = Some(version.clone());
-            news.push(Heard::Version(version));
+            news.push(AgentMessage::Version(version));
         }
         if let Some(session) = changed("session_id", &self.session) {
             self.session = Some(session.clone());
-            news.push(Heard::Session(session));
+            news.push(AgentMessage::Session(session));
         }
         news
     }
 
-    fn result(&mut self, message: &Value) -> Vec<Heard> {
+    fn result(&mut self, message: &Value) -> Vec<AgentMessage> {
         if !std::mem::take(&mut self.in_turn) {
             let text = message["result"].as_str().unwrap_or_default();
-            return vec![Heard::Notice(cut(&format!("message outside of a turn: {text}"), MAX_DETAIL))];
+            return vec![AgentMessage::Notice(cut(&format!("message outside of a turn: {text}"), MAX_DETAIL))];
         }
         let usage = Some(tokens(&message["usage"]));
         let interrupted = std::mem::take(&mut self.interrupted);
@@ -130,7 +134,7 @@ impl Claude {
             (true, true) => TurnEnd::Interrupted { usage },
             (true, false) => TurnEnd::Failed { cause: cut(&cause(message), MAX_DETAIL), usage },
         };
-        vec![Heard::Ended(ended)]
+        vec![AgentMessage::Ended(ended)]
     }
 }
 
@@ -141,14 +145,14 @@ impl Adapter for Claude {
         vec![message]
     }
 
-    fn hear(&mut self, message: &Value) -> Vec<Heard> {
+    fn hear(&mut self, message: &Value) -> Vec<AgentMessage> {
         // Messages of sub-agents are ignored: their result is part of the main agent's tool call.
         let is_main = message["parent_tool_use_id"].is_null();
         match message["type"].as_str() {
             Some("control_response") => self.answered(&message["response"]),
             Some("control_request") => vec![self.requested(&message["request_id"], &message["request"])],
             Some("control_cancel_request") => {
-                vec![Heard::Unasked(message["request_id"].as_str().unwrap_or_default().to_owned())]
+                vec![AgentMessage::PermissionWithdrawn(message["request_id"].as_str().unwrap_or_default().to_owned())]
             }
             Some("system") if message["subtype"] == "init" => self.initialized(message),
             Some("system") if message["subtype"] == "background_tasks_changed" => {
@@ -161,7 +165,7 @@ impl Adapter for Claude {
             Some("user") if is_main => content(message, tool_result),
             Some("result") => self.result(message),
             Some(_) => vec![],
-            None => vec![Heard::Unfit("it sent a message without a type".to_owned())],
+            None => vec![AgentMessage::Unfit("it sent a message without a type".to_owned())],
         }
     }
 
@@ -178,7 +182,7 @@ impl Adapter for Claude {
         let begun = self.tasks.iter().filter(|task| !self.earlier_tasks.contains(task));
         let begun: Vec<String> = begun.cloned().collect();
         let mut messages = vec![self.control(json!({ "subtype": "interrupt" })).1];
-        // An interrupt leaves tasks in the background running. One that is stopped so is not reported to the model later.
+        // An interrupt does not stop background tasks. One that is stopped by this request is not reported to the model.
         messages.extend(begun.iter().map(|task| self.control(json!({ "subtype": "stop_task", "task_id": task })).1));
         messages
     }
@@ -197,20 +201,20 @@ impl Adapter for Claude {
     }
 }
 
-fn delta(event: &Value) -> Vec<Heard> {
+fn delta(event: &Value) -> Vec<AgentMessage> {
     let text = (event["delta"]["type"] == "text_delta").then(|| event["delta"]["text"].as_str()).flatten();
-    text.map(|text| Heard::Delta(text.to_owned())).into_iter().collect()
+    text.map(|text| AgentMessage::Delta(text.to_owned())).into_iter().collect()
 }
 
-fn content(message: &Value, meaning: fn(&Value) -> Option<Heard>) -> Vec<Heard> {
+fn content(message: &Value, meaning: fn(&Value) -> Option<AgentMessage>) -> Vec<AgentMessage> {
     message["message"]["content"].as_array().into_iter().flatten().filter_map(meaning).collect()
 }
 
 /// Parses a content block of an assistant message.
-fn said(block: &Value) -> Option<Heard> {
+fn said(block: &Value) -> Option<AgentMessage> {
     match block["type"].as_str()? {
-        "text" => Some(Heard::Message(block["text"].as_str()?.to_owned())),
-        "tool_use" => Some(Heard::Tool(ToolCall {
+        "text" => Some(AgentMessage::Message(block["text"].as_str()?.to_owned())),
+        "tool_use" => Some(AgentMessage::Tool(ToolCall {
             id: block["id"].as_str()?.to_owned(),
             name: cut(block["name"].as_str()?, 200),
             input: cut(&block["input"].to_string(), MAX_DETAIL),
@@ -221,7 +225,7 @@ fn said(block: &Value) -> Option<Heard> {
 }
 
 /// Parses a tool result.
-fn tool_result(block: &Value) -> Option<Heard> {
+fn tool_result(block: &Value) -> Option<AgentMessage> {
     if block["type"] != "tool_result" {
         return None;
     }
@@ -230,7 +234,7 @@ fn tool_result(block: &Value) -> Option<Heard> {
         Value::Array(parts) => parts.iter().filter_map(|part| part["text"].as_str()).collect::<Vec<_>>().join("\n"),
         other => other.to_string(),
     };
-    Some(Heard::Tool(ToolCall {
+    Some(AgentMessage::Tool(ToolCall {
         id: block["tool_use_id"].as_str()?.to_owned(),
         output: Some(cut(&output, MAX_DETAIL)),
         failed: Some(block["is_error"] == true),

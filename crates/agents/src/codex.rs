@@ -9,8 +9,8 @@ use pinfold_api::types::{Ask, ToolCall, TurnUsage, Verdict};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
-use crate::adapter::{Adapter, Heard, Settings, TurnEnd};
-use crate::bounds::{MAX_DETAIL, cut};
+use crate::adapter::{Adapter, AgentMessage, Settings, TurnEnd};
+use crate::bounds::{MAX_DETAIL, cut, long_id};
 
 /// The protocol state of one app-server. Saved on disk: its fields and variants are a file format.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -47,7 +47,8 @@ enum Step {
 enum TurnStep {
     None,
     /// Waiting for the response to this `turn/start` request.
-    Asked(u64),
+    #[serde(rename = "Asked")]
+    Sent(u64),
     /// The turn with this id is running.
     Running(String),
 }
@@ -58,7 +59,8 @@ enum Interrupt {
     /// To be sent when the turn is known to run.
     Wanted,
     /// Sent with this request.
-    Asked(u64),
+    #[serde(rename = "Asked")]
+    Sent(u64),
 }
 
 impl Codex {
@@ -111,7 +113,7 @@ impl Codex {
             return None;
         };
         let (id, request) = self.request("turn/interrupt", json!({ "threadId": self.thread, "turnId": turn }));
-        self.interrupt = Interrupt::Asked(id);
+        self.interrupt = Interrupt::Sent(id);
         Some(request)
     }
 
@@ -132,59 +134,59 @@ impl Codex {
         Some(request)
     }
 
-    fn answered(&mut self, id: u64, message: &Value) -> Vec<Heard> {
+    fn answered(&mut self, id: u64, message: &Value) -> Vec<AgentMessage> {
         let error = message.get("error").map(|error| error["message"].as_str().unwrap_or("an error").to_owned());
         match (&self.step, &self.turn, self.interrupt) {
             (Step::Initialize(wanted), ..) if *wanted == id => self.initialized(message, error),
             (Step::Thread(wanted), ..) if *wanted == id => self.thread_opened(message, error),
-            (_, TurnStep::Asked(wanted), _) if *wanted == id => self.turn_begun(message, error),
+            (_, TurnStep::Sent(wanted), _) if *wanted == id => self.turn_begun(message, error),
             // Most likely too early: try again when codex reports that the turn has started.
-            (.., Interrupt::Asked(wanted)) if wanted == id && error.is_some() => {
+            (.., Interrupt::Sent(wanted)) if wanted == id && error.is_some() => {
                 self.interrupt = Interrupt::Wanted;
                 vec![]
             }
             _ if self.steer == Some(id) => {
                 self.steer = None;
                 let text = |error: String| format!("it did not take the message of a denial: {}", cut(&error, 300));
-                error.map(|error| Heard::Notice(text(error))).into_iter().collect()
+                error.map(|error| AgentMessage::Notice(text(error))).into_iter().collect()
             }
             _ => vec![],
         }
     }
 
-    fn initialized(&mut self, message: &Value, error: Option<String>) -> Vec<Heard> {
+    fn initialized(&mut self, message: &Value, error: Option<String>) -> Vec<AgentMessage> {
         if let Some(error) = error {
-            return vec![Heard::Unfit(format!("it rejected `initialize`: {}", cut(&error, 300)))];
+            return vec![AgentMessage::Unfit(format!("it rejected `initialize`: {}", cut(&error, 300)))];
         }
         let Some(agent) = message["result"]["userAgent"].as_str() else {
-            return vec![Heard::Unfit("its response to `initialize` has no userAgent".to_owned())];
+            return vec![AgentMessage::Unfit("its response to `initialize` has no userAgent".to_owned())];
         };
         let version = agent.split_once('/').and_then(|(_, rest)| rest.split(' ').next()).map(str::to_owned);
         self.settings.client_version = version.unwrap_or_default();
-        vec![Heard::Reply(json!({ "method": "initialized" })), Heard::Reply(self.open_thread())]
+        vec![AgentMessage::Reply(json!({ "method": "initialized" })), AgentMessage::Reply(self.open_thread())]
     }
 
-    fn thread_opened(&mut self, message: &Value, error: Option<String>) -> Vec<Heard> {
+    fn thread_opened(&mut self, message: &Value, error: Option<String>) -> Vec<AgentMessage> {
         let thread = message["result"]["thread"]["id"].as_str();
         match (error, thread) {
-            (Some(error), _) => vec![Heard::Unfit(format!("it could not open a thread: {}", cut(&error, 300)))],
-            (None, None) => vec![Heard::Unfit("its response to `thread/start` has no thread id".to_owned())],
+            (Some(error), _) => vec![AgentMessage::Unfit(format!("it could not open a thread: {}", cut(&error, 300)))],
+            (None, None) => vec![AgentMessage::Unfit("its response to `thread/start` has no thread id".to_owned())],
             (None, Some(thread)) => {
                 self.thread = Some(thread.to_owned());
                 self.step = Step::Ready;
                 let version = Some(self.settings.client_version.clone()).filter(|version| !version.is_empty());
-                vec![Heard::Session(thread.to_owned()), Heard::Ready { version }]
+                vec![AgentMessage::Session(thread.to_owned()), AgentMessage::Ready { version }]
             }
         }
     }
 
-    fn turn_begun(&mut self, message: &Value, error: Option<String>) -> Vec<Heard> {
+    fn turn_begun(&mut self, message: &Value, error: Option<String>) -> Vec<AgentMessage> {
         let turn = message["result"]["turn"]["id"].as_str();
         match (error, turn) {
             (None, Some(turn)) => {
                 self.turn = TurnStep::Running(turn.to_owned());
                 let interrupt = if self.interrupt == Interrupt::Wanted { self.ask_interrupt() } else { None };
-                interrupt.map(Heard::Reply).into_iter().collect()
+                interrupt.map(AgentMessage::Reply).into_iter().collect()
             }
             (error, _) => {
                 let cause = error.unwrap_or_else(|| "its response to `turn/start` has no turn id".to_owned());
@@ -193,11 +195,11 @@ impl Codex {
         }
     }
 
-    fn end_turn(&mut self, ended: TurnEnd) -> Vec<Heard> {
+    fn end_turn(&mut self, ended: TurnEnd) -> Vec<AgentMessage> {
         self.turn = TurnStep::None;
         self.interrupt = Interrupt::No;
         self.error = None;
-        vec![Heard::Ended(ended)]
+        vec![AgentMessage::Ended(ended)]
     }
 
     /// Whether a notification belongs to our thread, and to our turn if it names one.
@@ -208,20 +210,20 @@ impl Codex {
             (TurnStep::Running(ours), Some(turn)) => ours == turn,
             (_, None) => true,
             // codex may send notifications of a turn before its response to `turn/start`.
-            (TurnStep::Asked(_), Some(_)) => true,
+            (TurnStep::Sent(_), Some(_)) => true,
             (TurnStep::None, Some(_)) => false,
         };
         ours && (thread.is_none() || thread == self.thread.as_deref())
     }
 
-    fn notified(&mut self, method: &str, params: &Value) -> Vec<Heard> {
+    fn notified(&mut self, method: &str, params: &Value) -> Vec<AgentMessage> {
         match method {
             "warning" | "configWarning" | "deprecationNotice" => notice(params),
-            "serverRequest/resolved" => vec![Heard::Unasked(ask_id(&params["requestId"]))],
+            "serverRequest/resolved" => vec![AgentMessage::PermissionWithdrawn(ask_id(&params["requestId"]))],
             _ if !self.is_ours(params) => vec![],
             "turn/started" => self.started(params),
-            "item/agentMessage/delta" => text_of(&params["delta"]).map(Heard::Delta).into_iter().collect(),
-            "item/started" => tool(&params["item"], None).map(Heard::Tool).into_iter().collect(),
+            "item/agentMessage/delta" => text_of(&params["delta"]).map(AgentMessage::Delta).into_iter().collect(),
+            "item/started" => tool(&params["item"], None).map(AgentMessage::Tool).into_iter().collect(),
             "item/completed" => completed(&params["item"]),
             "thread/tokenUsage/updated" => self.used(&params["tokenUsage"]),
             "error" => self.erred(params),
@@ -230,15 +232,15 @@ impl Codex {
         }
     }
 
-    fn started(&mut self, params: &Value) -> Vec<Heard> {
-        if let (TurnStep::Asked(_), Some(turn)) = (&self.turn, params["turn"]["id"].as_str()) {
+    fn started(&mut self, params: &Value) -> Vec<AgentMessage> {
+        if let (TurnStep::Sent(_), Some(turn)) = (&self.turn, params["turn"]["id"].as_str()) {
             self.turn = TurnStep::Running(turn.to_owned());
         }
         let interrupt = if self.interrupt == Interrupt::Wanted { self.ask_interrupt() } else { None };
-        interrupt.map(Heard::Reply).into_iter().collect()
+        interrupt.map(AgentMessage::Reply).into_iter().collect()
     }
 
-    fn used(&mut self, usage: &Value) -> Vec<Heard> {
+    fn used(&mut self, usage: &Value) -> Vec<AgentMessage> {
         let (total, last) = (tokens(&usage["total"]), tokens(&usage["last"]));
         // For a resumed thread, the first report shows how many tokens it had used before.
         if self.before.is_none() {
@@ -248,16 +250,16 @@ impl Codex {
         vec![]
     }
 
-    fn erred(&mut self, params: &Value) -> Vec<Heard> {
+    fn erred(&mut self, params: &Value) -> Vec<AgentMessage> {
         let Some(error) = text_of(&params["error"]["message"]) else { return vec![] };
         if params["willRetry"] == true {
-            return vec![Heard::Notice(cut(&error, MAX_DETAIL))];
+            return vec![AgentMessage::Notice(cut(&error, MAX_DETAIL))];
         }
         self.error = Some(cut(&error, MAX_DETAIL));
         vec![]
     }
 
-    fn turn_completed(&mut self, turn: &Value) -> Vec<Heard> {
+    fn turn_completed(&mut self, turn: &Value) -> Vec<AgentMessage> {
         let usage = self.now.map(|now| less(now, self.before.unwrap_or_default()));
         self.before = self.now.or(self.before);
         let ended = match turn["status"].as_str() {
@@ -281,19 +283,22 @@ impl Adapter for Codex {
         vec![request]
     }
 
-    fn hear(&mut self, message: &Value) -> Vec<Heard> {
+    fn hear(&mut self, message: &Value) -> Vec<AgentMessage> {
         match (message["method"].as_str(), message.get("id")) {
-            (Some(method), Some(id)) => vec![asked(method, id, &message["params"])],
+            (Some(method), Some(id)) => {
+                let too_long = long_id(&plain(id)).map(AgentMessage::Unfit);
+                vec![too_long.unwrap_or_else(|| asked(method, id, &message["params"]))]
+            }
             (Some(method), None) => self.notified(method, &message["params"]),
             (None, Some(id)) => id.as_u64().map(|id| self.answered(id, message)).unwrap_or_default(),
-            (None, None) => vec![Heard::Unfit("it sent a message with neither method nor id".to_owned())],
+            (None, None) => vec![AgentMessage::Unfit("it sent a message with neither method nor id".to_owned())],
         }
     }
 
     fn prompt(&mut self, text: &str) -> Vec<Value> {
         let input = json!([{ "type": "text", "text": text }]);
         let (id, request) = self.request("turn/start", json!({ "threadId": self.thread, "input": input }));
-        self.turn = TurnStep::Asked(id);
+        self.turn = TurnStep::Sent(id);
         self.interrupt = Interrupt::No;
         vec![request]
     }
@@ -324,25 +329,31 @@ impl Adapter for Codex {
 }
 
 /// Parses a request of codex: a permission request, or one that pinfold does not support.
-fn asked(method: &str, id: &Value, params: &Value) -> Heard {
+fn asked(method: &str, id: &Value, params: &Value) -> AgentMessage {
     let kind = match method {
         "item/commandExecution/requestApproval" | "execCommandApproval" => "command",
         "item/fileChange/requestApproval" | "applyPatchApproval" => "file_change",
         "item/permissions/requestApproval" => "permissions",
         // There is no user to answer questions.
-        "item/tool/requestUserInput" => return Heard::Reply(json!({ "id": id, "result": { "answers": {} } })),
+        "item/tool/requestUserInput" => return AgentMessage::Reply(json!({ "id": id, "result": { "answers": {} } })),
         "mcpServer/elicitation/request" => {
-            return Heard::Reply(json!({ "id": id, "result": { "action": "decline", "content": null } }));
+            return AgentMessage::Reply(json!({ "id": id, "result": { "action": "decline", "content": null } }));
         }
         _ => {
-            let error = json!({ "code": -32601, "message": format!("pinfold does not support {method}") });
-            return Heard::Reply(json!({ "id": id, "error": error }));
+            let error = json!({ "code": -32601, "message": format!("pinfold does not support {}", cut(method, 200)) });
+            return AgentMessage::Reply(json!({ "id": id, "error": error }));
         }
     };
     let what = [&params["command"], &params["reason"], &params["itemId"]];
     let what = what.into_iter().find_map(words).unwrap_or_else(|| method.to_owned());
     let detail = json!({ "id": id, "method": method, "params": params });
-    Heard::Asked(Ask { id: ask_id(id), turn: None, kind: kind.to_owned(), what: cut(&what, MAX_DETAIL), detail })
+    AgentMessage::PermissionRequested(Ask {
+        id: ask_id(id),
+        turn: None,
+        kind: kind.to_owned(),
+        what: cut(&what, MAX_DETAIL),
+        detail,
+    })
 }
 
 fn ask_id(id: &Value) -> String {
@@ -363,15 +374,15 @@ fn text_of(value: &Value) -> Option<String> {
     value.as_str().map(str::to_owned)
 }
 
-fn notice(params: &Value) -> Vec<Heard> {
+fn notice(params: &Value) -> Vec<AgentMessage> {
     let text = text_of(&params["message"]).or_else(|| text_of(&params["summary"]));
-    text.map(|text| Heard::Notice(cut(&text, MAX_DETAIL))).into_iter().collect()
+    text.map(|text| AgentMessage::Notice(cut(&text, MAX_DETAIL))).into_iter().collect()
 }
 
-fn completed(item: &Value) -> Vec<Heard> {
+fn completed(item: &Value) -> Vec<AgentMessage> {
     match item["type"].as_str() {
-        Some("agentMessage") => text_of(&item["text"]).map(Heard::Message).into_iter().collect(),
-        _ => tool(item, Some(item)).map(Heard::Tool).into_iter().collect(),
+        Some("agentMessage") => text_of(&item["text"]).map(AgentMessage::Message).into_iter().collect(),
+        _ => tool(item, Some(item)).map(AgentMessage::Tool).into_iter().collect(),
     }
 }
 

@@ -1,8 +1,8 @@
-//! The turns of one agent process, whatever its protocol.
-//!
-//! Input: lines printed by the agent, and requests. Output: effects, which the caller carries out; it stores the result
-//! of [`Conversation::save`] before it sends or shows anything. Every message to the agent has a number, which the keeper
-//! gets as the key of the input. So G1 holds: a message that is sent again after a crash is written only once.
+//! The turns and permission requests of one agent process, whatever its protocol.
+//! Input: lines printed by the agent, and requests. Output: effects, which the caller carries out. The caller stores
+//! the result of [`Conversation::save`] before it sends or shows anything. Every message to the agent has a number, and
+//! the keeper receives it as the id of that input. So G1 holds: a message that is sent again after a crash is written
+//! only once.
 
 use pinfold_api::types::{
     AgentEvent, AgentEventKind, AgentFault, Approvals, Ask, FaultCode, Turn, TurnStatus, Verdict,
@@ -10,8 +10,10 @@ use pinfold_api::types::{
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::adapter::{Adapter, Heard, Settings, TurnEnd};
-use crate::bounds::{MAX_ASKS, MAX_ASKS_BYTES, MAX_FRAME, MAX_GARBAGE, MAX_NOTICES, MAX_TEXT, cut, glimpse, note_tool};
+use crate::adapter::{Adapter, AgentMessage, Settings, TurnEnd};
+use crate::bounds::{
+    MAX_ASKS, MAX_ASKS_BYTES, MAX_FRAME, MAX_GARBAGE, MAX_ID, MAX_NOTICES, MAX_TEXT, cut, glimpse, long_id, note_tool,
+};
 use crate::kind::Kind;
 
 /// Sent to the agent with a denial because too many permission requests are unanswered.
@@ -228,46 +230,55 @@ impl Conversation {
         self.notice(format!("it printed a line that is not a message: `{}`", glimpse(line)))
     }
 
-    fn heard(&mut self, heard: Heard) -> Vec<Effect> {
+    fn heard(&mut self, heard: AgentMessage) -> Vec<Effect> {
         match heard {
-            Heard::Ready { version } => {
+            AgentMessage::Ready { version } => {
                 self.state.phase = Phase::Open;
-                self.state.version = version.or(self.state.version.take());
+                self.state.version = version.map(|version| cut(&version, MAX_ID)).or(self.state.version.take());
                 vec![Effect::Save, self.show(AgentEventKind::Ready, |_| {})]
             }
-            Heard::Session(session) => {
+            AgentMessage::Session(session) => {
+                if let Some(reason) = long_id(&session) {
+                    return self.unfit(&reason);
+                }
                 self.state.session = Some(session);
                 vec![Effect::Save]
             }
-            Heard::Version(version) => {
-                self.state.version = Some(version);
+            AgentMessage::Version(version) => {
+                self.state.version = Some(cut(&version, MAX_ID));
                 vec![Effect::Save]
             }
-            Heard::Delta(text) => self.piece(text),
-            Heard::Message(text) => self.message(text),
-            Heard::Tool(call) => {
+            AgentMessage::Delta(text) => self.piece(text),
+            AgentMessage::Message(text) => self.message(text),
+            AgentMessage::Tool(mut call) => {
+                call.id = cut(&call.id, MAX_ID);
                 if let Some(turn) = &mut self.state.turn {
                     note_tool(turn, &call);
                 }
                 vec![self.show(AgentEventKind::Tool, |event| event.tool = Some(call))]
             }
-            Heard::Asked(ask) => self.asked(ask),
-            Heard::Unasked(id) => {
+            AgentMessage::PermissionRequested(ask) => match long_id(&ask.id) {
+                Some(reason) => self.unfit(&reason),
+                None => self.asked(ask),
+            },
+            AgentMessage::PermissionWithdrawn(id) => {
                 let before = self.state.asks.len();
                 self.state.asks.retain(|ask| ask.id != id);
                 if self.state.asks.len() < before { vec![Effect::Save] } else { vec![] }
             }
-            Heard::Ended(ended) => self.ended(ended),
-            Heard::Notice(text) => self.notice(text),
-            Heard::Reply(message) => self.send(vec![message]),
-            Heard::Unfit(reason) => {
-                let name = self.state.kind.name();
-                let message = format!(
-                    "it does not use {name}'s protocol as pinfold expects it: {reason}: check `program` and its version"
-                );
-                self.fail(FaultCode::ProtocolMismatch, message)
-            }
+            AgentMessage::Ended(ended) => self.ended(ended),
+            AgentMessage::Notice(text) => self.notice(text),
+            AgentMessage::Reply(message) => self.send(vec![message]),
+            AgentMessage::Unfit(reason) => self.unfit(&reason),
         }
+    }
+
+    fn unfit(&mut self, reason: &str) -> Vec<Effect> {
+        let name = self.state.kind.name();
+        let message = format!(
+            "it does not use {name}'s protocol as pinfold expects it: {reason}: check `program` and its version"
+        );
+        self.fail(FaultCode::ProtocolMismatch, message)
     }
 
     fn piece(&mut self, text: String) -> Vec<Effect> {

@@ -1,4 +1,5 @@
-//! The kinds of agents that can be hosted: name, command-line arguments and adapter of each.
+//! The kinds of agents that can be hosted: name and adapter of each. Its command-line arguments are in the adapter
+//! (`codex`, `claude`).
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;

@@ -17,7 +17,7 @@ pub mod conversation;
 pub mod frames;
 pub mod kind;
 
-pub use adapter::{Adapter, Heard, Settings, TurnEnd};
+pub use adapter::{Adapter, AgentMessage, Settings, TurnEnd};
 pub use conversation::{Conversation, Effect, Phase};
 pub use frames::{Frame, Frames};
 pub use kind::{Kind, UnknownKind};

@@ -1,6 +1,6 @@
 //! Agents that misbehave: garbage on stdout, other protocols, unsupported requests, messages of other turns.
 
-use pinfold_agents::bounds::{MAX_ASKS_BYTES, MAX_GARBAGE, MAX_NOTICES};
+use pinfold_agents::bounds::{MAX_ASKS_BYTES, MAX_GARBAGE, MAX_ID, MAX_NOTICES};
 use pinfold_agents::{Conversation, Effect, Kind, Phase, Settings};
 use pinfold_api::types::{Approvals, FaultCode, Turn, TurnStatus};
 
@@ -138,4 +138,20 @@ fn a_turn_whose_program_exited_keeps_the_text_so_far() {
         .line(br#"{"method":"item/agentMessage/delta","params":{"threadId":"t","turnId":"mine","delta":"half"}}"#);
     assert_eq!(conversation.abandon().and_then(|turn| turn.text).as_deref(), Some("half"));
     assert_eq!(conversation.abandon(), None);
+}
+
+/// Ids are repeated in answers, lists and files, so a long one would multiply.
+#[test]
+fn an_id_beyond_the_maximum_is_a_fault() {
+    let long = "x".repeat(MAX_ID + 1);
+    let request = format!(r#"{{"id":"{long}","method":"item/tool/requestUserInput","params":{{}}}}"#);
+    assert_eq!(fault(&ready(Approvals::Deny).line(request.as_bytes())), Some(FaultCode::ProtocolMismatch));
+    let mut claude = opened(Kind::Claude, Approvals::Allow);
+    let request =
+        format!(r#"{{"type":"control_request","request_id":"{long}","request":{{"subtype":"can_use_tool"}}}}"#);
+    assert_eq!(fault(&claude.line(request.as_bytes())), Some(FaultCode::ProtocolMismatch));
+    let mut claude = opened(Kind::Claude, Approvals::Allow);
+    let init = format!(r#"{{"type":"system","subtype":"init","session_id":"{long}"}}"#);
+    assert_eq!(fault(&claude.line(init.as_bytes())), Some(FaultCode::ProtocolMismatch));
+    assert_eq!(claude.session(), None);
 }

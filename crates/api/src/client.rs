@@ -13,6 +13,7 @@ mod sse;
 #[allow(clippy::unwrap_used)]
 mod tests;
 mod transport;
+mod views;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -29,6 +30,7 @@ use crate::error::{ApiError, ErrorCode};
 use crate::types::*;
 pub use attach::{AttachReader, AttachWriter, Received};
 use transport::{Answer, Ask, Connection, Transport};
+pub use views::OutputStream;
 
 /// The header with the owner that a request acts as.
 pub const OWNER_HEADER: HeaderName = HeaderName::from_static("pinfold-owner");
@@ -116,9 +118,9 @@ impl Client {
         Client { transport: Arc::clone(&self.transport), owner_headers: owner_headers.into() }
     }
 
-    /// The same client, declaring in every request how long after its last contact the owner counts as gone. Processes started
-    /// in its name that end with their owner, without an `owner_grace` of their own, get this one.
-    pub fn leaving_after(&self, grace: &str) -> Self {
+    /// The same client, sending a default `owner_grace` with every request. It applies to processes that this owner starts with
+    /// `lifetime` `owner` or `parent` and without an `owner_grace`: after this long without contact, the owner counts as ended.
+    pub fn with_owner_grace(&self, grace: &str) -> Self {
         let value = HeaderValue::from_str(grace).unwrap_or(HeaderValue::from_static("invalid"));
         let owner_headers = self.owner_headers.iter().cloned().chain([(GRACE_HEADER, value)]).collect::<Vec<_>>();
         Client { transport: Arc::clone(&self.transport), owner_headers: owner_headers.into() }
@@ -297,6 +299,21 @@ impl Client {
     /// `DELETE /v1/tokens/{id}`.
     pub async fn revoke_token(&self, id: &str) -> Result<Token, ClientError> {
         self.ask(delete(&format!("/v1/tokens/{}", query::escape(id)))).await
+    }
+
+    /// `POST /v1/dashboard`.
+    pub async fn open_dashboard(&self, request: &DashboardRequest) -> Result<DashboardAnswer, ClientError> {
+        self.ask(post("/v1/dashboard", request)?).await
+    }
+
+    /// `DELETE /v1/dashboard`.
+    pub async fn close_dashboard(&self) -> Result<DashboardClosed, ClientError> {
+        self.ask(delete("/v1/dashboard")).await
+    }
+
+    /// `GET /v1/doctor`.
+    pub async fn doctor(&self) -> Result<DoctorAnswer, ClientError> {
+        self.ask(get("/v1/doctor", &())?).await
     }
 
     /// `POST /v1/gc`.

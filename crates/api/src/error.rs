@@ -35,6 +35,8 @@ pub enum ErrorCode {
     BadSignal,
     /// The process has ended: there is nothing left to act on.
     AlreadyOver,
+    /// The process is live or is about to be restarted: stop it first.
+    StillRunning,
     /// The process was started without a writable stdin.
     NoStdin,
     /// The process has no terminal.

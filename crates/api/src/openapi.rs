@@ -4,6 +4,7 @@
 //! `types`, and are not repeated here.
 
 mod agents;
+mod views;
 
 use schemars::generate::{SchemaGenerator, SchemaSettings};
 use schemars::{JsonSchema, Schema};
@@ -72,7 +73,8 @@ const ROUTES: &[Route] = &[
             "200",
             "A range of output. With `format=raw` the bytes, and metadata in the headers `pinfold-cursor`, \
              `pinfold-next-cursor`, `pinfold-end`, `pinfold-gap-from`, `pinfold-gap-to`, `pinfold-exited`, \
-             `pinfold-closed` and `pinfold-status`.",
+             `pinfold-closed` and `pinfold-status`. With `follow` the bytes as they are written, as text/plain or with \
+             `format=raw` as application/octet-stream.",
             Content::JsonOr(reference::<OutputPage>, "application/octet-stream"),
         )],
         ..get("/v1/processes/{id}/output", "output", "Read output from a cursor on")
@@ -227,6 +229,20 @@ const ROUTES: &[Route] = &[
         ..delete("/v1/tokens/{name}", "revoke_token", "Revoke a token")
     },
     Route {
+        body: Some(reference::<DashboardRequest>),
+        body_optional: true,
+        answers: &[answer("200", "Where the dashboard is.", Content::Json(reference::<DashboardAnswer>))],
+        ..post("/v1/dashboard", "open_dashboard", "Open the web dashboard on loopback, for one browser to sign in")
+    },
+    Route {
+        answers: &[answer("200", "It is closed.", Content::Json(reference::<DashboardClosed>))],
+        ..delete("/v1/dashboard", "close_dashboard", "Sign every browser out and close the dashboard's port")
+    },
+    Route {
+        answers: &[answer("200", "What was found.", Content::Json(reference::<DoctorAnswer>))],
+        ..get("/v1/doctor", "doctor", "Examine this machine and the daemon")
+    },
+    Route {
         body: Some(reference::<GcRequest>),
         body_optional: true,
         answers: &[answer("200", "What was removed.", Content::Json(reference::<GcAnswer>))],
@@ -285,7 +301,7 @@ pub fn document() -> Value {
     let mut responses = generator(SchemaSettings::draft2020_12().for_serialize());
     let error = responses.subschema_for::<ApiError>();
     let mut paths = Map::new();
-    for route in ROUTES.iter().chain(agents::ROUTES) {
+    for route in ROUTES.iter().chain(views::ROUTES).chain(agents::ROUTES) {
         let operation = render_operation(route, &mut requests, &mut responses);
         let methods = paths.entry(route.path).or_insert_with(|| json!({}));
         methods[route.method] = operation;
@@ -302,8 +318,18 @@ pub fn document() -> Value {
         },
         "servers": [{ "url": "http://localhost", "description": "The daemon's Unix socket." }],
         "paths": paths,
+        // Over the Unix socket no token is needed.
+        "security": [{}, { "token": [] }],
         "components": {
             "schemas": schemas,
+            "securitySchemes": {
+                "token": {
+                    "type": "http",
+                    "scheme": "bearer",
+                    "description": "Over TCP: a token of `POST /v1/tokens` or `pinfold token add`. The daemon's Unix socket needs none: it \
+                                    accepts only the daemon's own user and root.",
+                },
+            },
             "responses": {
                 "Error": {
                     "description": "An error: a stable code, what went wrong, and what to do.",
@@ -502,7 +528,7 @@ mod tests {
     fn types_in_requests_and_responses_have_the_same_schema() {
         let mut requests = generator(SchemaSettings::draft2020_12().for_deserialize());
         let mut responses = generator(SchemaSettings::draft2020_12().for_serialize());
-        for route in ROUTES {
+        for route in ROUTES.iter().chain(views::ROUTES) {
             render_operation(route, &mut requests, &mut responses);
         }
         for (name, schema) in requests.definitions() {
@@ -522,9 +548,10 @@ mod tests {
 
     #[test]
     fn operation_names_are_unique() {
-        let mut names: Vec<_> = ROUTES.iter().map(|route| route.operation).collect();
+        let routes = || ROUTES.iter().chain(views::ROUTES).chain(agents::ROUTES);
+        let mut names: Vec<_> = routes().map(|route| route.operation).collect();
         names.sort_unstable();
         names.dedup();
-        assert_eq!(names.len(), ROUTES.len());
+        assert_eq!(names.len(), routes().count());
     }
 }

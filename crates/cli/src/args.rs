@@ -1,25 +1,29 @@
-//! The command line as a whole: the options of every command, and the list of commands.
+//! The command line: global options and the list of commands.
 //!
-//! Each command's own arguments stand in its file.
+//! The arguments of a command are defined in the command's own file.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
-use crate::commands::{
-    agent, attach, completions, config, connect, daemon, doctor, events, gc, handover, hook, logs, man, mcp, owner,
-    pause, ps, restart, run, send, show, show_screen, signal, stop, token, tools, wait,
-};
+use crate::commands::connect::{hook, mcp, tools};
+use crate::commands::daemon::{config, dashboard, doctor};
+use crate::commands::input::{attach, send};
+use crate::commands::output::{events, logs, terminal, top};
+use crate::commands::owner::{handover, token};
+use crate::commands::process::{gc, pause, ps, rerun, restart, rm, sandbox, show, signal, stats, stop, up, wait};
+use crate::commands::shell::{completions, man};
+use crate::commands::{agent, connect, daemon, owner, run};
 use crate::exit;
-use crate::options::CommandLine;
+use crate::option_names::CommandLine;
 
 /// The process manager for AI agents: nothing strays, nothing is lost, nothing is invented.
 #[derive(Debug, Parser)]
 #[command(name = "pinfold", version, propagate_version = false, max_term_width = 100)]
-#[command(after_help = "Example:\n  pinfold run -d --name web 'npm run dev'   start it and return at once\n  \
+#[command(after_help = "Example:\n  pinfold run -d --name web 'npm run dev'   start a process in the background\n  \
                         pinfold logs -f web                       follow its output\n  \
-                        pinfold stop web                          end it and everything it started")]
+                        pinfold stop web                          stop it and everything it started")]
 pub(crate) struct Args {
     #[command(flatten)]
     pub(crate) global: Global,
@@ -27,65 +31,65 @@ pub(crate) struct Args {
     pub(crate) command: Command,
 }
 
-/// Above the options that every command takes.
+/// Help heading of the options that every command takes.
 const GLOBAL: &str = "Global options";
 
 /// Options that every command takes.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub(crate) struct Global {
-    /// Print the API's own objects as JSON: one document, or one a line where there are several
+    /// Print the API's objects as JSON: one document, or one object per line for several results
     #[arg(long, global = true, help_heading = GLOBAL)]
     pub(crate) json: bool,
-    /// The state directory, with socket and configuration; overrides PINFOLD_HOME
+    /// State directory with socket and configuration; overrides PINFOLD_HOME
     #[arg(long, global = true, value_name = "DIR", help_heading = GLOBAL)]
     pub(crate) home: Option<PathBuf>,
-    /// Act as this owner: see and touch only what it and its descendants own
+    /// Act as this owner: see and change only what it and its descendants own
     #[arg(long = "as", global = true, value_name = "OWNER", help_heading = GLOBAL)]
     pub(crate) acting_as: Option<String>,
 }
 
 impl Args {
-    /// What the command line says; where it says nothing that makes sense, says so and exits.
+    /// Parses the command line; prints the error or the requested help and exits if that fails.
     pub(crate) fn read() -> Self {
         let mut definition = Self::command();
         let is_named = |word: &OsString| definition.get_subcommands().any(|command| command.get_name() == word);
-        // All the commands together take longer to define than most of them to run: only help speaks of all.
+        // Defining all commands takes longer than running most of them, so it is done only for help and errors.
         if !std::env::args_os().nth(1).is_some_and(|word| is_named(&word)) {
             definition.build();
         }
         let parsed = definition.try_get_matches_from_mut(std::env::args_os()).and_then(|mut matches| {
             Self::from_arg_matches_mut(&mut matches).map_err(|error| error.format(&mut Self::command()))
         });
-        parsed.unwrap_or_else(|error| refuse(&error, std::env::args_os().skip(1)))
+        parsed.unwrap_or_else(|error| print_and_exit(&error, std::env::args_os().skip(1)))
     }
 }
 
-/// Prints what is wrong with the command line, or the help that was asked for, and exits.
-fn refuse(error: &clap::Error, words: impl Iterator<Item = OsString>) -> ! {
+/// Prints an error in the command line, or the requested help, and exits.
+fn print_and_exit(error: &clap::Error, words: impl Iterator<Item = OsString>) -> ! {
     let _ = error.print();
     let code = match error.use_stderr() {
-        true if has_code_of_its_own(words) => exit::PINFOLD_FAILED,
-        true => exit::REFUSED,
+        true if exits_with_another_code(words) => exit::PINFOLD_FAILED,
+        true => exit::USAGE,
         false => 0,
     };
     std::process::exit(i32::from(code))
 }
 
-/// Whether the command exits with the code of another program, so that 2 would be taken for that program's.
-fn has_code_of_its_own(mut words: impl Iterator<Item = OsString>) -> bool {
+/// Whether the command exits with the code of the program it runs, so that 2 would be mistaken for that program's code.
+fn exits_with_another_code(mut words: impl Iterator<Item = OsString>) -> bool {
     let takes_value = |word: &OsString| word == "--home" || word == "--as";
     loop {
         match words.next() {
             Some(word) if takes_value(&word) => drop(words.next()),
             Some(word) if word.to_string_lossy().starts_with('-') => {}
-            Some(word) => return word == "run" || word == "wait",
+            Some(word) => return word == "run" || word == "rerun" || word == "wait",
             None => return false,
         }
     }
 }
 
-/// A command line, with the options that its command has.
-pub(crate) fn line_of(words: Vec<OsString>) -> CommandLine {
+/// The words of a command line, and the options that its command has.
+pub(crate) fn command_line(words: Vec<OsString>) -> CommandLine {
     let mut definition = Args::command();
     definition.build();
     let mut command = &definition;
@@ -101,22 +105,27 @@ pub(crate) fn line_of(words: Vec<OsString>) -> CommandLine {
     CommandLine { options: options.collect(), words: words.iter().map(text).collect() }
 }
 
-/// The commands. Each is defined when it is named.
+/// The commands. `defer`: clap builds only the one that is used.
 #[derive(Debug, Subcommand)]
 #[command(defer = true)]
 pub(crate) enum Command {
     Run(Box<run::RunArgs>),
     #[command(visible_aliases = ["ls", "list"])]
     Ps(ps::PsArgs),
+    Top(top::TopArgs),
     Show(show::ShowArgs),
     Logs(logs::LogsArgs),
     Wait(wait::WaitArgs),
     Stop(stop::StopArgs),
+    Rm(rm::RmArgs),
+    Up(up::UpArgs),
+    Down(up::DownArgs),
     Attach(attach::AttachArgs),
     Restart(restart::RestartArgs),
+    Rerun(rerun::RerunArgs),
     Send(send::SendArgs),
-    Screen(show_screen::ScreenArgs),
-    Resize(show_screen::ResizeArgs),
+    Screen(terminal::ScreenArgs),
+    Resize(terminal::ResizeArgs),
     Signal(signal::SignalArgs),
     Pause(pause::PauseArgs),
     Resume(pause::ResumeArgs),
@@ -125,13 +134,16 @@ pub(crate) enum Command {
     Agent(agent::AgentArgs),
     Owner(owner::OwnerArgs),
     Token(token::TokenArgs),
+    Stats(stats::StatsArgs),
     Gc(gc::GcArgs),
     Mcp(mcp::McpArgs),
     Tools(tools::ToolsArgs),
     Daemon(daemon::DaemonArgs),
     Connect(connect::ConnectArgs),
     Hook(hook::HookArgs),
+    Dashboard(dashboard::DashboardArgs),
     Doctor(doctor::DoctorArgs),
+    Sandbox(sandbox::SandboxArgs),
     Config(config::ConfigArgs),
     Completions(completions::CompletionsArgs),
     Man(man::ManArgs),
@@ -179,8 +191,10 @@ mod tests {
 
     #[test]
     fn commands_that_exit_with_anothers_code_have_125_for_their_own() {
-        let own = |line: &str| has_code_of_its_own(line.split(' ').map(OsString::from));
-        for line in ["run", "run --nonsense", "--home /x --json run", "--home=/x wait --until moon", "--as o run"] {
+        let own = |line: &str| exits_with_another_code(line.split(' ').map(OsString::from));
+        for line in
+            ["run", "run --nonsense", "--home /x --json run", "--home=/x wait --until moon", "--as o run", "rerun"]
+        {
             assert!(own(line), "{line}");
         }
         for line in ["ps", "show run", "--home run", "--nonsense", "agent run"] {

@@ -1,78 +1,78 @@
-//! A daemon on demand: connect, and where nobody listens, start one and connect to it.
+//! Connects to the daemon; starts one first if none is running.
 //!
-//! Safe when many clients do this at once: daemons exclude one another by the lock on the home, the losers exit
-//! with [`exit::OTHER_DAEMON`], and every client connects to the winner. A dead socket is the daemon's to replace.
+//! Many clients may do this at once: only the daemon that gets the lock on the home stays, the others exit with
+//! [`exit::OTHER_DAEMON`], and every client connects to the one that stays. A leftover socket is replaced by the daemon.
 //!
-//! A client that runs inside a process of this home does not start the daemon itself: that would end with the process. It
-//! asks the keeper above it.
+//! A client inside a process of this home asks the keeper of that process to start the daemon: a daemon started by the client
+//! itself would be stopped with the process.
 
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{ErrorKind, Read, Seek, SeekFrom};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use pinfold_api::client::{Client, ClientError};
 use pinfold_daemon::config::Paths;
-use pinfold_keeper::inside::{self, KeeperAbove};
+use pinfold_keeper::ancestor::{self, AncestorKeeper};
 
 use crate::exit;
 use crate::failure::Failure;
 
-/// How long a new daemon may take until it listens.
-const PATIENCE: Duration = Duration::from_secs(10);
-/// The pauses between tries grow from the first to the last.
+/// Time for a new daemon to listen.
+const DEADLINE: Duration = Duration::from_secs(10);
+/// The pause between attempts doubles from the first to the last.
 const FIRST_PAUSE: Duration = Duration::from_millis(1);
 const LAST_PAUSE: Duration = Duration::from_millis(50);
-/// How much of the log is read for the reason of a failed start.
-const REASON_MOST: u64 = 16 << 10;
-
-/// How long a daemon that a keeper was asked for may take, before the log is read and the keeper asked again.
+/// How much of the log is searched for the reason of a failed start.
+const MAX_REASON: u64 = 16 << 10;
+/// Time for a daemon that a keeper was asked to start; then the log is read and the keeper is asked again.
 const ASK_AGAIN: Duration = Duration::from_secs(3);
 
-/// A daemon that was started here and is not known to listen yet.
-struct Newborn {
+/// A daemon that was started by this client and does not listen yet.
+struct StartingDaemon {
     started_by: StartedBy,
-    /// Where its part of the log begins.
     log: File,
+    /// Length of the log when the daemon was started.
     log_start: u64,
 }
 
 enum StartedBy {
-    /// This client. The child stands between us and the daemon, and ends when that is ready.
+    /// This client. The child is the parent of the daemon and exits once the daemon is ready.
     Us(Child),
-    /// The keeper above us, at this time.
+    /// The keeper of the process that this client runs in; the time it was asked.
     Keeper(Instant),
 }
 
-/// Returns when the daemon can be reached; starts one if there is none.
+/// Returns when a daemon accepts connections; starts one if none runs.
 pub(crate) async fn ensure(client: &Client, paths: &Paths) -> Result<(), Failure> {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + DEADLINE;
     let mut pause = FIRST_PAUSE;
-    let mut newborn: Option<Newborn> = None;
+    let mut starting: Option<StartingDaemon> = None;
     loop {
         let error = match client.connect().await {
             Ok(()) => {
-                if let Some(newborn) = newborn {
-                    newborn.settle(deadline).await;
+                if let Some(starting) = starting {
+                    starting.settle(deadline).await;
                 }
                 return Ok(());
             }
             Err(error) => error,
         };
-        if !nobody_listens(&error) {
+        if !is_not_running(&error) {
             return Err(error.into());
         }
-        newborn = match newborn {
-            None => Some(Newborn::spawn(paths)?),
-            Some(newborn) => newborn.still_coming()?,
+        starting = match starting {
+            None => Some(StartingDaemon::spawn(paths)?),
+            Some(starting) => starting.check()?,
         };
         if Instant::now() > deadline {
-            let seconds = PATIENCE.as_secs();
+            let seconds = DEADLINE.as_secs();
             let log = paths.log();
-            return Err(Failure::trouble(format!(
-                "no daemon answered within {seconds}s: {error}; see {} or run `pinfold doctor`",
+            return Err(Failure::internal(format!(
+                "no daemon answered within {seconds}s: {error}: run `pinfold doctor`, or read the log in {}",
                 log.display()
             )));
         }
@@ -81,8 +81,8 @@ pub(crate) async fn ensure(client: &Client, paths: &Paths) -> Result<(), Failure
     }
 }
 
-/// Whether a new daemon would help, or would at least know why not.
-pub(crate) fn nobody_listens(error: &ClientError) -> bool {
+/// Whether the error means that no daemon listens, so that starting one helps or at least reports why it cannot start.
+pub(crate) fn is_not_running(error: &ClientError) -> bool {
     use std::io::ErrorKind::{ConnectionRefused, NotADirectory, NotFound};
     match error {
         ClientError::Unreachable { source, .. } => {
@@ -92,16 +92,15 @@ pub(crate) fn nobody_listens(error: &ClientError) -> bool {
     }
 }
 
-/// The keeper of this home below which this program runs, if it does.
-pub(crate) fn keeper_above(paths: &Paths) -> Result<Option<KeeperAbove>, Failure> {
-    inside::keeper_above(&paths.home)
-        .map_err(|error| Failure::trouble(format!("cannot see whether this runs inside a process of pinfold: {error}")))
+/// The keeper of the process that this program runs in, if it runs in a process of this home.
+pub(crate) fn find_ancestor_keeper(paths: &Paths) -> Result<Option<AncestorKeeper>, Failure> {
+    ancestor::find_ancestor_keeper(&paths.home)
+        .map_err(|error| Failure::internal(format!("cannot tell whether this runs inside a pinfold process: {error}")))
 }
 
-/// This program as the daemon of a home.
+/// The command that runs this program as the daemon of a home.
 pub(crate) fn daemon_command(paths: &Paths, how: &str) -> Result<Command, Failure> {
-    let program = std::env::current_exe().map_err(|error| Failure::trouble(format!("own executable: {error}")))?;
-    let mut command = Command::new(program);
+    let mut command = Command::new(own_executable()?);
     command.args(["daemon", "run", how]).current_dir("/");
     if let Some(home) = paths.moved_home() {
         command.env("PINFOLD_HOME", home);
@@ -109,7 +108,12 @@ pub(crate) fn daemon_command(paths: &Paths, how: &str) -> Result<Command, Failur
     Ok(command)
 }
 
-impl Newborn {
+/// The path of this program.
+pub(crate) fn own_executable() -> Result<PathBuf, Failure> {
+    std::env::current_exe().map_err(|error| Failure::internal(format!("cannot find the pinfold executable: {error}")))
+}
+
+impl StartingDaemon {
     fn spawn(paths: &Paths) -> Result<Self, Failure> {
         let (log, log_start) = open_log(paths).map_err(|error| {
             let home = paths.home.display();
@@ -117,31 +121,31 @@ impl Newborn {
                 ErrorKind::StorageFull | ErrorKind::QuotaExceeded => {
                     "free some space, or set PINFOLD_HOME to another disk"
                 }
-                _ => "set PINFOLD_HOME to a directory of your own",
+                _ => "set PINFOLD_HOME to a directory that you can write to",
             };
-            Failure::trouble(format!("cannot write to {home}: {error}: {way_out}"))
+            Failure::internal(format!("cannot write to {home}: {error}: {way_out}"))
         })?;
-        if let Some(keeper) = keeper_above(paths)? {
+        if let Some(keeper) = find_ancestor_keeper(paths)? {
             let pid = keeper.pid();
             keeper.start_daemon().map_err(|error| {
-                Failure::trouble(format!(
-                    "no daemon runs, and one that is started in here would end with the process that this command is part \
-                     of; the keeper of that process (pid {pid}) could not start it: {error}: run `pinfold daemon start` \
-                     elsewhere"
+                Failure::internal(format!(
+                    "no daemon is running, and a daemon started inside a pinfold process would be stopped with it; the keeper \
+                     of that process (pid {pid}) could not start one either: {error}: run `pinfold daemon start` in a shell \
+                     outside"
                 ))
             })?;
-            return Ok(Newborn { started_by: StartedBy::Keeper(Instant::now()), log, log_start });
+            return Ok(StartingDaemon { started_by: StartedBy::Keeper(Instant::now()), log, log_start });
         }
         let mut command = daemon_command(paths, "--background")?;
         let stderr = log.try_clone()?;
-        // In a group of its own: whoever is killed with all of ours takes no daemon along that is about to come.
+        // In a process group of its own: a signal to our group must not end the daemon while it starts.
         let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(stderr).process_group(0).spawn();
-        let child = child.map_err(|error| Failure::trouble(format!("cannot start the daemon: {error}")))?;
-        Ok(Newborn { started_by: StartedBy::Us(child), log, log_start })
+        let child = child.map_err(|error| Failure::internal(format!("cannot start the daemon: {error}")))?;
+        Ok(StartingDaemon { started_by: StartedBy::Us(child), log, log_start })
     }
 
-    /// Waits until it stands on its own, or for its end if it was not first. It must not come to life later, in the
-    /// place of a daemon that somebody has stopped meanwhile.
+    /// Waits until the child has exited: the daemon is then ready, or it lost against another one. A daemon that is still
+    /// starting could otherwise appear after somebody stopped the other one.
     async fn settle(mut self, deadline: Instant) {
         let StartedBy::Us(child) = &mut self.started_by else { return };
         while matches!(child.try_wait(), Ok(None)) && Instant::now() < deadline {
@@ -149,15 +153,15 @@ impl Newborn {
         }
     }
 
-    /// Itself while it is on its way; nothing once a daemon is there, this or another; else the reason why it failed.
-    fn still_coming(mut self) -> Result<Option<Self>, Failure> {
+    /// Itself while it is starting; `None` once a daemon runs, this or another; otherwise why it failed.
+    fn check(mut self) -> Result<Option<Self>, Failure> {
         let status = match &mut self.started_by {
             StartedBy::Us(child) => child.try_wait()?,
             StartedBy::Keeper(asked) if asked.elapsed() < ASK_AGAIN => None,
             StartedBy::Keeper(_) => {
                 return match reason_in(&self.log_text()) {
                     Some(reason) if !reason.starts_with('{') => {
-                        Err(Failure::trouble(format!("the daemon could not start: {reason}")))
+                        Err(Failure::internal(format!("the daemon could not start: {reason}")))
                     }
                     _ => Ok(None),
                 };
@@ -167,10 +171,10 @@ impl Newborn {
         if status.success() || status.code() == Some(i32::from(exit::OTHER_DAEMON)) {
             return Ok(None);
         }
-        Err(Failure::trouble(format!("the daemon could not start: {}", self.reason(status))))
+        Err(Failure::internal(format!("the daemon could not start: {}", self.reason(status))))
     }
 
-    /// What it wrote last before it ended.
+    /// The last thing it wrote before it exited.
     fn reason(&mut self, status: ExitStatus) -> String {
         reason_in(&self.log_text()).unwrap_or_else(|| status.to_string())
     }
@@ -178,18 +182,18 @@ impl Newborn {
     fn log_text(&mut self) -> String {
         let mut text = Vec::new();
         let read = self.log.seek(SeekFrom::Start(self.log_start));
-        let _ = read.and_then(|_| (&mut self.log).take(REASON_MOST).read_to_end(&mut text));
+        let _ = read.and_then(|_| (&mut self.log).take(MAX_REASON).read_to_end(&mut text));
         String::from_utf8_lossy(&text).into_owned()
     }
 }
 
-/// What comes after the last message of our own, else the last line at all.
+/// The text from the last `pinfold: ` on, otherwise the last line.
 fn reason_in(log: &str) -> Option<String> {
     let ours = log.rsplit_once("pinfold: ").map(|(_, reason)| reason.trim_end());
     ours.or_else(|| log.lines().rev().find(|line| !line.trim().is_empty())).map(str::to_owned)
 }
 
-/// Opens the log for appending, with its end. Makes the home if need be: its reason must have a place.
+/// Opens the log for appending and returns its length. Creates the home, so that the daemon can write why it fails.
 fn open_log(paths: &Paths) -> std::io::Result<(File, u64)> {
     DirBuilder::new().recursive(true).mode(0o700).create(&paths.home)?;
     let mut log = OpenOptions::new().create(true).append(true).read(true).mode(0o600).open(paths.log())?;
@@ -208,14 +212,14 @@ mod tests {
     }
 
     #[test]
-    fn a_daemon_is_started_only_where_nobody_listens() {
-        assert!(nobody_listens(&unreachable(ErrorKind::NotFound)));
-        assert!(nobody_listens(&unreachable(ErrorKind::ConnectionRefused)));
-        assert!(!nobody_listens(&unreachable(ErrorKind::PermissionDenied)));
+    fn a_daemon_is_started_only_if_none_listens() {
+        assert!(is_not_running(&unreachable(ErrorKind::NotFound)));
+        assert!(is_not_running(&unreachable(ErrorKind::ConnectionRefused)));
+        assert!(!is_not_running(&unreachable(ErrorKind::PermissionDenied)));
     }
 
     #[test]
-    fn the_reason_is_the_last_message_of_our_own() {
+    fn the_reason_is_the_last_message_of_pinfold() {
         let log = "{\"level\":\"INFO\"}\npinfold: config.toml: no such setting\n  at line 3\n";
         assert_eq!(reason_in(log).as_deref(), Some("config.toml: no such setting\n  at line 3"));
         assert_eq!(reason_in("panicked at x\n\n").as_deref(), Some("panicked at x"));

@@ -1,37 +1,39 @@
-//! Exit codes: one list, and the code that stands for an outcome.
+//! Exit codes, and the exit code for the outcome of a process.
 
 use pinfold_api::types::Outcome;
 
-/// Something failed that the caller cannot ask better for; or a stop left survivors.
-pub(crate) const TROUBLE: u8 = 1;
-/// The command line or the request was refused.
-pub(crate) const REFUSED: u8 = 2;
-/// `hook wake`: something was told, and the agent is to wake. Agents know this code.
-pub(crate) const WAKES: u8 = 2;
-/// `daemon status`: none runs.
+/// Something failed that another request would not fix, or processes survived a stop.
+pub(crate) const FAILED: u8 = 1;
+/// The command line or the request is invalid.
+pub(crate) const USAGE: u8 = 2;
+/// `hook wake`: there is a notice, wake the agent. Claude Code expects this code.
+pub(crate) const WAKE_AGENT: u8 = 2;
+/// `daemon status`: no daemon is running.
 pub(crate) const NO_DAEMON: u8 = 3;
-/// `agent loop`: the limit was reached and nothing was passed.
+/// `agent loop`: the limit was reached without a pass.
 pub(crate) const NOT_PASSED: u8 = 3;
-/// `daemon run --background`: another daemon owns this home. Read by `connect`.
+/// `daemon run --background`: another daemon owns this home. Read by `daemon_on_demand`.
 pub(crate) const OTHER_DAEMON: u8 = 4;
-/// What was waited for did not happen in time, as `timeout` says it.
+/// Timeout; the code of coreutils' `timeout`.
 pub(crate) const TIMED_OUT: u8 = 124;
-/// `run`, `wait`: pinfold itself failed, or nobody saw the command's end.
+/// `run`, `wait`: pinfold itself failed, or the outcome of the command is lost.
 pub(crate) const PINFOLD_FAILED: u8 = 125;
-/// `run`: the command was found and could not be executed.
+/// `run`: the command was found but could not be executed.
 pub(crate) const NOT_EXECUTABLE: u8 = 126;
-/// `run`: there is no such command.
+/// `run`: command not found.
 pub(crate) const NOT_FOUND: u8 = 127;
-/// The reader of our output left: what a shell shows for a program that SIGPIPE ended.
+/// Our stdout was closed: what a shell shows for a program killed by SIGPIPE.
 pub(crate) const OUTPUT_CLOSED: u8 = 128 + 13;
 /// Interrupted by Ctrl-C.
 pub(crate) const INTERRUPTED: u8 = 128 + 2;
-/// Ended by TERM.
+/// Left with Ctrl-\.
+pub(crate) const QUIT: u8 = 128 + 3;
+/// Terminated by SIGTERM.
 pub(crate) const TERMINATED: u8 = 128 + 15;
-/// Ended with its terminal.
+/// Terminated by SIGHUP: the terminal was closed.
 pub(crate) const HUNG_UP: u8 = 128 + 1;
 
-/// The code that a shell would show for this outcome.
+/// The exit code that a shell would report for this outcome.
 pub(crate) fn code_of(outcome: &Outcome) -> u8 {
     match outcome {
         Outcome::Exited { code } => *code,
@@ -41,7 +43,7 @@ pub(crate) fn code_of(outcome: &Outcome) -> u8 {
     }
 }
 
-/// 126 if it is there and may not be executed, else 127, as shells tell them apart.
+/// As in shells: 126 if the file exists but cannot be executed, otherwise 127.
 pub(crate) fn code_of_exec(error: &str) -> u8 {
     let there = ["Permission denied", "not an executable", "Exec format", "is a directory", "Is a directory"];
     if there.iter().any(|words| error.contains(words)) { NOT_EXECUTABLE } else { NOT_FOUND }

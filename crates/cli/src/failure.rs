@@ -1,4 +1,4 @@
-//! Why a command could not do its work, and the one place that decides its exit code.
+//! Errors of a command, with the exit code for each.
 
 use std::io;
 
@@ -7,34 +7,34 @@ use pinfold_api::error::{ApiError, ErrorCode};
 
 use crate::exit;
 
-/// A failure of the command, not of the process that it is about.
+/// An error of the command itself. A process that failed is not an error.
 #[derive(Debug)]
 pub(crate) struct Failure {
-    /// What is printed: as a line for people, or as it is with `--json`.
+    /// Printed as a line, or as an object with `--json`.
     pub(crate) error: ApiError,
-    /// What the command exits with.
+    /// Exit code of the command.
     pub(crate) exit: u8,
-    /// Whether there is nothing to say: whoever read our output left.
+    /// Exit without a message: the reader of our output closed the pipe.
     pub(crate) quiet: bool,
 }
 
 impl Failure {
-    /// The request makes no sense as it was given.
-    pub(crate) fn refused(message: impl Into<String>) -> Self {
-        Failure::new(ErrorCode::InvalidRequest, message, exit::REFUSED)
+    /// The command line or the request is invalid: exit code 2.
+    pub(crate) fn invalid(message: impl Into<String>) -> Self {
+        Failure::new(ErrorCode::InvalidRequest, message, exit::USAGE)
     }
 
-    /// pinfold itself could not do it.
-    pub(crate) fn trouble(message: impl Into<String>) -> Self {
-        Failure::new(ErrorCode::Internal, message, exit::TROUBLE)
+    /// pinfold or the system failed: exit code 1.
+    pub(crate) fn internal(message: impl Into<String>) -> Self {
+        Failure::new(ErrorCode::Internal, message, exit::FAILED)
     }
 
-    /// With an exit code of the caller's choice.
+    /// An error with a given exit code.
     pub(crate) fn new(code: ErrorCode, message: impl Into<String>, exit: u8) -> Self {
         Failure { error: ApiError { code, message: message.into(), id: None }, exit, quiet: false }
     }
 
-    /// For commands whose exit code is another program's: our own failures are told apart by 125 to 127.
+    /// For commands that exit with the code of another program: our own errors use 125 to 127.
     pub(crate) fn of_run(mut self) -> Self {
         if self.quiet {
             return self;
@@ -52,7 +52,7 @@ impl From<ClientError> for Failure {
     fn from(error: ClientError) -> Self {
         match error {
             ClientError::Api { error, .. } => Failure { exit: exit_of(error.code), error, quiet: false },
-            ClientError::Unreachable { .. } | ClientError::Protocol(_) => Failure::trouble(error.to_string()),
+            ClientError::Unreachable { .. } | ClientError::Protocol(_) => Failure::internal(error.to_string()),
         }
     }
 }
@@ -60,18 +60,18 @@ impl From<ClientError> for Failure {
 impl From<io::Error> for Failure {
     fn from(error: io::Error) -> Self {
         let quiet = error.kind() == io::ErrorKind::BrokenPipe;
-        let exit = if quiet { exit::OUTPUT_CLOSED } else { exit::TROUBLE };
-        Failure { quiet, exit, ..Failure::trouble(error.to_string()) }
+        let exit = if quiet { exit::OUTPUT_CLOSED } else { exit::FAILED };
+        Failure { quiet, exit, ..Failure::internal(error.to_string()) }
     }
 }
 
 impl From<serde_json::Error> for Failure {
     fn from(error: serde_json::Error) -> Self {
-        Failure::trouble(error.to_string())
+        Failure::internal(error.to_string())
     }
 }
 
-/// 2 where the caller can ask better, 1 where it cannot.
+/// 2 if a different request could succeed, otherwise 1.
 fn exit_of(code: ErrorCode) -> u8 {
     match code {
         ErrorCode::InvalidJson
@@ -86,6 +86,7 @@ fn exit_of(code: ErrorCode) -> u8 {
         | ErrorCode::BadPattern
         | ErrorCode::BadSignal
         | ErrorCode::AlreadyOver
+        | ErrorCode::StillRunning
         | ErrorCode::AgentBusy
         | ErrorCode::KeyReused
         | ErrorCode::NoStdin
@@ -93,7 +94,7 @@ fn exit_of(code: ErrorCode) -> u8 {
         | ErrorCode::StdinClosed
         | ErrorCode::LimitReached
         | ErrorCode::Forbidden
-        | ErrorCode::Unauthorized => exit::REFUSED,
+        | ErrorCode::Unauthorized => exit::USAGE,
         ErrorCode::FailedToStart
         | ErrorCode::Damaged
         | ErrorCode::StoreUnwritable
@@ -101,7 +102,7 @@ fn exit_of(code: ErrorCode) -> u8 {
         | ErrorCode::Recovering
         | ErrorCode::ResourceShortage
         | ErrorCode::ShuttingDown
-        | ErrorCode::Internal => exit::TROUBLE,
+        | ErrorCode::Internal => exit::FAILED,
     }
 }
 
@@ -115,20 +116,20 @@ mod tests {
     }
 
     #[test]
-    fn refusals_exit_with_2_and_trouble_with_1() {
+    fn invalid_requests_exit_with_2_and_internal_errors_with_1() {
         assert_eq!(api(ErrorCode::BadSignal).exit, 2);
         assert_eq!(api(ErrorCode::StoreUnwritable).exit, 1);
     }
 
     #[test]
-    fn a_run_that_never_ran_is_told_apart_from_any_command() {
+    fn a_command_that_did_not_start_has_exit_codes_125_to_127() {
         assert_eq!(api(ErrorCode::NoProgram).of_run().exit, 127);
         assert_eq!(api(ErrorCode::FailedToStart).of_run().exit, 126);
         assert_eq!(api(ErrorCode::BadCwd).of_run().exit, 125);
     }
 
     #[test]
-    fn a_reader_that_left_is_no_news() {
+    fn a_closed_pipe_is_silent() {
         let failure = Failure::from(io::Error::from(io::ErrorKind::BrokenPipe));
         assert!(failure.quiet && failure.of_run().exit == 141);
     }

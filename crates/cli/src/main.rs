@@ -9,30 +9,32 @@ mod console;
 mod daemon_on_demand;
 mod exit;
 mod failure;
-mod offload;
-mod options;
+mod option_names;
+mod output_threads;
 mod paths;
+mod progress_line;
+mod project;
 mod render;
 mod session;
 
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    // Before anything else: keepers are forked from this process, and what it allocates, each of them carries.
+    // Before anything else: keepers are forked from this process and inherit everything it has allocated.
     if std::env::args_os().nth(1).is_some_and(|word| word == "nursery") {
         pinfold_keeper::nursery::main()
     }
     let args = args::Args::read();
-    let mut screen = console::Screen::new(args.global.json);
-    match commands::dispatch(args, &mut screen).and_then(|code| screen.finish().map(|()| code)) {
+    let mut console = console::Console::new(args.global.json);
+    match commands::dispatch(args, &mut console).and_then(|code| console.finish().map(|()| code)) {
         Ok(code) => ExitCode::from(code),
         Err(mut failure) => {
-            // With --json the API's own words are what was asked for.
-            if !screen.json {
-                let line = args::line_of(std::env::args_os().skip(1).collect());
-                failure.error.message = options::in_options(&failure.error.message, &line);
+            // With --json the error is the API's own; otherwise it names options instead of request fields.
+            if !console.json {
+                let line = args::command_line(std::env::args_os().skip(1).collect());
+                failure.error.message = option_names::in_options(&failure.error.message, &line);
             }
-            ExitCode::from(screen.report(&failure))
+            ExitCode::from(console.report(&failure))
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Where this pinfold lives: `--home`, else what the daemon's own rules say.
+//! The state directory and configuration file: `--home`, otherwise the daemon's rules.
 
 use std::path::{Path, PathBuf};
 
@@ -7,11 +7,11 @@ use pinfold_daemon::config::{Config, Paths};
 use crate::args::Global;
 use crate::failure::Failure;
 
-/// The paths, absolute, so that a daemon started from here finds the same ones from anywhere.
+/// Absolute paths: a daemon that is started from here has another working directory.
 pub(crate) fn resolve(global: &Global) -> Result<Paths, Failure> {
     let mut paths = match &global.home {
         Some(home) => Paths::at(absolute(home)?),
-        None => Paths::resolve().map_err(|error| Failure::refused(error.to_string()))?,
+        None => Paths::resolve().map_err(|error| Failure::invalid(error.to_string()))?,
     };
     paths.home = absolute(&paths.home)?;
     paths.config = absolute(&paths.config)?;
@@ -20,11 +20,11 @@ pub(crate) fn resolve(global: &Global) -> Result<Paths, Failure> {
 
 /// The configuration at these paths.
 pub(crate) fn load_config(paths: &Paths) -> Result<Config, Failure> {
-    Config::load(paths).map_err(|error| Failure::refused(error.to_string()))
+    Config::load(paths).map_err(|error| Failure::invalid(error.to_string()))
 }
 
 fn absolute(path: &Path) -> Result<PathBuf, Failure> {
-    std::path::absolute(path).map_err(|error| Failure::refused(format!("{}: {error}", path.display())))
+    std::path::absolute(path).map_err(|error| Failure::invalid(format!("{}: {error}", path.display())))
 }
 
 #[cfg(test)]

@@ -1,4 +1,5 @@
-//! The agents: where they are, how each is told of the model and of pinfold, and what it says of itself.
+//! The agents: where they are installed, their configuration for the model and for pinfold, and the parts of their
+//! output that tests need.
 
 use std::fmt::Write as _;
 use std::io::Write as _;
@@ -9,7 +10,6 @@ use std::process::Command;
 use pinfold_testkit::Pinfold;
 use serde_json::{Value, json};
 
-/// A client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Agent {
     Codex,
@@ -23,36 +23,36 @@ pub enum Agent {
 pub struct Program {
     agent: Agent,
     path: PathBuf,
-    /// Where `node` is.
+    /// The directory of `node`.
     node: PathBuf,
 }
 
 /// How a client is run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Mode {
-    /// One prompt, without a person.
+    /// One prompt, non-interactive.
     Headless,
-    /// The same, going on with the last chat of this home and directory, which has this id if the client prints one.
+    /// The same, continuing the last chat in this home and directory; `chat` is its id, if the client prints one.
     Resumed { chat: Option<String> },
-    /// For a person at a terminal.
+    /// On a terminal.
     Interactive,
 }
 
 /// How a client reaches pinfold.
 #[derive(Clone, Debug)]
-pub enum Way {
+pub enum ServerAccess {
     /// Not at all.
-    Without,
-    /// By a server of its own: this binary, for the daemon of this home.
+    None,
+    /// Over stdio: the client starts this binary as its server, for the daemon of this home.
     Stdio { binary: PathBuf, home: PathBuf },
-    /// By HTTP with a token.
+    /// Over HTTP with a token.
     Http { url: String, token: String },
 }
 
-impl Way {
-    /// By a server of its own, for this daemon.
+impl ServerAccess {
+    /// Over stdio, for this daemon.
     pub fn of(pinfold: &Pinfold) -> Self {
-        Way::Stdio { binary: pinfold.binary().to_owned(), home: pinfold.home().to_owned() }
+        ServerAccess::Stdio { binary: pinfold.binary().to_owned(), home: pinfold.home().to_owned() }
     }
 }
 
@@ -68,12 +68,12 @@ impl Agent {
         }
     }
 
-    /// The program, or a line that says that it is skipped.
+    /// The program; prints that it is skipped if it is not installed.
     pub fn installed(self) -> Option<Program> {
         self.installed_as(self.name())
     }
 
-    /// The program as it is in a directory of this name: there may be more than one version.
+    /// The program in a directory of this name, since there may be several versions.
     pub fn installed_as(self, directory: &str) -> Option<Program> {
         let place = std::env::var_os("PINFOLD_TEST_CLIENTS").map(PathBuf::from).or_else(|| {
             let own = std::env::current_exe().ok()?;
@@ -86,12 +86,12 @@ impl Agent {
         }
         let name = directory;
         let place = place.display();
-        // Past the capture of the test's output.
+        // Directly to stderr, which the test harness does not capture.
         let _ = writeln!(std::io::stderr(), "skipped: {name} is not in {place}: `cargo xtask clients` installs it");
         None
     }
 
-    /// What the owner of its processes begins with.
+    /// The prefix of its owner name.
     pub fn owner_prefix(self) -> &'static str {
         match self {
             Agent::Codex => "codex-",
@@ -100,7 +100,7 @@ impl Agent {
         }
     }
 
-    /// The owner, by what the client prints of its own chat.
+    /// The owner name, from what the client prints about its chat.
     pub fn owner(self, printed: &str) -> Option<String> {
         self.chat_id(printed).map(|chat| format!("{}{chat}", self.owner_prefix()))
     }
@@ -111,12 +111,12 @@ impl Program {
         self.agent
     }
 
-    /// The client with its configuration, in a home and a directory of its own below `scratch`.
-    pub fn command(&self, scratch: &Path, model: SocketAddr, way: &Way) -> Command {
-        self.command_in(&Mode::Headless, scratch, model, way)
+    /// The client with its configuration, and its own home and working directory below `scratch`.
+    pub fn command(&self, scratch: &Path, model: SocketAddr, access: &ServerAccess) -> Command {
+        self.command_in(&Mode::Headless, scratch, model, access)
     }
 
-    pub fn command_in(&self, mode: &Mode, scratch: &Path, model: SocketAddr, way: &Way) -> Command {
+    pub fn command_in(&self, mode: &Mode, scratch: &Path, model: SocketAddr, access: &ServerAccess) -> Command {
         let (home, work, temporary) = (scratch.join("home"), scratch.join("work"), scratch.join("tmp"));
         for directory in [&home, &work, &temporary] {
             std::fs::create_dir_all(directory).expect("a scratch directory");
@@ -124,17 +124,17 @@ impl Program {
         let mut command = Command::new(&self.path);
         let path = std::env::join_paths([&self.node, Path::new("/usr/bin"), Path::new("/bin")]).expect("a PATH");
         command.env_clear().env("HOME", &home).env("PATH", path).env("USER", "agent").env("LANG", "C.UTF-8");
-        // What clients put into the temporary directory goes with the chat.
+        // Temporary files of clients are removed with the chat.
         command.env("TMPDIR", &temporary);
         command.current_dir(&work);
         match self.agent {
-            Agent::Codex => codex(&mut command, &home, model, way),
-            Agent::Claude => claude(&mut command, &home, model, way),
-            Agent::Gemini => gemini(&mut command, &home, model, way),
-            Agent::Opencode => opencode(&mut command, &work, model, way),
+            Agent::Codex => codex(&mut command, &home, model, access),
+            Agent::Claude => claude(&mut command, &home, model, access),
+            Agent::Gemini => gemini(&mut command, &home, model, access),
+            Agent::Opencode => opencode(&mut command, &work, model, access),
         }
         command.args(self.agent.arguments(mode));
-        if self.agent == Agent::Claude && !matches!(way, Way::Without) {
+        if self.agent == Agent::Claude && !matches!(access, ServerAccess::None) {
             command.arg("--mcp-config").arg(home.join("mcp.json"));
         }
         command
@@ -142,7 +142,6 @@ impl Program {
 }
 
 impl Agent {
-    /// The arguments of a chat.
     fn arguments(self, mode: &Mode) -> Vec<String> {
         let words = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>();
         let headless = match self {
@@ -165,7 +164,7 @@ impl Agent {
         [headless, further, allows].concat()
     }
 
-    /// The id of a chat, by what the client prints of it.
+    /// The id of a chat, from the client's output.
     pub fn chat_id(self, printed: &str) -> Option<String> {
         let (event, key) = match self {
             Agent::Codex => ("thread.started", "thread_id"),
@@ -177,7 +176,7 @@ impl Agent {
     }
 }
 
-/// No other server than ours, and no questions.
+/// No servers but ours, and no permission prompts.
 const CLAUDE_ALLOWS: [&str; 2] = ["--strict-mcp-config", "--dangerously-skip-permissions"];
 
 fn write(path: &Path, text: &str) {
@@ -185,77 +184,77 @@ fn write(path: &Path, text: &str) {
     std::fs::write(path, text).expect("a configuration");
 }
 
-fn codex(command: &mut Command, home: &Path, model: SocketAddr, way: &Way) {
+fn codex(command: &mut Command, home: &Path, model: SocketAddr, access: &ServerAccess) {
     let mut config = format!(
         "model = \"scripted\"\nmodel_provider = \"scripted\"\napproval_policy = \"never\"\n\
          sandbox_mode = \"danger-full-access\"\n\
          [model_providers.scripted]\nname = \"scripted\"\nbase_url = \"http://{model}/v1\"\nwire_api = \"responses\"\n\
          request_max_retries = 0\nstream_max_retries = 0\nsupports_websockets = false\n"
     );
-    if !matches!(way, Way::Without) {
+    if !matches!(access, ServerAccess::None) {
         config.push_str("[mcp_servers.pinfold]\n");
     }
-    let done = match way {
-        Way::Without => Ok(()),
-        Way::Stdio { binary, home } => {
+    let done = match access {
+        ServerAccess::None => Ok(()),
+        ServerAccess::Stdio { binary, home } => {
             writeln!(config, "command = {binary:?}\nargs = [\"mcp\"]\nenv = {{ PINFOLD_HOME = {home:?} }}")
         }
-        Way::Http { url, token } => {
+        ServerAccess::Http { url, token } => {
             command.env("PINFOLD_TOKEN", token);
             writeln!(config, "url = \"{url}\"\nbearer_token_env_var = \"PINFOLD_TOKEN\"")
         }
     };
     done.expect("text");
-    if !matches!(way, Way::Without) {
-        // Without it, and with nobody to ask, codex refuses what is not read-only.
+    if !matches!(access, ServerAccess::None) {
+        // Without this, codex in non-interactive mode refuses tools that are not read-only.
         config.push_str("default_tools_approval_mode = \"approve\"\n");
     }
     write(&home.join(".codex/config.toml"), &config);
     command.env("CODEX_HOME", home.join(".codex"));
 }
 
-/// The servers as most clients write them.
-fn servers(way: &Way) -> Value {
-    match way {
-        Way::Without => json!({}),
-        Way::Stdio { binary, home } => {
+/// The server configuration that most clients use.
+fn servers(access: &ServerAccess) -> Value {
+    match access {
+        ServerAccess::None => json!({}),
+        ServerAccess::Stdio { binary, home } => {
             json!({ "pinfold": { "command": binary, "args": ["mcp"], "env": { "PINFOLD_HOME": home } } })
         }
-        Way::Http { url, token } => {
+        ServerAccess::Http { url, token } => {
             let headers = json!({ "Authorization": format!("Bearer {token}") });
             json!({ "pinfold": { "type": "http", "url": url, "headers": headers } })
         }
     }
 }
 
-fn claude(command: &mut Command, home: &Path, model: SocketAddr, way: &Way) {
-    write(&home.join("mcp.json"), &json!({ "mcpServers": servers(way) }).to_string());
+fn claude(command: &mut Command, home: &Path, model: SocketAddr, access: &ServerAccess) {
+    write(&home.join("mcp.json"), &json!({ "mcpServers": servers(access) }).to_string());
     command.env("ANTHROPIC_BASE_URL", format!("http://{model}")).env("ANTHROPIC_API_KEY", "none");
     command.env("CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC", "1").env("DISABLE_AUTOUPDATER", "1");
-    // As root it skips permissions only in what calls itself a sandbox. The first turn waits for the servers.
+    // As root, Claude Code skips permissions only in a sandbox. Its first turn waits for the servers.
     command.env("IS_SANDBOX", "1").env("MCP_CONNECTION_NONBLOCKING", "false");
 }
 
-fn gemini(command: &mut Command, home: &Path, model: SocketAddr, way: &Way) {
+fn gemini(command: &mut Command, home: &Path, model: SocketAddr, access: &ServerAccess) {
     let settings = json!({
         "security": { "auth": { "selectedType": "gemini-api-key" } },
         "general": { "disableAutoUpdate": true },
         "privacy": { "usageStatisticsEnabled": false },
-        "mcpServers": servers(way),
+        "mcpServers": servers(access),
     });
     write(&home.join(".gemini/settings.json"), &settings.to_string());
     command.env("GOOGLE_GEMINI_BASE_URL", format!("http://{model}")).env("GEMINI_API_KEY", "none");
     command.env("GEMINI_CLI_TRUST_WORKSPACE", "true");
 }
 
-fn opencode(command: &mut Command, work: &Path, model: SocketAddr, way: &Way) {
-    let servers = match way {
-        Way::Without => json!({}),
-        Way::Stdio { binary, home } => {
+fn opencode(command: &mut Command, work: &Path, model: SocketAddr, access: &ServerAccess) {
+    let servers = match access {
+        ServerAccess::None => json!({}),
+        ServerAccess::Stdio { binary, home } => {
             let environment = json!({ "PINFOLD_HOME": home });
             json!({ "pinfold": { "type": "local", "command": [binary, "mcp"], "environment": environment } })
         }
-        Way::Http { .. } => panic!("opencode is driven over stdio only"),
+        ServerAccess::Http { .. } => panic!("opencode is driven over stdio only"),
     };
     let provider = json!({
         "npm": "@ai-sdk/openai-compatible",

@@ -1,4 +1,4 @@
-//! One chat: a client that runs, and the model that the caller plays.
+//! One chat: a running client, and the model that the caller scripts.
 
 use std::fs::File;
 use std::os::unix::process::CommandExt;
@@ -9,66 +9,66 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use pinfold_testkit::{Pidfd, Pinfold, alive, command_line, until_some};
 use serde_json::Value;
 
-use crate::agents::{Agent, Mode, Program, Way};
+use crate::agents::{Agent, Mode, Program, ServerAccess};
 use crate::dialect::{Call, ToolSet};
 use crate::model::Model;
 use crate::seen::Seen;
 
-/// How much of what a client printed stands in an error.
-const PRINTED_MOST: usize = 2000;
+/// The most bytes of a client's output in an error.
+const MAX_PRINTED: usize = 2000;
 
-/// A chat. Its client is ended and its files are removed when it is dropped.
+/// A chat. Dropping it ends its client and removes its files.
 pub struct Chat {
     client: Child,
     pub model: Model,
     program: Program,
-    way: Way,
+    access: ServerAccess,
     scratch: PathBuf,
-    /// What the model called and read, in order.
+    /// The model's calls and their results, in order.
     log: String,
 }
 
 impl Chat {
-    /// A chat whose client starts pinfold's server itself.
+    /// A chat whose client starts pinfold's server over stdio.
     pub fn start(program: &Program, pinfold: &Pinfold) -> Self {
-        Self::start_by(program, &Way::of(pinfold))
+        Self::start_by(program, &ServerAccess::of(pinfold))
     }
 
-    pub fn start_by(program: &Program, way: &Way) -> Self {
-        Self::start_changed(program, way, |_, _| {})
+    pub fn start_by(program: &Program, access: &ServerAccess) -> Self {
+        Self::start_changed(program, access, |_, _| {})
     }
 
-    /// A chat whose client is changed before it runs; `change` gets the directory with its home and its work.
-    pub fn start_changed(program: &Program, way: &Way, change: impl FnOnce(&mut Command, &Path)) -> Self {
+    /// A chat whose client is modified before it starts; `change` gets the scratch directory.
+    pub fn start_changed(program: &Program, access: &ServerAccess, change: impl FnOnce(&mut Command, &Path)) -> Self {
         let scratch = new_scratch();
         let model = Model::listen();
-        let mut command = program.command(&scratch, model.address, way);
+        let mut command = program.command(&scratch, model.address, access);
         change(&mut command, &scratch);
         let client = spawn(command, &scratch);
-        Chat { client, model, program: program.clone(), way: way.clone(), scratch, log: String::new() }
+        Chat { client, model, program: program.clone(), access: access.clone(), scratch, log: String::new() }
     }
 
     pub fn agent(&self) -> Agent {
         self.program.agent()
     }
 
-    /// The directory that the client works in.
+    /// The client's working directory.
     pub fn work(&self) -> PathBuf {
         self.scratch.join("work")
     }
 
-    /// The directory of everything that belongs to the chat.
+    /// The directory that holds all files of the chat.
     pub fn scratch(&self) -> &Path {
         &self.scratch
     }
 
-    /// Calls a tool of pinfold's as the model, and gives what the model sees of its result.
+    /// Calls a tool of pinfold as the model; returns the result as the model sees it.
     pub fn call(&mut self, tool: &str, arguments: &Value) -> Seen {
         let call = Call { from: ToolSet::Pinfold, tool: tool.to_owned(), arguments: arguments.clone() };
         self.call_all(vec![call]).pop().expect("one result")
     }
 
-    /// Makes these calls in one turn of the model, and gives what it sees of each result.
+    /// Makes these calls in one turn; returns each result as the model sees it.
     pub fn call_all(&mut self, calls: Vec<Call>) -> Vec<Seen> {
         for Call { tool, arguments, .. } in &calls {
             self.log.push_str(&format!("> {tool} {arguments}\n"));
@@ -83,12 +83,12 @@ impl Chat {
         results
     }
 
-    /// What the model called and read so far.
+    /// The model's calls and their results so far.
     pub fn log(&self) -> &str {
         &self.log
     }
 
-    /// Ends the model's turn, waits for the client's end, and gives what it printed.
+    /// Ends the model's turn, waits until the client exits, and returns its output.
     pub fn end(mut self) -> String {
         self.model.finish();
         let status = until_some("the end of the client", || self.client.try_wait().expect("a child"));
@@ -97,7 +97,7 @@ impl Chat {
         printed
     }
 
-    /// The servers of ours that run for this client: those whose directory is the chat's own.
+    /// The pids of pinfold's servers for this client: those whose working directory is the chat's.
     pub fn servers(&self) -> Vec<u32> {
         let here = |pid: &u32| {
             let directory = std::fs::read_link(format!("/proc/{pid}/cwd")).unwrap_or_default();
@@ -106,7 +106,7 @@ impl Chat {
         pids().filter(|pid| command_line(*pid).ends_with(" mcp") && here(pid) && alive(*pid)).collect()
     }
 
-    /// KILL to the client and its whole group, whose number is reserved until it is reaped.
+    /// Kills the client's process group; its id stays reserved until the client is reaped.
     pub fn kill_group(&mut self) {
         let group = format!("-{}", self.client.id());
         let kill = Command::new("kill").args(["-9", "--", &group]).status();
@@ -114,12 +114,12 @@ impl Chat {
         let _ = self.client.wait();
     }
 
-    /// KILL to the client and its group, then another client that goes on with the same chat.
+    /// Kills the client's process group, then starts a client that continues the same chat.
     pub fn kill_and_resume(&mut self) {
         self.kill_group();
         self.model.forget_turn();
         let mode = Mode::Resumed { chat: self.program.agent().chat_id(&self.printed()) };
-        let command = self.program.command_in(&mode, &self.scratch, self.model.address, &self.way);
+        let command = self.program.command_in(&mode, &self.scratch, self.model.address, &self.access);
         self.client = spawn(command, &self.scratch);
     }
 
@@ -140,14 +140,13 @@ impl Drop for Chat {
     }
 }
 
-/// The end of a text, as much as a person wants to read of it.
+/// The end of a long text.
 fn last(text: &str) -> &str {
-    let from = text.len().saturating_sub(PRINTED_MOST);
+    let from = text.len().saturating_sub(MAX_PRINTED);
     let from = (from..=text.len()).find(|at| text.is_char_boundary(*at)).unwrap_or(0);
     &text[from..]
 }
 
-/// A new directory for a chat.
 pub(crate) fn new_scratch() -> PathBuf {
     static NUMBER: AtomicU32 = AtomicU32::new(0);
     let name = format!("pinfold-chat-{}-{}", std::process::id(), NUMBER.fetch_add(1, Ordering::Relaxed));
@@ -162,8 +161,8 @@ fn spawn(mut command: Command, scratch: &Path) -> Child {
     command.spawn().expect("the client runs")
 }
 
-/// What a client's own tools leave running: every process that has the chat's directory in its environment. Dropped
-/// after the daemon of the chat, it ends them and removes what they wrote.
+/// What a client's own tools leave running: every process with the chat's directory in its environment. Dropping it,
+/// after the chat's daemon, kills them and removes their files.
 pub struct Leftovers {
     scratch: PathBuf,
 }
@@ -173,14 +172,14 @@ impl Leftovers {
         Leftovers { scratch: chat.scratch.clone() }
     }
 
-    /// Processes that are still there.
+    /// Processes that are still running.
     fn find(&self) -> Vec<Pidfd> {
         let mark = self.scratch.to_string_lossy().into_owned();
         let ours = |pid: &u32| {
             let environment = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
             environment.windows(mark.len()).any(|window| window == mark.as_bytes())
         };
-        // Held first and looked at then: what has this number cannot be another process.
+        // Open the pidfd first, then check: the pid cannot be reused in between.
         let held = pids().filter_map(|pid| Some((pid, Pidfd::open(pid)?)));
         held.filter(|(pid, _)| ours(pid)).map(|(_, held)| held).collect()
     }
@@ -188,7 +187,7 @@ impl Leftovers {
 
 impl Drop for Leftovers {
     fn drop(&mut self) {
-        // Each round finds what the last one's processes had started meanwhile.
+        // Repeat for processes that were forked in the meantime.
         for _ in 0..100 {
             let found = self.find();
             if found.is_empty() {

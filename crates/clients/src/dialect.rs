@@ -1,15 +1,15 @@
-//! How each client talks to its model: what of a request is the last result, and how a turn is answered.
+//! The API that each client uses for its model: parsing requests and encoding replies.
 
 use serde_json::{Value, json};
 
 use crate::seen::Seen;
 
-/// A model's wire.
+/// A model API.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Dialect {
-    /// OpenAI's responses: codex.
+    /// OpenAI responses: codex.
     Responses,
-    /// Anthropic's messages: Claude Code.
+    /// Anthropic messages: Claude Code.
     Messages,
     /// Chat completions: opencode.
     Completions,
@@ -17,7 +17,7 @@ pub enum Dialect {
     Contents,
 }
 
-/// What the scripted model does in a turn.
+/// The scripted model's reply to one request.
 #[derive(Clone, Debug)]
 pub enum Act {
     /// Calls these tools, all in one turn.
@@ -25,7 +25,7 @@ pub enum Act {
     Say(String),
 }
 
-/// A call of a tool.
+/// A tool call.
 #[derive(Clone, Debug)]
 pub struct Call {
     pub from: ToolSet,
@@ -33,12 +33,11 @@ pub struct Call {
     pub arguments: Value,
 }
 
-/// Whose tool it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ToolSet {
-    /// Of pinfold's server.
+    /// pinfold's server.
     Pinfold,
-    /// Of the client itself.
+    /// The client itself.
     Own,
 }
 
@@ -48,14 +47,14 @@ impl Act {
         Act::Use(vec![Call { from: ToolSet::Pinfold, tool: tool.to_owned(), arguments }])
     }
 
-    /// Calls a tool of the client's own.
+    /// Calls one of the client's own tools.
     pub fn own(tool: &str, arguments: Value) -> Self {
         Act::Use(vec![Call { from: ToolSet::Own, tool: tool.to_owned(), arguments }])
     }
 }
 
 impl Call {
-    /// The name under which the model must call it, where a client has its own way to spell tools of servers.
+    /// The tool's name with the prefix that this client gives to server tools.
     fn name(&self, prefix: &str) -> String {
         match self.from {
             ToolSet::Pinfold => format!("{prefix}{}", self.tool),
@@ -65,7 +64,7 @@ impl Call {
 }
 
 impl Dialect {
-    /// The wire that a path belongs to.
+    /// The API that a request path belongs to.
     pub fn of(path: &str) -> Option<Self> {
         let path = path.split('?').next().unwrap_or(path);
         match path {
@@ -77,17 +76,17 @@ impl Dialect {
         }
     }
 
-    /// Whether a request is a turn of the chat; others ask for a title and the like, and offer no tools.
+    /// Whether a request is a turn of the chat; others, such as those for a title, have no tools.
     pub fn is_turn(request: &Value) -> bool {
         request["tools"].as_array().is_some_and(|tools| !tools.is_empty())
     }
 
-    /// The tools of ours that a request offers, under the names that the model must use.
+    /// Whether a request offers this tool.
     pub fn offers(request: &Value, tool: &str) -> bool {
         request["tools"].to_string().contains(tool)
     }
 
-    /// What the client itself says of commands that ended: Claude Code does, in messages of their own.
+    /// Notices of the client itself about commands that ended. Claude Code sends them as separate messages.
     pub fn notices(request: &Value) -> Vec<String> {
         let messages = request["messages"].as_array().cloned().unwrap_or_default();
         let texts = messages.iter().flat_map(|message| match &message["content"] {
@@ -98,7 +97,7 @@ impl Dialect {
         texts.filter(|text| text.contains("<task-notification>")).collect()
     }
 
-    /// The result of the call of this number.
+    /// The result of the call with this number.
     pub fn result(self, request: &Value, number: u32) -> Option<Seen> {
         let id = call_id(number);
         let list = |key: &str| request[key].as_array().cloned().unwrap_or_default();
@@ -127,7 +126,7 @@ impl Dialect {
         Some(Seen { text })
     }
 
-    /// The whole body of an answer, as a stream of events. Its calls are numbered from `first` on.
+    /// The body of a reply, as a stream of events. Calls are numbered from `first`.
     pub fn answer(self, first: u32, act: &Act) -> String {
         match self {
             Dialect::Responses => responses(first, act),
@@ -146,7 +145,7 @@ fn numbered(first: u32, calls: &[Call]) -> impl Iterator<Item = (u32, &Call)> {
     (first..).zip(calls)
 }
 
-/// A text, or the texts of a list of parts.
+/// A text, or the joined texts of a list of parts.
 fn plain(value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),
@@ -155,7 +154,7 @@ fn plain(value: &Value) -> String {
     }
 }
 
-/// Events with their type as their name.
+/// Encodes server-sent events, each named by its type.
 fn events(events: &[Value]) -> String {
     let event = |event: &Value| format!("event: {}\ndata: {event}\n\n", event["type"].as_str().unwrap_or_default());
     events.iter().map(event).collect()

@@ -1,11 +1,11 @@
 //! Dev only: codex, Claude Code, gemini-cli and opencode with a scripted model on loopback.
 //!
-//! A caller plays the model: it calls tools, and sees of each result exactly what the client puts into its next
-//! request. `cargo xtask clients` installs the agents; one that is not installed is skipped, in a line that says so.
-//! Every chat has a HOME of its own, and removes it when it is dropped.
+//! The caller acts as the model: it calls tools, and sees of each result exactly what the client puts into its next
+//! request. `cargo xtask clients` installs the agents; one that is not installed is skipped with a message. Every
+//! chat has its own HOME, which is removed with it.
 //!
-//! `scenarios` says what a model is to achieve, `shells` how it does that with pinfold's tools and with the client's
-//! own, `play` counts what each costs.
+//! `scenarios` are the tasks of a model, `shells` how it performs them with pinfold's tools or with the client's own,
+//! `play` measures the cost.
 
 pub mod agents;
 pub mod chat;

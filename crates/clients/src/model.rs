@@ -1,4 +1,4 @@
-//! A model server on loopback that does what the test says, turn by turn.
+//! A model server on loopback, scripted by the test turn by turn.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -11,10 +11,10 @@ use serde_json::Value;
 use crate::dialect::{Act, Call, Dialect, ToolSet};
 use crate::seen::Seen;
 
-/// How long a client may take for its next request. A cold one unpacks itself first.
-const PATIENCE: Duration = Duration::from_secs(150);
+/// How long a client may take for its next request. The first start unpacks files.
+const DEADLINE: Duration = Duration::from_secs(150);
 
-/// A turn of the chat that waits for its answer.
+/// A request of the client that has no reply yet.
 pub struct Turn {
     dialect: Dialect,
     request: Value,
@@ -22,10 +22,10 @@ pub struct Turn {
 }
 
 impl Turn {
-    /// What the client tells of the chat so far.
+    /// The chat so far, as the client sends it.
     pub fn history(&self) -> String {
-        let told = ["input", "messages", "contents"].into_iter().find_map(|key| self.request.get(key));
-        told.map(Value::to_string).unwrap_or_default()
+        let history = ["input", "messages", "contents"].into_iter().find_map(|key| self.request.get(key));
+        history.map(Value::to_string).unwrap_or_default()
     }
 }
 
@@ -33,23 +33,23 @@ impl Turn {
 pub struct Model {
     pub address: SocketAddr,
     turns: Receiver<Turn>,
-    /// The turn that is the model's.
+    /// The request to reply to next.
     open: Option<Turn>,
-    /// How many calls were made.
+    /// How many tool calls were made.
     calls: u32,
     cost: Cost,
-    /// How many notices of the client's were counted.
+    /// How many of the client's notices are counted in `cost`.
     notices: usize,
-    /// When to give up waiting for the client.
+    /// When to stop waiting for the client.
     deadline: Option<Instant>,
 }
 
-/// What a chat costs its model.
+/// The model's cost of a chat.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Cost {
-    /// Requests of the client, the one with the last result included.
+    /// Requests of the client, including the one with the last result.
     pub requests: usize,
-    /// Bytes of the results of tools, and of the client's own notices of commands that ended, as the model reads them.
+    /// Bytes of tool results, and of the client's notices about commands that ended, as the model reads them.
     pub bytes: usize,
 }
 
@@ -58,7 +58,7 @@ impl Model {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let address = listener.local_addr().expect("an address");
         let (sender, turns) = channel();
-        // Ends with the test program: a client may still come after the chat is over.
+        // Runs until the test program ends: a client may still connect after the chat.
         thread::spawn(move || {
             for stream in listener.incoming().flatten() {
                 let sender = sender.clone();
@@ -68,13 +68,13 @@ impl Model {
         Model { address, turns, open: None, calls: 0, cost: Cost::default(), notices: 0, deadline: None }
     }
 
-    /// Calls a tool of pinfold's, and gives what comes back; nothing if the client did not come in time.
+    /// Calls a tool of pinfold; `None` if the client sent no request in time.
     pub fn call(&mut self, tool: &str, arguments: &Value) -> Option<Seen> {
         let call = Call { from: ToolSet::Pinfold, tool: tool.to_owned(), arguments: arguments.clone() };
         self.call_all(vec![call])?.pop()
     }
 
-    /// Makes these calls in one turn, and gives what comes back of each, in their order.
+    /// Makes these calls in one turn; returns their results in order.
     pub fn call_all(&mut self, calls: Vec<Call>) -> Option<Vec<Seen>> {
         let turn = self.take()?;
         for call in &calls {
@@ -96,48 +96,47 @@ impl Model {
         Some(results)
     }
 
-    /// Says a last word, which ends the turn.
+    /// Ends the turn with a text.
     pub fn finish(&mut self) {
         if let Some(turn) = self.take() {
             let _ = turn.answer.send(turn.dialect.answer(self.calls + 1, &Act::Say("done".to_owned())));
         }
     }
 
-    /// What the client has said by itself of commands that ended, in all of the chat.
+    /// The client's notices about commands that ended, in the whole chat.
     pub fn last_notices(&self) -> Vec<String> {
         self.open.as_ref().map(|turn| Dialect::notices(&turn.request)).unwrap_or_default()
     }
 
-    /// Waits until the client asks, and leaves it waiting.
+    /// Waits for the next request without replying.
     pub fn wait(&mut self) -> Option<Turn> {
         self.take()
     }
 
-    /// Answers a client that waits.
+    /// Replies to a request.
     pub fn answer(&mut self, turn: Turn, act: &Act) {
         let first = self.calls + 1;
         self.calls += if let Act::Use(calls) = act { calls.len() as u32 } else { 0 };
         let _ = turn.answer.send(turn.dialect.answer(first, act));
     }
 
-    /// Does this when the client asks.
+    /// Waits for the next request and replies.
     pub fn act(&mut self, act: &Act) -> Option<()> {
         let turn = self.take()?;
         self.answer(turn, act);
         Some(())
     }
 
-    /// What the chat has cost so far.
     pub fn cost(&self) -> Cost {
         self.cost
     }
 
-    /// From now on the client is waited for until then at most.
+    /// Sets a deadline for all further requests.
     pub fn set_deadline(&mut self, deadline: Instant) {
         self.deadline = Some(deadline);
     }
 
-    /// Forgets a turn that was open: its client is gone.
+    /// Drops a pending request, because its client is gone.
     pub fn forget_turn(&mut self) {
         self.open = None;
         while self.turns.try_recv().is_ok() {}
@@ -148,7 +147,7 @@ impl Model {
             return Some(turn);
         }
         let remaining = self.deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
-        let turn = self.turns.recv_timeout(remaining.unwrap_or(PATIENCE).min(PATIENCE)).ok()?;
+        let turn = self.turns.recv_timeout(remaining.unwrap_or(DEADLINE).min(DEADLINE)).ok()?;
         self.cost.requests += 1;
         let notices = Dialect::notices(&turn.request);
         for notice in notices.iter().skip(self.notices) {
@@ -159,7 +158,7 @@ impl Model {
     }
 }
 
-/// Serves one connection: one request, then it is closed.
+/// Serves one request, then closes the connection.
 fn serve(stream: TcpStream, turns: &Sender<Turn>) -> Option<()> {
     let mut reader = BufReader::new(stream.try_clone().ok()?);
     let mut head = String::new();
@@ -168,7 +167,7 @@ fn serve(stream: TcpStream, turns: &Sender<Turn>) -> Option<()> {
     let body = body(&head, &mut reader)?;
     let request: Value = serde_json::from_slice(&body).unwrap_or_default();
     let Some(dialect) = Dialect::of(&path) else {
-        // What a client wants to know beside the chat: that it is there, how many tokens, which models.
+        // Requests besides the chat: health checks, token counts, lists of models.
         let answer = if path.contains("count_tokens") { r#"{"input_tokens":1}"# } else { "{}" };
         let status = if head.starts_with("GET") { "404 Not Found" } else { "200 OK" };
         return reply(stream, status, "application/json", answer);

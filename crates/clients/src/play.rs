@@ -1,4 +1,4 @@
-//! One scenario, played once with one client and one set of tools: what it took.
+//! Plays one scenario once, with one client and one set of tools, and measures it.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -7,41 +7,41 @@ use std::time::{Duration, Instant};
 
 use pinfold_testkit::{Pinfold, Setup};
 
-use crate::agents::{Program, Way};
+use crate::agents::{Program, ServerAccess};
 use crate::chat::{Chat, Leftovers};
 use crate::dialect::ToolSet;
 use crate::model::Cost;
 use crate::scenarios::Scenario;
 use crate::shells::{self, Stop};
 
-/// How long one may take, the start of its client included.
+/// The time limit of a scenario, including the start of its client.
 const DEADLINE: Duration = Duration::from_secs(180);
 
-/// What came of it.
+/// The result of a scenario.
 #[derive(Clone, Debug)]
 pub struct Played {
-    /// What it cost, or why it was not completed.
+    /// Its cost, or why it was not completed.
     pub outcome: Result<Cost, Stop>,
-    /// What the model called and read.
+    /// The model's calls and their results.
     pub log: String,
 }
 
-/// What is dropped in this order: the client, the daemon, and then what the client's own tools left running.
+/// Dropped in this order: the client, the daemon, then what the client's own tools left running.
 struct Set {
     chat: Chat,
     _pinfold: Pinfold,
     _leftovers: Leftovers,
 }
 
-/// Plays it, with a daemon and a client of its own.
+/// Plays a scenario with its own daemon and client.
 pub fn play(binary: &Path, program: &Program, scenario: Scenario, from: ToolSet) -> Played {
     let played = catch_unwind(AssertUnwindSafe(|| {
         let pinfold = Pinfold::prepare(&binary.to_string_lossy(), Setup::default());
-        let way = match from {
-            ToolSet::Pinfold => Way::of(&pinfold),
-            ToolSet::Own => Way::Without,
+        let access = match from {
+            ToolSet::Pinfold => ServerAccess::of(&pinfold),
+            ToolSet::Own => ServerAccess::None,
         };
-        let chat = Chat::start_by(program, &way);
+        let chat = Chat::start_by(program, &access);
         let leftovers = Leftovers::of(&chat);
         let mut set = Set { chat, _pinfold: pinfold, _leftovers: leftovers };
         set.chat.model.set_deadline(Instant::now() + DEADLINE);

@@ -1,4 +1,4 @@
-//! The core: everything the daemon has, shared by all its tasks. What it does with it is in the modules around.
+//! The state that all tasks of the daemon share. The rooms add methods to it.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, OnceLock};
@@ -14,76 +14,89 @@ use pinfold_store::ids::IdSource;
 use pinfold_store::index::IndexError;
 use pinfold_store::layout::Home;
 use pinfold_store::queries::Queries;
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 
 use crate::access::origin::Peers;
 use crate::access::tokens::Tokens;
 use crate::agents::Agents;
 use crate::coder::Coder;
 use crate::config::Config;
-use crate::events::index_writer::Ledger;
+use crate::dashboard::sessions::Dashboard;
+use crate::events::index_writer::IndexWriter;
 use crate::events::webhook::Webhooks;
+use crate::inbox::Failures;
 use crate::keepers::pool::Keepers;
 use crate::lock::lock;
 use crate::metrics::Metrics;
+use crate::output::last_line::LastLines;
 use crate::owners::sessions::SessionBook;
 use crate::processes::retention::ClockWatch;
-use crate::refusal::Refusal;
+use crate::processes::samples::Sampler;
 use crate::registry::records;
-use crate::registry::recovery_progress::Progress;
-use crate::registry::{Found, OwnerBook, Registry};
+use crate::registry::recovery_progress::RecoveryProgress;
+use crate::registry::{FoundProcess, OwnerBook, Registry};
+use crate::request_error::RequestError;
 use crate::services::ports::Leases;
 use crate::services::restarts::Chains;
 pub(crate) use crate::threads::blocking;
 
-/// How soon an index that was locked is asked again.
-const ASK_AGAIN: Duration = Duration::from_secs(1);
+/// For how long queries are refused after the index was found locked.
+const LOCKED_RETRY: Duration = Duration::from_secs(1);
 
-/// Everything the daemon has. Shared by all its tasks.
+/// The daemon's state, shared by all its tasks.
 #[derive(Debug)]
 pub(crate) struct Core {
     pub(crate) config: Config,
     pub(crate) home: Home,
     pub(crate) registry: Registry,
     pub(crate) keepers: Keepers,
-    pub(crate) ledger: Ledger,
+    pub(crate) index_writer: IndexWriter,
     pub(crate) owners: OwnerBook,
     pub(crate) sessions: SessionBook,
     pub(crate) tokens: Tokens,
     pub(crate) peers: Peers,
     pub(crate) webhooks: Webhooks,
-    /// The ports that processes are lent.
+    /// Ports leased to processes.
     pub(crate) leases: Leases,
-    /// What lives again when it ends.
+    /// Processes with a restart policy.
     pub(crate) chains: Chains,
-    /// Where it listens for TCP, once it does.
+    /// The TCP address, once it listens.
     pub(crate) tcp_address: OnceLock<SocketAddr>,
-    /// Numbers for new processes.
+    /// Ids of new processes.
     pub(crate) ids: Mutex<IdSource>,
     /// The index, for reading; used from blocking threads only.
     pub(crate) queries: Mutex<Queries>,
-    /// When a question to the index was last refused because another program has locked it, and why.
+    /// When a query last failed because another program had locked the index, and the error text.
     pub(crate) unreadable_index: Mutex<Option<(Instant, String)>>,
     pub(crate) metrics: Metrics,
+    /// The last lines of output that were read recently.
+    pub(crate) last_lines: LastLines,
+    pub(crate) sampler: Sampler,
+    /// Limits how many searches run at once.
+    pub(crate) searches: Semaphore,
+    /// Failures for the inbox.
+    pub(crate) failures: Failures,
     pub(crate) coder: Coder,
-    /// Agents that are hosted.
+    /// Browsers that are signed in to the dashboard.
+    pub(crate) dashboard: Dashboard,
+    /// Hosted agents.
     pub(crate) agents: Agents,
     pub(crate) boot_id: String,
     pub(crate) user_home: String,
     pub(crate) started_at: Moment,
-    /// Where keepers make their cgroups, or why they cannot.
+    /// Where keepers create their cgroups, or why they cannot.
     pub(crate) cgroups: Result<Base, String>,
-    /// What the name of every cgroup begins with that is made for this home.
+    /// The name prefix of every cgroup of this home.
     pub(crate) cgroup_name: String,
-    /// The name of the cgroups that limit processes, and where they can be made once that was needed.
+    /// The name of the cgroups that limit processes, and where they can be created (determined at first use).
     pub(crate) limit_name: String,
     pub(crate) limit_places: OnceLock<Vec<Place>>,
-    /// How far recovery is.
-    pub(crate) recovery: Progress,
-    /// Whether the wall clock was set forward while this daemon ran.
+    /// Progress of recovery.
+    pub(crate) recovery: RecoveryProgress,
+    /// Forward steps of the wall clock while this daemon ran.
     pub(crate) clock_watch: Mutex<ClockWatch>,
-    /// What became of the home, if it was moved or removed.
-    pub(crate) home_trouble: Mutex<Option<String>>,
+    /// What happened to the home, if it was moved or removed.
+    pub(crate) home_problem: Mutex<Option<String>>,
     /// Directories that recovery could not read.
     pub(crate) unreadable: Mutex<Vec<Unreadable>>,
     pub(crate) shutdown: watch::Sender<bool>,
@@ -101,42 +114,42 @@ impl Core {
         }
     }
 
-    /// Runs a question to the index on a thread that may block; what was told before is committed first, if that can be
-    /// done soon. What the index does not have yet is in the registry.
+    /// Runs a query on a blocking thread. Pending changes are committed first, if that does not take long; what is not
+    /// committed yet is in the registry.
     pub(crate) async fn query<T: Send + 'static>(
         self: &Arc<Self>,
         ask: impl FnOnce(&Queries) -> Result<T, IndexError> + Send + 'static,
-    ) -> Result<T, Refusal> {
-        self.ledger.flush().await;
-        // While another program has locked the index, not every question waits for it anew.
+    ) -> Result<T, RequestError> {
+        self.index_writer.flush().await;
+        // While another program has locked the index, queries fail at once instead of each waiting for it.
         if let Some(why) = self.locked_index() {
-            return Err(Refusal::new(ErrorCode::StoreUnwritable, why));
+            return Err(RequestError::new(ErrorCode::StoreUnwritable, why));
         }
         let core = Arc::clone(self);
         let answer = blocking(move || ask(&lock(&core.queries))).await?;
         let locked = answer.as_ref().err().filter(|error| error.is_locked()).map(|_| {
             let path = self.home.index();
-            (Instant::now(), format!("another program has locked {}: close it, and ask again", path.display()))
+            (Instant::now(), format!("another program has locked {}: close that program and try again", path.display()))
         });
         *lock(&self.unreadable_index) = locked.clone();
         match locked {
-            Some((_, why)) => Err(Refusal::new(ErrorCode::StoreUnwritable, why)),
-            None => answer.map_err(Refusal::from),
+            Some((_, why)) => Err(RequestError::new(ErrorCode::StoreUnwritable, why)),
+            None => answer.map_err(RequestError::from),
         }
     }
 
-    /// Why the index cannot be read, if that was found out a moment ago.
+    /// Why the index cannot be read, if a recent query found it locked.
     pub(crate) fn locked_index(&self) -> Option<String> {
-        lock(&self.unreadable_index).clone().filter(|(at, _)| at.elapsed() < ASK_AGAIN).map(|(_, why)| why)
+        lock(&self.unreadable_index).clone().filter(|(at, _)| at.elapsed() < LOCKED_RETRY).map(|(_, why)| why)
     }
 
-    /// The record of a process, with a look at its living tree.
-    pub(crate) async fn record(self: &Arc<Self>, found: &Found) -> Result<Record, Refusal> {
+    /// The record of a process, including its live tree.
+    pub(crate) async fn record(self: &Arc<Self>, found: &FoundProcess) -> Result<Record, RequestError> {
         let (state, directory) = (found.snapshot(), self.home.process(found.id()));
         if state.history.status().is_over() {
-            let record = records::record(&state, &directory, records::Look::Away);
+            let record = records::record(&state, &directory, records::TreeDetail::Skip);
             return Ok(self.with_life(record, &state.history).await);
         }
-        blocking(move || records::record(&state, &directory, records::Look::Closely)).await
+        blocking(move || records::record(&state, &directory, records::TreeDetail::Read)).await
     }
 }

@@ -1,8 +1,8 @@
-//! A terminal as its process sees it: the screen that its output has drawn, and the answers to what it asks.
+//! The terminal emulator: the screen that the output has drawn, and the replies to terminal queries.
 //!
-//! The emulator is fed with the output as it lies on disk, so it can be made anew at any time. Programs ask their terminal who
-//! it is, where the cursor stands, what colours it has; each question is answered once, behind a mark that the keeper
-//! keeps: a later daemon answers only what the earlier one did not.
+//! It is fed from the output on disk, so it can be rebuilt at any time. Programs query their terminal's type, cursor
+//! position and colours. Each query is answered once: the keeper stores how far queries were answered, and a later
+//! daemon continues from there.
 
 use std::io;
 use std::num::NonZeroU16;
@@ -12,36 +12,36 @@ use pinfold_model::spec::PtySize;
 use pinfold_store::reader::OutputReader;
 use vt100::{Callbacks, Parser, Screen};
 
-/// Bytes read at a time.
-const PIECE: usize = 256 * 1024;
-/// So much of a long output is fed to a new emulator; what lies before has long left the screen.
-const REPLAY_MOST: u64 = 64 << 20;
-/// The longest title that is kept, and the most bytes of answers in one turn.
-const TITLE_MOST: usize = 256;
-const REPLIES_MOST: usize = 4096;
+/// Bytes per read.
+const READ_SIZE: usize = 256 * 1024;
+/// How much of a long output is fed to a new emulator; earlier output has long left the screen.
+const MAX_REPLAY: u64 = 64 << 20;
+/// Maximum length of a title, and of the replies of one step.
+const MAX_TITLE: usize = 256;
+const MAX_REPLIES: usize = 4096;
 
-/// An emulator, and how far it has been fed.
+/// An emulator and its position in the output.
 pub(crate) struct Terminal {
-    parser: Parser<Ears>,
+    parser: Parser<TerminalCallbacks>,
     cursor: u64,
-    /// What was asked before this byte has been answered.
+    /// Queries before this byte have been answered.
     answered: u64,
 }
 
-/// Answers that are due: to what stands before this byte.
+/// Replies to the queries before `through`.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Replies {
     pub(crate) through: u64,
     pub(crate) bytes: Vec<u8>,
 }
 
-/// One look at new output.
+/// The result of one step through new output.
 #[derive(Debug, Default)]
-pub(crate) struct Turn {
+pub(crate) struct CatchUp {
     pub(crate) replies: Option<Replies>,
-    /// Whether there was more than one turn takes.
+    /// Whether there is more output to read.
     pub(crate) more: bool,
-    /// Where the next one begins.
+    /// Where the next step starts.
     pub(crate) cursor: u64,
 }
 
@@ -53,17 +53,17 @@ impl std::fmt::Debug for Terminal {
 
 impl Terminal {
     pub(crate) fn new(size: PtySize) -> Self {
-        let (rows, cols) = sides(size);
-        Self { parser: Parser::new_with_callbacks(rows, cols, 0, Ears::default()), cursor: 0, answered: 0 }
+        let (rows, cols) = dimensions(size);
+        Self { parser: Parser::new_with_callbacks(rows, cols, 0, TerminalCallbacks::default()), cursor: 0, answered: 0 }
     }
 
-    /// Everything that was asked before this byte has been answered.
+    /// Notes that queries before this byte have been answered.
     pub(crate) fn note_answered(&mut self, through: u64) {
         self.answered = self.answered.max(through);
     }
 
     pub(crate) fn resize(&mut self, size: PtySize) {
-        let (rows, cols) = sides(size);
+        let (rows, cols) = dimensions(size);
         self.parser.set_size(rows, cols);
     }
 
@@ -84,28 +84,28 @@ impl Terminal {
         Keyboard { terminal: true, application_cursor: self.screen().application_cursor() }
     }
 
-    /// Takes in what has come, at most so much.
-    pub(crate) fn catch_up(&mut self, reader: &OutputReader, most: u64) -> io::Result<Turn> {
-        let begun = self.cursor;
+    /// Reads new output: at least `max_bytes` if there is as much, and at most one piece more.
+    pub(crate) fn catch_up(&mut self, reader: &OutputReader, max_bytes: u64) -> io::Result<CatchUp> {
+        let started = self.cursor;
         loop {
-            let piece = reader.read(self.cursor.max(self.oldest(reader)?), PIECE)?;
+            let piece = reader.read(self.cursor.max(self.oldest(reader)?), READ_SIZE)?;
             if piece.bytes.is_empty() {
-                return Ok(Turn { replies: self.take_replies(), more: false, cursor: self.cursor });
+                return Ok(CatchUp { replies: self.take_replies(), more: false, cursor: self.cursor });
             }
             self.feed(piece.at, &piece.bytes);
-            if self.cursor - begun >= most {
+            if self.cursor - started >= max_bytes {
                 let more = self.cursor < piece.end;
-                return Ok(Turn { replies: self.take_replies(), more, cursor: self.cursor });
+                return Ok(CatchUp { replies: self.take_replies(), more, cursor: self.cursor });
             }
         }
     }
 
-    /// Where a new emulator begins to read.
+    /// Where a new emulator starts to read.
     fn oldest(&self, reader: &OutputReader) -> io::Result<u64> {
-        if self.cursor > 0 { Ok(0) } else { Ok(reader.extent()?.end.saturating_sub(REPLAY_MOST)) }
+        if self.cursor > 0 { Ok(0) } else { Ok(reader.extent()?.end.saturating_sub(MAX_REPLAY)) }
     }
 
-    /// What was asked before the mark is drawn and not answered again.
+    /// Draws the bytes; queries that have been answered before are not answered again.
     fn feed(&mut self, at: u64, bytes: &[u8]) {
         let known = (self.answered.saturating_sub(at) as usize).min(bytes.len());
         let (before, after) = bytes.split_at(known);
@@ -127,29 +127,29 @@ impl Terminal {
     }
 }
 
-fn sides(size: PtySize) -> (NonZeroU16, NonZeroU16) {
+fn dimensions(size: PtySize) -> (NonZeroU16, NonZeroU16) {
     (NonZeroU16::new(size.rows).unwrap_or(NonZeroU16::MIN), NonZeroU16::new(size.cols).unwrap_or(NonZeroU16::MIN))
 }
 
-/// What the process says to its terminal besides what it draws.
+/// Collects what the process sends to its terminal besides drawing.
 #[derive(Debug, Default)]
-struct Ears {
+struct TerminalCallbacks {
     title: String,
     replies: Vec<u8>,
 }
 
-impl Ears {
+impl TerminalCallbacks {
     fn reply(&mut self, text: &str) {
-        if self.replies.len() + text.len() <= REPLIES_MOST {
+        if self.replies.len() + text.len() <= MAX_REPLIES {
             self.replies.extend(text.as_bytes());
         }
     }
 }
 
-impl Callbacks for Ears {
+impl Callbacks for TerminalCallbacks {
     fn set_window_title(&mut self, _: &mut Screen, title: &[u8]) {
         let title = String::from_utf8_lossy(title);
-        self.title = title.chars().filter(|c| !c.is_control()).take(TITLE_MOST).collect();
+        self.title = title.chars().filter(|c| !c.is_control()).take(MAX_TITLE).collect();
     }
 
     fn unhandled_csi(&mut self, screen: &mut Screen, i1: Option<u8>, i2: Option<u8>, params: &[&[u16]], c: char) {
@@ -157,12 +157,12 @@ impl Callbacks for Ears {
         let (row, col) = screen.cursor_position();
         let (row, col) = (row + 1, col + 1);
         match (i1, i2, c, first) {
-            // Who are you: a VT220 with colours, of no particular make.
+            // Device attributes: a VT220 with colours.
             (None, None, 'c', 0) => self.reply("\x1b[?62;22c"),
             (Some(b'>'), None, 'c', 0) => self.reply("\x1b[>1;10;0c"),
             (Some(b'='), None, 'c', 0) => self.reply("\x1bP!|00000000\x1b\\"),
             (Some(b'>'), None, 'q', 0) => self.reply(concat!("\x1bP>|pinfold(", env!("CARGO_PKG_VERSION"), ")\x1b\\")),
-            // How are you, and where is the cursor.
+            // Status, and cursor position.
             (None, None, 'n', 5) => self.reply("\x1b[0n"),
             (None, None, 'n', 6) => self.reply(&format!("\x1b[{row};{col}R")),
             (Some(b'?'), None, 'n', 6) => self.reply(&format!("\x1b[?{row};{col}R")),
@@ -188,7 +188,7 @@ impl Callbacks for Ears {
     }
 }
 
-/// 1 for a mode that is set, 2 for one that is not, 0 for one that is not known here.
+/// 1 for a mode that is set, 2 for one that is not, 0 for an unknown one.
 fn mode_state(screen: &Screen, mode: u16) -> u8 {
     let state = match mode {
         1 => screen.application_cursor(),
@@ -244,6 +244,6 @@ mod tests {
 
     #[test]
     fn a_flood_of_questions_is_bounded() {
-        assert!(answers(&"\x1b[c".repeat(100_000)).len() <= REPLIES_MOST);
+        assert!(answers(&"\x1b[c".repeat(100_000)).len() <= MAX_REPLIES);
     }
 }

@@ -1,5 +1,5 @@
-//! What reads bytes from outside, as the routes and the start of the daemon do, with no daemon around it: for whoever
-//! tries it with any bytes. Owns no parsing: each function calls what the daemon calls.
+//! Entry points for fuzzing: parsers of untrusted bytes, without a running daemon. Each function calls the daemon's own
+//! parser.
 
 use axum::http::Uri;
 use pinfold_api::error::ApiError;
@@ -8,7 +8,7 @@ use pinfold_api::types::{
     SignalRequest, StartRequest, StopRequest, TokenRequest, WaitManyRequest, WaitQuery,
 };
 use pinfold_model::signal::Signal;
-use pinfold_model::spec::{Defaults, Spec, Streams};
+use pinfold_model::spec::{DEFAULT_OWNER, Defaults, Spec, Streams};
 use pinfold_model::units::parse_duration;
 
 use crate::coder;
@@ -17,24 +17,24 @@ use crate::events::webhook;
 use crate::extract;
 use crate::output::read;
 use crate::processes::list;
-use crate::processes::start;
-use crate::refusal::Refusal;
+use crate::processes::start_request;
+use crate::request_error::RequestError;
 use crate::waits::wait;
 
-/// What a refusal would be to a client: its status and its body.
+/// The HTTP status and body of an error.
 pub type Refused = (u16, ApiError);
 
-/// The body of `POST /v1/processes`, admitted.
+/// Parses the body of `POST /v1/processes` into a spec.
 pub fn start(body: &[u8], defaults: &Defaults) -> Result<Spec, Refused> {
     let parse = || {
         let request: StartRequest = extract::parse(body)?;
         request.wait.as_ref().map(|wait| parse_duration(&wait.text())).transpose()?;
-        Ok(start::draft(request)?.try_into_spec(defaults)?)
+        start_request::parse(request, (DEFAULT_OWNER.to_owned(), vec![]), defaults)
     };
     parse().map_err(refused)
 }
 
-/// A body of every other route that takes one.
+/// Parses the body as that of every other route.
 pub fn bodies(body: &[u8]) -> Vec<Result<(), Refused>> {
     let signal = || Ok(Signal::parse(&extract::parse::<SignalRequest>(body)?.signal).map(|_| ())?);
     let wait_many = || {
@@ -55,7 +55,7 @@ pub fn bodies(body: &[u8]) -> Vec<Result<(), Refused>> {
     tried.into_iter().map(|tried| tried.map_err(refused)).collect()
 }
 
-/// A query, as each route that has one takes it.
+/// Parses the query as that of every route that has one.
 pub fn queries(uri: &Uri) -> Vec<Result<(), Refused>> {
     let output = |streams| read::check(&extract::parse_query::<OutputQuery>(uri)?, streams).map(drop);
     let wait = || {
@@ -67,8 +67,8 @@ pub fn queries(uri: &Uri) -> Vec<Result<(), Refused>> {
         let query: ListQuery = extract::parse_query(uri)?;
         list::parse_filter(&query)?;
         query.page.as_deref().map_or(Ok(()), |page| {
-            let place = list::parse_place(page)?;
-            assert_eq!(list::parse_place(&list::render_place(&place)).ok(), Some(place), "{page}");
+            let place = list::parse_start(page)?;
+            assert_eq!(list::parse_start(&list::render_start(&place)).ok(), Some(place), "{page}");
             Ok(())
         })
     };
@@ -77,23 +77,23 @@ pub fn queries(uri: &Uri) -> Vec<Result<(), Refused>> {
     tried.into_iter().map(|tried| tried.map_err(refused)).collect()
 }
 
-/// The body of coder's `POST /start`: whether it is taken, or what is wrong with it.
+/// Parses the body of coder's `POST /start`.
 pub fn coder_start(body: &[u8]) -> Result<(), String> {
     coder::try_start(body)
 }
 
-/// What the hook for the environment of coder's commands said: how many variables it sets.
+/// Parses the output of coder's environment hook; returns the number of variables it sets.
 pub fn coder_env(said: &[u8]) -> usize {
     coder::try_env(said)
 }
 
-/// Where a webhook with this address would go, as scheme, host and port. `None` if it is never sent.
+/// Scheme, host and port of a webhook's address. `None` if the address is invalid.
 pub fn webhook(address: &str) -> Option<String> {
     let place = webhook::Destination::parse(address).ok()?;
     let scheme = if place.secure { "https" } else { "http" };
     Some(format!("{scheme}://{}", place.authority))
 }
 
-fn refused(refusal: Refusal) -> Refused {
-    (refusal.status().as_u16(), refusal.0)
+fn refused(error: RequestError) -> Refused {
+    (error.status().as_u16(), error.0)
 }

@@ -1,13 +1,13 @@
-//! An answer as JSON.
+//! JSON responses.
 
 use axum::http::{HeaderValue, header};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 
-use crate::refusal::Refusal;
+use crate::request_error::RequestError;
 
-/// Axum has the same, but writes byte for byte into a buffer that is slow to be written so: a third of what it took to answer
-/// with 20 kB of text.
+/// Like axum's `Json`, which writes byte by byte into a slower buffer: that took a third of the time to answer with 20
+/// kB of text.
 #[derive(Clone, Debug)]
 pub(crate) struct Json<T>(pub(crate) T);
 
@@ -15,7 +15,7 @@ impl<T: Serialize> IntoResponse for Json<T> {
     fn into_response(self) -> Response {
         match serde_json::to_vec(&self.0) {
             Ok(body) => ([(header::CONTENT_TYPE, HeaderValue::from_static("application/json"))], body).into_response(),
-            Err(error) => Refusal::internal(error).into_response(),
+            Err(error) => RequestError::internal(error).into_response(),
         }
     }
 }

@@ -1,8 +1,9 @@
-//! Locking a mutex whose changes are each complete, so that a panic of another holder does not matter.
+//! Locking a mutex and ignoring poison: every change under these locks is complete in itself, so a panic of another
+//! holder does no harm.
 
 use std::sync::{Mutex, MutexGuard};
 
-/// The guard, whoever panicked while holding it: every change under these locks is complete in itself.
+/// Locks the mutex, poisoned or not.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }

@@ -12,33 +12,33 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::fmt::MakeWriter;
 
-/// At this size the log moves to `daemon.log.1`, replacing an older one.
-const LOG_MOST: u64 = 8 << 20;
+/// At this size the log is renamed to `daemon.log.1`, replacing the previous one.
+const MAX_LOG: u64 = 8 << 20;
 
 /// Set when the file was moved or removed.
 static REOPEN: AtomicBool = AtomicBool::new(false);
 
-/// Has the next line written to a file at the path, whatever became of the one before.
+/// Makes the next line reopen the file at its path.
 pub(crate) fn reopen() {
     REOPEN.store(true, Ordering::Relaxed);
 }
 
-/// Begins logging to the file. Does nothing if a log was begun before.
+/// Starts logging to the file. Does nothing if logging was started before.
 pub(crate) fn begin(path: &Path, filter: &str) -> io::Result<()> {
     let file = LogFile::open(path)?;
     let mut filter = EnvFilter::try_new(filter).unwrap_or_else(|_| EnvFilter::new("info"));
-    // The SDK behind /mcp logs whole requests, commands and environments included, wherever it is let.
+    // The SDK behind /mcp logs whole requests below `warn`, including commands and environments.
     if let Ok(quiet) = "rmcp=warn".parse() {
         filter = filter.add_directive(quiet);
     }
     let subscriber = tracing_subscriber::fmt().json().flatten_event(true).with_env_filter(filter).with_writer(file);
-    // A line that a full disk refuses is dropped. Told of on standard error, which is a file on that same disk, it
-    // would be a panic of whoever logs.
+    // A line that cannot be written is dropped. Reporting it on standard error, a file on the same full disk, would
+    // panic.
     let _ = subscriber.log_internal_errors(false).try_init();
     Ok(())
 }
 
-/// A file that starts over when it has grown too long.
+/// A log file that is rotated by size.
 #[derive(Debug)]
 struct LogFile {
     path: PathBuf,
@@ -64,7 +64,7 @@ impl Write for &LogFile {
         if REOPEN.swap(false, Ordering::Relaxed) {
             *current = LogFile::open_file(&self.path)?;
         }
-        if current.1 > LOG_MOST {
+        if current.1 > MAX_LOG {
             std::fs::rename(&self.path, self.path.with_extension("log.1"))?;
             *current = LogFile::open_file(&self.path)?;
         }

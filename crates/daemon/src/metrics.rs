@@ -1,4 +1,4 @@
-//! What the daemon counts. `diagnostics` shows it.
+//! The daemon's counters. `diagnostics` renders them.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -6,7 +6,7 @@ use pinfold_model::facts::{History, Status};
 use pinfold_model::outcome::Outcome;
 use pinfold_store::outbox::Target;
 
-/// What is counted since the daemon started.
+/// Counters since the daemon started.
 #[derive(Debug, Default)]
 pub(crate) struct Metrics {
     pub(crate) started: AtomicU64,
@@ -19,18 +19,21 @@ pub(crate) struct Metrics {
     /// By target and result.
     pub(crate) deliveries: [[AtomicU64; 3]; 2],
     pub(crate) requests: AtomicU64,
+    /// Searches that run now.
+    pub(crate) searches: AtomicU64,
+    pub(crate) search_bytes: AtomicU64,
 }
 
-/// What came of one try to deliver an event.
+/// The result of one delivery attempt.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Delivered {
+pub(crate) enum DeliveryResult {
     Done,
     Failed,
     GivenUp,
 }
 
 impl Metrics {
-    pub(crate) fn note_delivery(&self, target: Target, result: Delivered) {
+    pub(crate) fn note_delivery(&self, target: Target, result: DeliveryResult) {
         self.deliveries[target as usize][result as usize].fetch_add(1, Ordering::Relaxed);
     }
 

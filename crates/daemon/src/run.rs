@@ -1,4 +1,5 @@
-//! The daemon as a program: lock, index, socket; then it serves until told to stop, and recovers meanwhile.
+//! The daemon's main function: takes the lock, opens the index, listens, recovers while serving, and runs until
+//! shutdown.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -12,33 +13,37 @@ use pinfold_store::index::{Index, IndexError, Opened};
 use pinfold_store::layout::{FileId, Home, HomeError, LockError};
 use pinfold_store::tokens::TokenFile;
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinHandle;
 
 use crate::access::caller;
 use crate::access::origin::Peers;
 use crate::access::tokens::Tokens;
-use crate::agents;
-use crate::agents::Agents;
+use crate::agents::{Agents, Hosting};
 use crate::clock::now;
 use crate::coder::Coder;
 use crate::config::{Config, Containment, Paths};
 use crate::core::Core;
+use crate::dashboard::sessions::Dashboard;
 use crate::events::delivery;
-use crate::events::index_writer::Ledger;
+use crate::events::index_writer::IndexWriter;
 use crate::events::webhook::Webhooks;
 use crate::home::claim;
 use crate::home::guard;
 use crate::home::guard::Guard;
+use crate::inbox::Failures;
 use crate::keepers::limit_cgroups;
 use crate::keepers::pool::{self, Keepers};
 use crate::log;
 use crate::metrics::Metrics;
+use crate::output::last_line::LastLines;
 use crate::owners::sessions::SessionBook;
 use crate::owners::silence;
 use crate::processes::retention;
+use crate::processes::samples::Sampler;
+use crate::processes::search::MAX_SEARCHES;
 use crate::recovery::recover;
-use crate::registry::recovery_progress::Progress;
+use crate::registry::recovery_progress::RecoveryProgress;
 use crate::registry::{OwnerBook, Registry};
 use crate::server::routes;
 use crate::server::socket;
@@ -47,22 +52,22 @@ use crate::services::ports::Leases;
 use crate::services::restarts::{self, Chains};
 use crate::threads;
 
-/// Routes that the daemon serves without knowing them, for a client of its own socket.
+/// Mounted routes, which use the daemon as a client of its socket.
 pub type Mount = Box<dyn FnOnce(PathBuf) -> axum::Router + Send>;
 
-/// What a daemon is made of.
+/// What a daemon needs to run.
 pub struct Options {
     pub paths: Paths,
     pub config: Config,
-    /// The executable that knows `nursery`.
+    /// The executable that has the `nursery` command.
     pub program: PathBuf,
-    /// Called with the socket's path once the daemon answers.
+    /// Called with the socket's path once the daemon listens.
     pub on_ready: fn(&Path),
-    /// What is served at `/mcp`; given the socket's path.
+    /// The routes at `/mcp`; called with the socket's path.
     pub mount: Option<Mount>,
 }
 
-/// Why a daemon does not run.
+/// Why the daemon could not run.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
     #[error("another daemon owns this home (pid {})", pid.map_or("unknown".to_owned(), |pid| pid.to_string()))]
@@ -73,7 +78,7 @@ pub enum RunError {
     Index(#[from] IndexError),
     #[error("{what}: {source}")]
     Io { what: String, source: std::io::Error },
-    #[error("cannot make a thread: {0}")]
+    #[error("cannot create a thread: {0}")]
     Shortage(String),
 }
 
@@ -82,9 +87,9 @@ fn io(what: impl Into<String>) -> impl FnOnce(std::io::Error) -> RunError {
     move |source| RunError::Io { what, source }
 }
 
-/// Runs the daemon until it is told to stop. Leaves the caller's session.
+/// Runs the daemon until shutdown. Leaves the caller's session.
 pub fn run(options: Options) -> Result<(), RunError> {
-    // Its home may have been removed under it: then it makes it again, and there is nothing to do for this one.
+    // If its home was removed, the running daemon has now recreated it, and this one is not needed.
     if let Some(pid) = claim::living_daemon(&options.paths.home) {
         return Err(RunError::AlreadyRunning { pid: Some(pid) });
     }
@@ -100,12 +105,14 @@ pub fn run(options: Options) -> Result<(), RunError> {
     let log_path = options.paths.log();
     log::begin(&log_path, &options.config.log).map_err(io(format!("cannot write {}", log_path.display())))?;
     threads::start().map_err(|error| RunError::Shortage(proc::explain_shortage(&error)))?;
-    let runtime =
-        tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(io("cannot make an event loop"))?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(io("cannot create an event loop"))?;
     let guard = Guard { lock, claim: claim::claim(&options.paths.home), socket: None };
     let served = runtime.block_on(serve(options, home, guard));
     runtime.shutdown_timeout(std::time::Duration::from_millis(200));
-    // The lock goes last.
+    // The lock is released last.
     served.map(drop)
 }
 
@@ -118,7 +125,8 @@ async fn serve(mut options: Options, home: Home, mut guard: Guard) -> Result<Gua
     crash_point!("daemon.listening");
     let mut router = routes::routes(Arc::clone(&core));
     if let Some(mount) = options.mount.take() {
-        let mounted = mount(socket_path.clone()).layer(from_fn_with_state(Arc::clone(&core), caller::hand_on));
+        let mounted =
+            mount(socket_path.clone()).layer(from_fn_with_state(Arc::clone(&core), caller::set_owner_headers));
         router = router.nest("/mcp", mounted);
     }
     let tcp =
@@ -127,42 +135,42 @@ async fn serve(mut options: Options, home: Home, mut guard: Guard) -> Result<Gua
         let core = Arc::clone(&core);
         async move { recover::recover(&core).await }
     });
-    let tending = [
-        once_read(&core, retention::tend),
-        once_read(&core, silence::tend),
-        once_read(&core, delivery::tend),
-        once_read(&core, agents::tend),
-        once_read(&core, restarts::tend),
-        once_read(&core, async |core| pool::refill(&core).await),
+    let background = [
+        spawn_when_read(&core, retention::run),
+        spawn_when_read(&core, silence::run),
+        spawn_when_read(&core, delivery::run),
+        spawn_when_read(&core, async |core| Hosting::of(&core).remove_ended().await),
+        spawn_when_read(&core, restarts::tend),
+        spawn_when_read(&core, async |core| pool::refill(&core).await),
     ];
-    let guarding = tokio::spawn(guard::tend(Arc::clone(&core), router.clone(), guard));
+    let guarding = tokio::spawn(guard::run(Arc::clone(&core), router.clone(), guard));
     let stopping = tokio::spawn(stop_on_signal(Arc::clone(&core)));
     (options.on_ready)(&socket_path);
     tracing::info!(socket = %socket_path.display(), "ready");
     socket::serve(Arc::clone(&core), router, listener).await;
     crash_point!("daemon.last_served");
-    let guard = guarding.await.map_err(|error| io("cannot look after the home")(std::io::Error::other(error)))?;
+    let guard = guarding.await.map_err(|error| io("the guard of the home failed")(std::io::Error::other(error)))?;
     if FileId::at(&socket_path) == guard.socket {
         let _ = std::fs::remove_file(&socket_path);
     }
-    core.stop_homeless().await;
+    core.stop_unrecoverable().await;
     stopping.abort();
     recovering.abort();
-    for task in tending {
+    for task in background {
         let _ = task.await;
     }
     if let Some(tcp) = tcp {
         let _ = tcp.await;
     }
-    core.ledger.drain().await;
+    core.index_writer.drain().await;
     crash_point!("daemon.flushed");
     pool::remove_last_cgroups(&core).await;
     tracing::info!("stopped");
     Ok(guard)
 }
 
-/// Runs a task from the moment when all processes are known: before, it would act on half the facts.
-fn once_read<F>(core: &Arc<Core>, task: impl FnOnce(Arc<Core>) -> F) -> JoinHandle<()>
+/// Spawns a task that starts once all processes are known.
+fn spawn_when_read<F>(core: &Arc<Core>, task: impl FnOnce(Arc<Core>) -> F) -> JoinHandle<()>
 where
     F: Future<Output = ()> + Send + 'static,
 {
@@ -185,14 +193,14 @@ fn compose(options: &Options, home: Home) -> Result<Core, RunError> {
     let index = match Index::open(&home, durability, now())? {
         Opened::Ready(index) => index,
         Opened::Rebuild { index, reason } => {
-            tracing::warn!(%reason, "the index is built anew from the process directories");
+            tracing::warn!(%reason, "rebuilding the index from the process directories");
             index
         }
     };
     let queries = Index::reader(&home.index())?;
     let owners = OwnerBook::new(queries.parents()?);
     let registry = Registry::default();
-    let ledger = Ledger::start(index, config.events, registry.clone())?;
+    let index_writer = IndexWriter::start(index, config.events, registry.clone())?;
     let boot_id = proc::boot_id().map_err(io("cannot read the boot id"))?;
     let name = cgroup_name(home.root());
     let limit_name = limit_cgroups::place_name(&name);
@@ -206,11 +214,12 @@ fn compose(options: &Options, home: Home) -> Result<Core, RunError> {
         durable_over_power_loss: power,
         cgroup_name: cgroups.is_ok().then(|| name.clone()),
         daemon: Some(launch_of_next(options)),
+        descriptor_limit: daemonize::original_descriptor_limit(),
     };
     Ok(Core {
         registry,
         keepers: Keepers::new(options.program.clone(), setup, config.environment.clone()),
-        ledger,
+        index_writer,
         owners,
         tokens: Tokens::new(tokens),
         peers: Peers::default(),
@@ -223,8 +232,13 @@ fn compose(options: &Options, home: Home) -> Result<Core, RunError> {
         queries: Mutex::new(queries),
         unreadable_index: Mutex::default(),
         metrics: Metrics::default(),
+        last_lines: LastLines::default(),
+        sampler: Sampler::default(),
+        searches: Semaphore::new(MAX_SEARCHES),
+        failures: Failures::default(),
         coder: Coder::open(&home).map_err(io(format!("cannot read {}", home.coder_key().display())))?,
-        agents: Agents::default(),
+        dashboard: Dashboard::default(),
+        agents: Agents::new(tokio::runtime::Handle::current()),
         sessions: SessionBook::open(&home, &boot_id),
         boot_id,
         user_home: std::env::var("HOME").ok().filter(|home| home.starts_with('/')).unwrap_or_else(|| "/".to_owned()),
@@ -232,9 +246,9 @@ fn compose(options: &Options, home: Home) -> Result<Core, RunError> {
         cgroups,
         limit_name,
         limit_places: OnceLock::new(),
-        recovery: Progress::default(),
+        recovery: RecoveryProgress::default(),
         clock_watch: Mutex::new(retention::ClockWatch::new()),
-        home_trouble: Mutex::default(),
+        home_problem: Mutex::default(),
         unreadable: Mutex::default(),
         shutdown: watch::Sender::new(false),
         config,
@@ -242,17 +256,17 @@ fn compose(options: &Options, home: Home) -> Result<Core, RunError> {
     })
 }
 
-/// How a keeper starts the next daemon of this home: as this one was started, also if that was told its home by an option.
+/// How a keeper starts the next daemon of this home: like this one, including a home that was set by an option.
 fn launch_of_next(options: &Options) -> DaemonLaunch {
     let mut env: Vec<(OsString, OsString)> = std::env::vars_os().filter(|(name, _)| name != "PINFOLD_HOME").collect();
     env.extend(options.paths.moved_home().map(|home| ("PINFOLD_HOME".into(), home.into())));
     DaemonLaunch { program: options.program.clone(), env }
 }
 
-/// A name that no other home has, so that nobody cleans up another's cgroups.
+/// A name that is unique to this home, so that no other daemon removes its cgroups.
 fn cgroup_name(home: &Path) -> String {
     let canonical = std::fs::canonicalize(home).unwrap_or_else(|_| home.to_owned());
-    // FNV-1a: stable between versions and programs, which std's hasher is not.
+    // FNV-1a is stable between versions and programs; std's hasher is not.
     let hash = canonical
         .as_os_str()
         .as_encoded_bytes()
@@ -261,7 +275,7 @@ fn cgroup_name(home: &Path) -> String {
     format!("pinfold-{hash:016x}")
 }
 
-/// Listens for TCP, if the configuration says so.
+/// Listens on TCP, if configured.
 async fn listen_tcp(core: &Core) -> Result<Option<tokio::net::TcpListener>, RunError> {
     let Some(address) = core.config.tcp.listen else { return Ok(None) };
     let what = format!("cannot listen on {address} (tcp.listen)");
@@ -270,7 +284,7 @@ async fn listen_tcp(core: &Core) -> Result<Option<tokio::net::TcpListener>, RunE
     Ok(Some(listener))
 }
 
-/// TERM and INT shut the daemon down; the processes live on with their keepers.
+/// TERM and INT shut the daemon down; the processes stay with their keepers.
 async fn stop_on_signal(core: Arc<Core>) {
     let (Ok(mut term), Ok(mut int)) = (signal(SignalKind::terminate()), signal(SignalKind::interrupt())) else {
         return;

@@ -1,8 +1,8 @@
-//! Threads for work that may block: files, the index, `/proc`.
+//! A pool of threads for blocking work: files, the index, `/proc`.
 //!
-//! All of them are made before the daemon serves. At the process limit of its user no thread can be made any more, and
-//! requests are to be answered all the same. What cannot end by itself, such as a path that a request names, is not for
-//! them (D8).
+//! All threads are created before the daemon serves: at the user's process limit no thread can be created, and requests
+//! must still be answered. Work that may never finish, such as touching a path named by a request, must not run here
+//! (D8).
 
 use std::collections::VecDeque;
 use std::io;
@@ -13,12 +13,12 @@ use pinfold_api::error::ErrorCode;
 use tokio::sync::oneshot;
 
 use crate::lock::lock;
-use crate::refusal::Refusal;
+use crate::request_error::RequestError;
 
-/// How many there are. Most of the work is short, and the index answers one at a time.
+/// Number of threads. Most jobs are short, and the index serves one query at a time.
 const THREADS: usize = 8;
-/// Jobs that may wait for a thread. A request whose job would be one more is refused.
-const WAITING_MOST: usize = 10_000;
+/// Maximum number of queued jobs; a request that would queue one more is refused.
+const MAX_WAITING: usize = 10_000;
 
 type Job = Box<dyn FnOnce() + Send>;
 
@@ -30,7 +30,7 @@ struct Pool {
 
 static POOL: OnceLock<Arc<Pool>> = OnceLock::new();
 
-/// Makes the threads. Fails if not one of them can be made; with fewer than all, work takes longer.
+/// Creates the threads. Fails if none can be created; with fewer than all, work takes longer.
 pub(crate) fn start() -> io::Result<()> {
     let pool = Arc::<Pool>::default();
     for made in 0..THREADS {
@@ -40,7 +40,7 @@ pub(crate) fn start() -> io::Result<()> {
             Ok(_) => {}
             Err(error) if made == 0 => return Err(error),
             Err(error) => {
-                tracing::warn!(%error, made, "not all threads could be made");
+                tracing::warn!(%error, made, "fewer worker threads than planned");
                 break;
             }
         }
@@ -49,25 +49,25 @@ pub(crate) fn start() -> io::Result<()> {
     Ok(())
 }
 
-/// Runs what may block off the event loop. It runs to its end even if the caller goes away.
-pub(crate) async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, Refusal> {
+/// Runs blocking work off the event loop. It runs to completion even if the caller is dropped.
+pub(crate) async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, RequestError> {
     if POOL.get().is_none() {
-        start().map_err(|error| Refusal::shortage("cannot make a thread", &error))?;
+        start().map_err(|error| RequestError::shortage("cannot create a thread", &error))?;
     }
     let (done, wait) = oneshot::channel();
     let job: Job = Box::new(move || drop(done.send(work())));
     let accepted = POOL.get().is_some_and(|pool| pool.accept(job));
     if !accepted {
-        let message = format!("{WAITING_MOST} requests wait for a thread already: try again in a moment");
-        return Err(Refusal::new(ErrorCode::ResourceShortage, message));
+        let message = format!("{MAX_WAITING} requests already wait for a thread: try again in a few seconds");
+        return Err(RequestError::new(ErrorCode::ResourceShortage, message));
     }
-    wait.await.map_err(|_| Refusal::internal("a request failed halfway"))
+    wait.await.map_err(|_| RequestError::internal("a worker thread panicked"))
 }
 
 impl Pool {
     fn accept(&self, job: Job) -> bool {
         let mut jobs = lock(&self.jobs);
-        let has_room = jobs.len() < WAITING_MOST;
+        let has_room = jobs.len() < MAX_WAITING;
         if has_room {
             jobs.push_back(job);
             self.filled.notify_one();
@@ -78,7 +78,7 @@ impl Pool {
     fn work(&self) -> ! {
         loop {
             let job = self.next();
-            // The message of a panic is in the log; whoever waits for the job sees that nothing came of it.
+            // The panic is in the log; the request that waits for this job gets an internal error.
             let _ = catch_unwind(AssertUnwindSafe(job));
         }
     }
@@ -103,8 +103,8 @@ mod tests {
         let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
         runtime.block_on(async {
             for _ in 0..THREADS * 2 {
-                let refusal = blocking(|| -> () { panic!("on purpose") }).await.expect_err("refused");
-                assert_eq!(refusal.0.code, ErrorCode::Internal);
+                let error = blocking(|| -> () { panic!("on purpose") }).await.expect_err("refused");
+                assert_eq!(error.0.code, ErrorCode::Internal);
             }
             assert_eq!(blocking(|| 7).await, Ok(7));
         });
@@ -113,7 +113,7 @@ mod tests {
     #[test]
     fn work_waits_for_a_thread_up_to_a_bound() {
         let pool = Pool::default();
-        assert!((0..WAITING_MOST).all(|_| pool.accept(Box::new(|| {}))));
+        assert!((0..MAX_WAITING).all(|_| pool.accept(Box::new(|| {}))));
         assert!(!pool.accept(Box::new(|| {})));
     }
 }

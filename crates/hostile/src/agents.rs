@@ -5,7 +5,7 @@
 #[path = "../../cli/src/agent_config/jsonc/mod.rs"]
 mod jsonc;
 
-use jsonc::edit::{Item, Which, insert, remove};
+use jsonc::edit::{Item, Position, insert, remove};
 use jsonc::parse::{Dialect, parse};
 use jsonc::value::Value;
 
@@ -26,13 +26,13 @@ pub(crate) fn target(data: &[u8]) {
     let known = root.get(PATH[0]).is_some_and(|section| section.get(NAME).is_some());
     let item = Item::Member(NAME.to_owned(), entry.clone());
     if known {
-        let left = remove(&text, dialect, PATH, Which::Key(NAME)).expect("an existing entry can be removed");
+        let left = remove(&text, dialect, PATH, Position::Key(NAME)).expect("an existing entry can be removed");
         parse(&left.expect("it is there"), dialect).expect("what is left is a document");
     } else if let Ok(with) = insert(&text, dialect, PATH, item) {
         let edited = parse(&with, dialect).expect("what was edited is a document");
         let found = edited.get(PATH[0]).and_then(|section| section.get(NAME)).expect("it holds the entry");
         assert_eq!(Value::of(found, &with), entry);
-        let without = remove(&with, dialect, PATH, Which::Key(NAME)).expect("removed").expect("it was there");
+        let without = remove(&with, dialect, PATH, Position::Key(NAME)).expect("removed").expect("it was there");
         let left = parse(&without, dialect).expect("what is left is a document");
         assert_eq!(
             others(Value::of(&left, &without)),

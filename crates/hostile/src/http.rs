@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use axum::http::Uri;
 use pinfold_daemon::fuzz_entry::{self, Refused};
-use pinfold_model::spec::{Defaults, GRACE_MOST, OUTPUT_LIMIT_LEAST, Program, RESERVED_ENV, Spec};
+use pinfold_model::spec::{Defaults, MAX_GRACE, MIN_OUTPUT_LIMIT, Program, RESERVED_ENV, Spec};
 
 use crate::feed::text;
 
@@ -53,7 +53,7 @@ fn check_spec(spec: Spec) {
     };
     assert!(!arguments.is_empty() && arguments.iter().all(|argument| !argument.contains('\0')), "{spec:?}");
     assert!(spec.cwd.is_absolute(), "{spec:?}");
-    assert!(spec.stop.grace <= GRACE_MOST && spec.output_limit >= OUTPUT_LIMIT_LEAST, "{spec:?}");
+    assert!(spec.stop.grace <= MAX_GRACE && spec.output_limit >= MIN_OUTPUT_LIMIT, "{spec:?}");
     assert!(spec.env.keys().all(|name| !name.is_empty() && !name.contains(['=', '\0'])), "{spec:?}");
     assert!(!RESERVED_ENV.iter().any(|name| spec.env.contains_key(*name)), "{spec:?}");
     let bounded = [spec.time_limit, spec.idle_limit, spec.lifetime.grace()];

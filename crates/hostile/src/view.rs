@@ -1,6 +1,6 @@
-//! The budgeted view of output: the invariants of `model::view`, for any bytes, budget and source.
+//! The budgeted view of output: the invariants of `model::output_view`, for any bytes, budget and source.
 
-use pinfold_model::output_view::{LEAST_BUDGET, Options, SEQUENCE_MOST, Source, View, render};
+use pinfold_model::output_view::{MAX_SEQUENCE, MIN_BUDGET, Options, View, ViewInput, render};
 
 use crate::feed::Feed;
 
@@ -17,9 +17,12 @@ pub(crate) fn target(data: &[u8]) {
     // Also covers cursors near the maximum.
     let start = start.min(u64::MAX - bytes.len() as u64);
     let whole =
-        Source { start, head: bytes, tail: &[], end: start + bytes.len() as u64, more_may_come: flags & 4 != 0 };
-    let ends =
-        Source { head: &bytes[..first.min(bytes.len())], tail: &bytes[bytes.len() - last.min(bytes.len())..], ..whole };
+        ViewInput { start, head: bytes, tail: &[], end: start + bytes.len() as u64, more_may_come: flags & 4 != 0 };
+    let ends = ViewInput {
+        head: &bytes[..first.min(bytes.len())],
+        tail: &bytes[bytes.len() - last.min(bytes.len())..],
+        ..whole
+    };
     let all = render(&whole, &Options { budget: usize::MAX, ..options });
     assert_eq!(all.omitted, None, "nothing is omitted without need");
     for source in [whole, ends] {
@@ -37,11 +40,11 @@ pub(crate) fn target(data: &[u8]) {
     }
 }
 
-fn check(view: &View, source: &Source<'_>, options: &Options) {
-    assert!(view.text.len() <= options.budget.max(LEAST_BUDGET), "the budget: {view:?}");
+fn check(view: &View, source: &ViewInput<'_>, options: &Options) {
+    assert!(view.text.len() <= options.budget.max(MIN_BUDGET), "the budget: {view:?}");
     assert!((source.start..=source.end).contains(&view.next), "the cursor: {view:?}");
     let held_back = source.end - view.next;
-    let most = if source.more_may_come { SEQUENCE_MOST as u64 } else { 0 };
+    let most = if source.more_may_come { MAX_SEQUENCE as u64 } else { 0 };
     assert!(held_back <= most, "held back: {view:?}");
     assert_eq!(view.original_bytes, source.end - source.start, "{view:?}");
     let accounted = view.shown_bytes + view.omitted_bytes + view.collapsed_bytes + held_back;
@@ -57,12 +60,12 @@ fn check(view: &View, source: &Source<'_>, options: &Options) {
 }
 
 /// Checks that reading up to a seam and then from its cursor on gives the same text as reading at once.
-fn check_seam(whole: &Source<'_>, seam: usize, options: &Options) {
+fn check_seam(whole: &ViewInput<'_>, seam: usize, options: &Options) {
     let options = Options { budget: usize::MAX, ..*options };
     let cut = whole.start + seam as u64;
-    let first = render(&Source { head: &whole.head[..seam], end: cut, more_may_come: true, ..*whole }, &options);
+    let first = render(&ViewInput { head: &whole.head[..seam], end: cut, more_may_come: true, ..*whole }, &options);
     let rest = &whole.head[(first.next - whole.start) as usize..];
-    let second = render(&Source { start: first.next, head: rest, ..*whole }, &options);
+    let second = render(&ViewInput { start: first.next, head: rest, ..*whole }, &options);
     let at_once = render(whole, &options);
     assert_eq!(first.text + &second.text, at_once.text, "a seam at {seam} is seen");
     assert_eq!(second.next, at_once.next);

@@ -1,8 +1,8 @@
-//! Starting a daemon for a client that runs inside what is kept.
+//! Starts a daemon for a client that runs inside the keeper's process.
 //!
-//! A daemon that such a client starts itself would be below this keeper: it would be stopped, paused and killed with the
-//! process. This keeper stands outside, so it starts the daemon as its own sibling. What is executed and with which
-//! environment, the daemon before has said; nothing of it comes from the client.
+//! A daemon started by such a client would be a descendant of this keeper, and would be stopped, paused and killed
+//! with the process. So the keeper starts it as its own sibling. Program and environment come from the previous
+//! daemon; nothing comes from the client.
 
 use std::fs::OpenOptions;
 use std::os::unix::fs::OpenOptionsExt;
@@ -12,10 +12,10 @@ use std::time::{Duration, Instant};
 
 use pinfold_os::daemonize::{self, Fork};
 
-use crate::nursery::Birthright;
+use crate::nursery::NurseryConfig;
 
-/// A daemon that was started so recently is on its way: no second one is started beside it.
-const ON_ITS_WAY: Duration = Duration::from_secs(2);
+/// A daemon started less than this ago is still starting: do not start another.
+const START_COOLDOWN: Duration = Duration::from_secs(2);
 
 #[derive(Debug, Default)]
 pub(crate) struct DaemonStarter {
@@ -23,18 +23,17 @@ pub(crate) struct DaemonStarter {
 }
 
 impl DaemonStarter {
-    /// Starts the daemon, unless one was started a moment ago.
-    pub(crate) fn start(&mut self, birthright: &Birthright) -> Result<(), String> {
-        if self.last.is_some_and(|last| last.elapsed() < ON_ITS_WAY) {
+    /// Starts the daemon, unless one was started less than [`START_COOLDOWN`] ago.
+    pub(crate) fn start(&mut self, config: &NurseryConfig) -> Result<(), String> {
+        if self.last.is_some_and(|last| last.elapsed() < START_COOLDOWN) {
             return Ok(());
         }
-        let Some(daemon) = &birthright.daemon else {
-            return Err("this keeper was not told how to start a daemon".to_owned());
+        let Some(daemon) = &config.daemon else {
+            return Err("the daemon that started this keeper did not say how to start another".to_owned());
         };
-        let log = birthright.home.join("daemon.log");
+        let log = config.home.join("daemon.log");
         let log = OpenOptions::new().create(true).append(true).mode(0o600).open(&log);
-        let log =
-            log.map_err(|error| format!("cannot write {}: {error}", birthright.home.join("daemon.log").display()))?;
+        let log = log.map_err(|error| format!("cannot write {}: {error}", config.home.join("daemon.log").display()))?;
         match daemonize::fork_sibling() {
             Ok(Fork::Parent { .. }) => {
                 self.last = Some(Instant::now());

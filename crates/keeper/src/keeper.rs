@@ -1,42 +1,42 @@
-//! One keeper: what the daemon asks of it, what its one process does, one turn after the other. What it runs on is
-//! [`System`]; the loop around it is `linux`, or the simulation's.
+//! One keeper: handles messages of the daemon and events of its process. It runs on a [`System`]; `linux` or the
+//! simulation provides the event loop.
 
 use std::io;
 
+use pinfold_model::cached_json::CachedJson;
 use pinfold_model::facts::Intent;
 use pinfold_model::id::ProcessId;
 use pinfold_model::link::{FromKeeper, KeeperIdentity, Order, ToKeeper, VERSION};
 use pinfold_model::outcome::StartStep;
-use pinfold_model::spelled::Spelled;
 use pinfold_os::crash_point;
 use pinfold_store::record::RecordWriter;
 
 use crate::driver::{Driver, KeeperContext};
-use crate::launch::Failure;
+use crate::launch::LaunchError;
 use crate::link::Link;
+use crate::other_connections::Visitors;
 use crate::system::{Launch, System};
-use crate::visitors::Visitors;
 
 #[derive(Debug)]
 pub struct Keeper<S: System> {
     pub(crate) system: S,
     identity: KeeperIdentity,
-    /// The daemon, while there is one.
+    /// The link to the daemon, while there is one.
     pub(crate) link: Option<Link<S::Socket>>,
-    /// Others who connected.
+    /// Connections of other programs.
     pub(crate) visitors: Visitors<S::Socket>,
-    /// What will be kept next, if its directory is still to be made.
+    /// The id of the next process, if its directory is not created yet.
     next: Option<ProcessId>,
-    /// A directory made ahead for the next process.
+    /// The directory created ahead for the next process.
     prepared: Option<(ProcessId, S::Directory)>,
-    /// The one process, while there is one.
-    pub(crate) kept: Option<Driver<S>>,
+    /// The running process, if any.
+    pub(crate) driver: Option<Driver<S>>,
     retired: bool,
 }
 
-/// What woke the keeper.
+/// What woke the event loop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Watched {
+pub enum Wakeup {
     Link,
     Listener,
     Visitor(usize),
@@ -47,7 +47,7 @@ pub enum Watched {
 }
 
 impl<S: System> Keeper<S> {
-    /// A keeper whose daemon is at the other end of this socket; it says hello there.
+    /// Sends a hello to the daemon at the other end of this socket.
     pub fn new(system: S, identity: KeeperIdentity, link: S::Socket) -> Self {
         let mut keeper = Self {
             system,
@@ -56,71 +56,76 @@ impl<S: System> Keeper<S> {
             visitors: Visitors::default(),
             next: None,
             prepared: None,
-            kept: None,
+            driver: None,
             retired: false,
         };
-        keeper.say_hello();
+        keeper.send_hello();
         keeper.flush();
         keeper
     }
 
-    /// Whether it keeps nothing and nobody can bring it a process: it ends.
+    /// Whether the keeper may end: it has no process, and none can come.
     pub fn is_done(&self) -> bool {
-        self.kept.is_none() && (self.retired || self.link.is_none())
+        self.driver.is_none() && (self.retired || self.link.is_none())
     }
 
-    /// The one process, while there is one.
-    pub fn kept(&self) -> Option<&Driver<S>> {
-        self.kept.as_ref()
+    /// The running process, if any.
+    pub fn driver(&self) -> Option<&Driver<S>> {
+        self.driver.as_ref()
     }
 
-    /// The daemon's end of the link, and whether something waits to be sent there.
+    /// The link's socket, and whether bytes are queued for it.
     pub fn link(&self) -> Option<(&S::Socket, bool)> {
         self.link.as_ref().map(|link| (link.socket(), link.has_unsent()))
     }
 
-    pub fn handle(&mut self, watched: Watched) {
-        match watched {
-            Watched::Link => self.serve_link(),
-            Watched::Listener => {}
-            Watched::Visitor(place) => self.serve_visitor(place),
-            // The leader's end, which is seen to; `after_turn` takes the signal.
-            Watched::Children | Watched::Leader if self.kept.as_ref().is_some_and(Driver::is_over) => {}
-            Watched::Children => {
+    pub fn handle(&mut self, wakeup: Wakeup) {
+        match wakeup {
+            Wakeup::Link => self.serve_link(),
+            Wakeup::Listener => {}
+            Wakeup::Visitor(index) => self.serve_visitor(index),
+            // Its end is handled already; `after_turn` clears the signal.
+            Wakeup::Children | Wakeup::Leader if self.driver.as_ref().is_some_and(Driver::is_over) => {}
+            Wakeup::Children => {
                 self.system.clear_child_signal();
                 self.with_driver(Driver::children_changed);
             }
-            Watched::Input => self.with_driver(|driver, _| driver.input_ready()),
-            Watched::Leader => self.with_driver(Driver::leader_ready),
-            Watched::Output(place) => self.with_driver(|driver, context| driver.output_ready(place, context)),
+            Wakeup::Input => self.with_driver(|driver, _| driver.input_ready()),
+            Wakeup::Leader => self.with_driver(Driver::leader_ready),
+            Wakeup::Output(index) => self.with_driver(|driver, context| driver.output_ready(index, context)),
         }
     }
 
-    /// After all that woke it was handled: timers, the end of a process, what was said.
+    /// After all events are handled: runs timers, releases a finished process, sends queued messages.
     pub fn end_turn(&mut self) {
         self.timers();
-        self.make_room();
+        self.release_finished();
         self.flush();
         self.after_turn();
     }
 
     fn timers(&mut self) {
-        if self.kept.as_ref().and_then(Driver::next_timer).is_some_and(|at| at <= self.system.now()) {
+        if self.driver.as_ref().and_then(Driver::next_timer).is_some_and(|at| at <= self.system.now()) {
             self.with_driver(Driver::timers_elapsed);
         }
     }
 
-    /// A finished process leaves room for the next.
-    fn make_room(&mut self) {
-        if let Some(over) = self.kept.take_if(|driver| driver.is_over()) {
+    /// Lets go of a finished process, so that the next can start.
+    fn release_finished(&mut self) {
+        if let Some(over) = self.driver.take_if(|driver| driver.is_over()) {
             over.release_limits();
-            // A tree that is empty leaves an empty cgroup; anything else is not to be mixed with the next. And
-            // Linux kills whoever is cloned into a cgroup that `cgroup.kill` was ever used on (seen on 6.18).
+            if let Some(tmp) = &over.own_tmp {
+                // Removing many files may take a while: report the end first.
+                self.flush();
+                tmp.remove();
+            }
+            // Reuse the cgroup only if it is empty, not frozen and `cgroup.kill` was never used on it: Linux kills
+            // new members of such a cgroup (seen on 6.18). Otherwise this keeper ends.
             let reusable = self.system.is_cgroup_vacant().is_none_or(|vacant| !over.has_killed() && vacant);
             let clean = !over.is_superseded() && reusable;
             self.retired |= !clean;
             if clean {
-                self.say(&FromKeeper::Idle);
+                self.send(&FromKeeper::Idle);
                 crash_point!("keeper.idle_again");
             }
         }
@@ -133,16 +138,16 @@ impl<S: System> Keeper<S> {
         self.visitors.flush();
     }
 
-    /// What nobody waits for. A closed link is forgotten; the next directory is made.
+    /// Work that no client waits for: creates the next directory, drops a closed link.
     fn after_turn(&mut self) {
-        if self.kept.is_none() {
-            // The ends of the last tree, of which the next shall not hear.
+        if self.driver.is_none() {
+            // Ends of the last tree must not be seen as those of the next.
             self.system.clear_child_signal();
-            self.system.prepare_spawner();
+            self.system.raise_child_oom_score();
         } else {
-            self.system.settle_spawner();
+            self.system.restore_oom_score();
         }
-        if self.kept.is_none()
+        if self.driver.is_none()
             && !self.retired
             && let Some(next) = self.next.take()
         {
@@ -153,17 +158,17 @@ impl<S: System> Keeper<S> {
         }
     }
 
-    /// The link is closed; nobody waits for answers, and nobody brings a next process.
+    /// The link is closed: no one waits for replies, and no next process will come.
     pub(crate) fn daemon_lost(&mut self) {
         (self.link, self.next) = (None, None);
-        if let Some(driver) = &mut self.kept {
+        if let Some(driver) = &mut self.driver {
             driver.forget_requests();
         }
     }
 
     fn with_driver(&mut self, act: impl FnOnce(&mut Driver<S>, &mut KeeperContext<'_, S>)) {
-        let Self { link, system, kept, .. } = self;
-        if let Some(driver) = kept {
+        let Self { link, system, driver, .. } = self;
+        if let Some(driver) = driver {
             act(driver, &mut KeeperContext { link, system });
         }
     }
@@ -171,91 +176,91 @@ impl<S: System> Keeper<S> {
     fn serve_link(&mut self) {
         let Some(link) = &mut self.link else { return };
         for message in link.receive() {
-            self.obey(message);
+            self.handle_message(message);
         }
     }
 
-    fn serve_visitor(&mut self, place: usize) {
-        for request in self.visitors.serve(place) {
-            // What comes from here is not to go before the kept process when memory runs out.
-            self.system.settle_spawner();
+    fn serve_visitor(&mut self, index: usize) {
+        for request in self.visitors.serve(index) {
+            // The daemon must not inherit a raised OOM score.
+            self.system.restore_oom_score();
             let error = self.system.start_daemon().err();
-            self.visitors.answer(place, &FromKeeper::DaemonStarted { request, error });
+            self.visitors.answer(index, &FromKeeper::DaemonStarted { request, error });
         }
     }
 
-    /// A new daemon: what the old one sent before it died is done first.
+    /// A new daemon connected. What the previous one sent before it died is handled first.
     pub fn daemon_connected(&mut self, socket: S::Socket) {
         self.serve_link();
-        if let Some(driver) = &mut self.kept {
+        if let Some(driver) = &mut self.driver {
             driver.forget_requests();
         }
-        crash_point!("keeper.daemon_came");
+        crash_point!("keeper.daemon_connected");
         self.link = Some(Link::new(socket));
-        self.say_hello();
+        self.send_hello();
     }
 
-    /// Somebody who is not the daemon.
+    /// A program other than the daemon connected.
     pub fn visitor_connected(&mut self, socket: S::Socket) {
         let hello = FromKeeper::Hello { version: VERSION, keeper: self.identity.clone(), kept: None };
-        self.visitors.welcome(socket, &hello);
+        self.visitors.add(socket, &hello);
     }
 
-    fn say_hello(&mut self) {
-        let kept = self.kept.as_ref().map(|driver| Box::new(driver.kept()));
-        self.say(&FromKeeper::Hello { version: VERSION, keeper: self.identity.clone(), kept });
+    fn send_hello(&mut self) {
+        let kept = self.driver.as_ref().map(|driver| Box::new(driver.kept()));
+        self.send(&FromKeeper::Hello { version: VERSION, keeper: self.identity.clone(), kept });
     }
 
-    fn obey(&mut self, message: ToKeeper) {
+    fn handle_message(&mut self, message: ToKeeper) {
         match message {
             ToKeeper::Prepare { id } => self.next = Some(id),
             ToKeeper::Start(order) => self.start(*order),
             ToKeeper::Retire => self.retired = true,
-            // A daemon needs none; and what it does not know of us, it has logged.
-            ToKeeper::StartDaemon { request } => self.say(&FromKeeper::DaemonStarted { request, error: None }),
+            // A daemon is running: it just sent this. It has logged what it did not understand.
+            ToKeeper::StartDaemon { request } => self.send(&FromKeeper::DaemonStarted { request, error: None }),
             ToKeeper::Unknown { .. } => {}
             order => match order.process().is_some_and(|id| self.keeps(id)) {
-                true => self.with_driver(|driver, context| driver.obey(order, context)),
+                true => self.with_driver(|driver, context| driver.handle_order(order, context)),
                 false => {
                     if let Some(answer) = order.answer_without_process() {
-                        self.say(&answer);
+                        self.send(&answer);
                     }
                 }
             },
         }
     }
 
-    /// Whether a request means the process kept now, and not one that is over.
+    /// Whether a request is about the running process, not about an earlier one.
     fn keeps(&self, id: &ProcessId) -> bool {
-        self.kept.as_ref().is_some_and(|driver| driver.id() == id)
+        self.driver.as_ref().is_some_and(|driver| driver.id() == id)
     }
 
-    fn say(&mut self, message: &FromKeeper) {
+    fn send(&mut self, message: &FromKeeper) {
         if let Some(link) = &mut self.link {
-            link.say(message);
+            link.send(message);
         }
     }
 
     fn prepare_ahead(&mut self, id: ProcessId) {
-        // One made for a start that came to nothing is not needed any more.
+        // A directory prepared for a start that never came.
         self.discard_prepared();
         self.prepared = self.system.prepare(&id).ok().map(|directory| (id, directory));
     }
 
-    /// Removes a directory that was made ahead and not used.
+    /// Removes a directory that was created ahead and not used.
     pub fn discard_prepared(&mut self) {
         if let Some((_, unused)) = self.prepared.take() {
             self.system.discard(unused);
         }
     }
 
-    /// Intent, spawn, start: each written before the next (docs/keeper-protocol.md).
+    /// Writes the intent, spawns the leader, records the start, in this order (docs/keeper-protocol.md).
     fn start(&mut self, order: Order) {
         crash_point!("keeper.start_received");
         let Order { intent, env, limit_places, next } = order;
-        if let Some(driver) = &self.kept {
-            let error = format!("this keeper keeps {}, which is not over: start it by another", driver.id());
-            return self.say(&FromKeeper::Refused { id: intent.id.clone(), error, step: None });
+        if let Some(driver) = &self.driver {
+            let error = format!("this keeper still runs {}: start it with another keeper", driver.id());
+            return self.send(&FromKeeper::Refused { id: intent.id.clone(), error, step: None });
         }
         self.next = next;
         let (directory, record) = match self.open_record(&intent) {
@@ -265,49 +270,56 @@ impl<S: System> Keeper<S> {
         crash_point!("keeper.intent_written");
         let what = Launch { intent: &intent, env, limit_places: &limit_places };
         match self.system.launch(what, &directory, &record) {
-            Ok(begun) => {
+            Ok(started) => {
                 let Self { link, system, .. } = self;
-                self.kept = Some(Driver::started(intent, record, begun, &mut KeeperContext { link, system }));
+                self.driver = Some(Driver::started(intent, record, started, &mut KeeperContext { link, system }));
             }
             Err(failure) => match failure.refused && intent.spec.service.life.is_none() {
                 true => self.refuse_start(&intent, directory, record, failure),
-                false => self.fail(&intent, directory, record, failure),
+                false => self.record_failed_start(&intent, directory, record, failure),
             },
         }
     }
 
-    /// Records that the leader never ran. If the disk refuses that line, nothing is kept of the start, so that what the
-    /// daemon is told is what the store holds (K1).
-    fn fail(&mut self, intent: &Intent, directory: S::Directory, mut record: RecordWriter<S::File>, failure: Failure) {
-        // A leader that is stuck may still be in the cgroup, and what held it up may hold up the next.
+    /// Records that the leader never ran. If that cannot be written, removes the directory and refuses the start, so
+    /// that the daemon never receives something that the store does not hold (K1).
+    fn record_failed_start(
+        &mut self,
+        intent: &Intent,
+        directory: S::Directory,
+        mut record: RecordWriter<S::File>,
+        failure: LaunchError,
+    ) {
+        // A stuck leader may still be in the cgroup, and whatever blocked it may block the next one.
         self.retired |= failure.stuck;
         let fact = Driver::<S>::failed_start(failure.step, failure.error.clone(), self.system.moment());
         match record.append(&fact) {
             Ok(json) => {
                 crash_point!("keeper.failed_start_written");
                 if let Some(link) = &mut self.link {
-                    link.say_fact(&intent.id, json);
+                    link.send_fact(&intent.id, json);
                 }
             }
             Err(error) => {
                 let text = format!("{}; and its record could not be written: {error}", failure.error);
                 let _ = self.system.remove(directory);
-                self.say(&FromKeeper::Refused { id: intent.id.clone(), error: text, step: None });
+                self.send(&FromKeeper::Refused { id: intent.id.clone(), error: text, step: None });
             }
         }
         if !self.retired {
-            self.say(&FromKeeper::Idle);
+            self.send(&FromKeeper::Idle);
         }
     }
 
-    /// Refuses a start that was a typing error, or for which there was no process to be had: it leaves no record. Not so a
-    /// later life of a chain, of which no client waits to be told.
+    /// Refuses a start without leaving a record: the directory or program does not exist, or the kernel is out of
+    /// processes. Only for the first run of a chain: no client waits for the result of a restart, so that is
+    /// recorded.
     fn refuse_start(
         &mut self,
         intent: &Intent,
         directory: S::Directory,
         record: RecordWriter<S::File>,
-        failure: Failure,
+        failure: LaunchError,
     ) {
         drop(record);
         if let Err(error) = self.system.remove(directory) {
@@ -317,7 +329,7 @@ impl<S: System> Keeper<S> {
         self.refuse(intent.id.clone(), failure.error, Some(failure.step));
     }
 
-    fn open_record(&mut self, intent: &Spelled<Intent>) -> io::Result<(S::Directory, RecordWriter<S::File>)> {
+    fn open_record(&mut self, intent: &CachedJson<Intent>) -> io::Result<(S::Directory, RecordWriter<S::File>)> {
         let directory = match self.prepared.take() {
             Some((id, directory)) if id == intent.id => directory,
             Some((_, other)) => {
@@ -336,9 +348,9 @@ impl<S: System> Keeper<S> {
         }
     }
 
-    /// A start that left nothing, not even a record.
+    /// Reports a start that left no record.
     fn refuse(&mut self, id: ProcessId, error: String, step: Option<StartStep>) {
-        self.say(&FromKeeper::Refused { id, error, step });
-        self.say(&FromKeeper::Idle);
+        self.send(&FromKeeper::Refused { id, error, step });
+        self.send(&FromKeeper::Idle);
     }
 }

@@ -1,34 +1,37 @@
-//! The keeper: one process's supervisor. Spawns the command, captures its output, waits, and commits the
-//! exit record. It needs no daemon to be alive.
+//! The keeper: supervises one process at a time. It spawns the command, copies its output to disk, waits for it and
+//! writes the exit record. It works without a daemon.
 //!
-//! Invariants that live here, each with a test of its name:
-//! - K1 a fact is written to the record before it is told.
+//! Invariants, each with a test of its name:
+//! - K1 a fact is written to the record before it is sent to the daemon.
 //! - K2 the leader is reaped last: its pid and session stay reserved while the tree is signalled.
-//! - K3 nothing the daemon does or fails to do reaches the process: sends never block, the loss of the link
+//! - K3 nothing the daemon does or fails to do affects the process: sends never block, and losing the link
 //!   changes nothing.
-//! - K4 a keeper whose tree is empty may keep another process; one at a time.
+//! - K4 a keeper runs one process at a time; when its tree is empty, it may take the next one.
 //!
-//! `nursery` is the small parent from which keepers are forked, `keeper` one of them, `system` what it asks of the operating system,
-//! `linux` the real one and the loop, `orders` what the daemon asks, `driver` one process's life, `pump` its output, `feed` its input, `launch` its start, `missing` why one found nothing to start, `watch` what it uses of its limits and `limits` what becomes of it
-//! there, `tally` what it used, `signals` what clients send it, `link` the daemon's end, `visitors` who else
-//! connects, `daemon` how a daemon is started from here, `inside` how a kept
-//! program asks for that.
+//! Modules: `nursery` is the small parent process from which keepers are forked; `keeper` is one of them; `system` is
+//! its interface to the operating system, and `linux` implements that and the event loop. `orders` dispatches the
+//! daemon's orders; `driver` runs one process, `launch` starts it, `not_found` explains a missing directory or
+//! program, `pump` copies its output, `stdin` writes its input, `signals` handles signal and pause orders,
+//! `limit_watch` measures resource use, `limits` acts on it, `usage` adds up what is reported at the end. `link` is
+//! the connection to the daemon, `visitors` are all other connections, `daemon` starts a daemon from a keeper, and
+//! `ancestor` is how a program inside a process asks for that.
 
+pub mod ancestor;
 mod daemon;
 pub mod driver;
-mod feed;
-pub mod inside;
 pub mod keeper;
 mod launch;
+mod limit_watch;
 mod limits;
 mod link;
 mod linux;
-mod missing;
+mod not_found;
 pub mod nursery;
 mod orders;
+mod other_connections;
 mod pump;
+mod sandbox;
 mod signals;
+mod stdin;
 pub mod system;
-mod tally;
-mod visitors;
-mod watch;
+mod usage;

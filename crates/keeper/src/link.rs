@@ -1,9 +1,8 @@
-//! The daemon's end of a keeper: messages in, messages out, never a block (K3).
+//! The connection to the daemon. Nothing here blocks (K3).
 //!
-//! What is said goes out together at the end of a turn of the keeper's loop: the daemon wakes once for it. What cannot
-//! be sent then waits in `unsent`. It is bounded by what a keeper has to say: at most five facts
-//! a process, one `Output` for each `WatchOutput`, one answer for each request; a daemon that asks without
-//! reading is dropped at [`UNSENT_MOST`].
+//! Messages are sent together at the end of a turn of the event loop, so that the daemon wakes once. What cannot be
+//! sent stays in `unsent`, which is bounded: at most five facts a process, one `Output` for each `WatchOutput`, one
+//! reply for each request. A daemon that sends requests without reading replies is disconnected at [`MAX_UNSENT`].
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -11,22 +10,22 @@ use std::os::fd::{AsFd, BorrowedFd};
 use pinfold_model::id::ProcessId;
 use pinfold_model::link::{BadFrame, Decoder, FromKeeper, ToKeeper, encode, encode_fact};
 use pinfold_os::crash_point;
-use pinfold_os::fsio::Moved;
+use pinfold_os::fsio::ReadResult;
 use pinfold_os::poll::Interest;
 
 use crate::system::Socket;
 
-/// A daemon that leaves more than this unread is taken for gone.
-const UNSENT_MOST: usize = 4 << 20;
-/// The same of a visitor, and its longest message.
-const VISITOR_MOST: usize = 64 << 10;
+/// A daemon with more unread bytes than this is disconnected.
+const MAX_UNSENT: usize = 4 << 20;
+/// The same for a visitor; also its longest message.
+const MAX_VISITOR_UNSENT: usize = 64 << 10;
 
 #[derive(Debug)]
 pub(crate) struct Link<K> {
     socket: K,
     decoder: Decoder,
     unsent: Vec<u8>,
-    unsent_most: usize,
+    max_unsent: usize,
     open: bool,
 }
 
@@ -38,16 +37,16 @@ impl<K: Socket + AsFd> Link<K> {
 }
 
 impl<K: Socket> Link<K> {
-    /// A link over a socket that does not block.
+    /// A link over a non-blocking socket.
     pub(crate) fn new(socket: K) -> Self {
-        let unsent_most = UNSENT_MOST;
-        Self { socket, decoder: Decoder::default(), unsent: Vec::new(), unsent_most, open: true }
+        let max_unsent = MAX_UNSENT;
+        Self { socket, decoder: Decoder::default(), unsent: Vec::new(), max_unsent, open: true }
     }
 
-    /// To somebody who is not the daemon.
+    /// A link to a program other than the daemon.
     pub(crate) fn to_visitor(socket: K) -> Self {
-        let decoder = Decoder::bounded(VISITOR_MOST);
-        Self { decoder, unsent_most: VISITOR_MOST, ..Self::new(socket) }
+        let decoder = Decoder::bounded(MAX_VISITOR_UNSENT);
+        Self { decoder, max_unsent: MAX_VISITOR_UNSENT, ..Self::new(socket) }
     }
 
     pub(crate) fn is_open(&self) -> bool {
@@ -62,17 +61,17 @@ impl<K: Socket> Link<K> {
         !self.unsent.is_empty()
     }
 
-    /// Says something at the end of this turn.
-    pub(crate) fn say(&mut self, message: &FromKeeper) {
+    /// Queues a message; it is sent at the end of this turn.
+    pub(crate) fn send(&mut self, message: &FromKeeper) {
         self.unsent.extend(encode(message));
     }
 
-    /// Likewise a fact, as it is written in the record.
-    pub(crate) fn say_fact(&mut self, id: &ProcessId, json: &str) {
+    /// Queues a fact, as it is written in the record.
+    pub(crate) fn send_fact(&mut self, id: &ProcessId, json: &str) {
         self.unsent.extend(encode_fact(id, json));
     }
 
-    /// Sends what was said, or as much of it as the daemon takes now.
+    /// Sends queued bytes, as many as the socket accepts now.
     pub(crate) fn flush(&mut self) {
         if self.unsent.is_empty() {
             return;
@@ -85,22 +84,23 @@ impl<K: Socket> Link<K> {
                 Err(_) => self.open = false,
             }
         }
-        if self.unsent.len() > self.unsent_most {
+        if self.unsent.len() > self.max_unsent {
             self.open = false;
         }
-        crash_point!("keeper.told");
+        crash_point!("keeper.messages_sent");
     }
 
-    /// Every whole message that has arrived. One that is not known is answered; bytes that are no message close the link.
+    /// All complete messages that have arrived. Unknown ones are answered with an error; malformed bytes close the
+    /// link.
     pub(crate) fn receive(&mut self) -> Vec<ToKeeper> {
         while self.open && !self.decoder.is_full() {
             let space = self.decoder.space();
             match self.socket.read_some(space) {
-                // There was room for more: that was all.
-                Ok(Moved::Bytes(_)) if space.len() < space.capacity() => break,
-                Ok(Moved::Bytes(_)) => {}
-                Ok(Moved::Empty) => break,
-                Ok(Moved::Closed) | Err(_) => self.open = false,
+                // A short read: nothing is left.
+                Ok(ReadResult::Bytes(_)) if space.len() < space.capacity() => break,
+                Ok(ReadResult::Bytes(_)) => {}
+                Ok(ReadResult::Empty) => break,
+                Ok(ReadResult::Closed) | Err(_) => self.open = false,
             }
         }
         let mut messages = Vec::new();
@@ -108,7 +108,7 @@ impl<K: Socket> Link<K> {
             match self.decoder.try_next() {
                 Ok(Some(message)) => messages.push(message),
                 Ok(None) => return messages,
-                Err(BadFrame::Unknown { request, error }) => self.say(&FromKeeper::Unknown { request, error }),
+                Err(BadFrame::Unknown { request, error }) => self.send(&FromKeeper::Unknown { request, error }),
                 Err(_) => {
                     self.open = false;
                     return messages;

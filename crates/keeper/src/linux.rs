@@ -1,4 +1,4 @@
-//! The real operating system below a keeper, and the loop that waits for it: one thread, one `poll`.
+//! Linux as the keeper's [`System`], and the event loop: one thread, one `poll`.
 
 use std::collections::HashSet;
 use std::fs::File;
@@ -14,11 +14,11 @@ use pinfold_model::link::{KeeperIdentity, LimitPlace, Survivor};
 use pinfold_model::outcome::StartStep;
 use pinfold_model::units::Moment;
 use pinfold_os::cgroup::Cgroup;
-use pinfold_os::fsio::{self, Moved};
+use pinfold_os::fsio::{self, ReadResult};
 use pinfold_os::poll::{ChildSignal, Interest, wait_ready};
 use pinfold_os::spawn::{Child, Spawner};
 use pinfold_os::tree::{self, OwnChildren, Reach};
-use pinfold_os::wait::{self, Ended};
+use pinfold_os::wait::{self, EndedChild};
 use pinfold_os::{controllers, crash_point, daemonize, proc, socket};
 use pinfold_store::Durability;
 use pinfold_store::layout::{self, ProcessDir};
@@ -27,24 +27,26 @@ use pinfold_store::output::OutputWriter;
 use pinfold_store::record::RecordWriter;
 
 use crate::daemon::DaemonStarter;
-use crate::driver::{Begun, Driver};
-use crate::feed::Feed;
-use crate::keeper::{Keeper, Watched};
-use crate::launch::{Birthplace, Failure, launch};
-use crate::nursery::Birthright;
+use crate::driver::{Driver, StartedParts};
+use crate::keeper::{Keeper, Wakeup};
+use crate::launch::{LaunchError, SpawnPlacement, launch};
+use crate::limit_watch::LimitWatch;
+use crate::nursery::NurseryConfig;
 use crate::pump::Pump;
+use crate::stdin::StdinWriter;
 use crate::system::{self, Launch, System};
-use crate::watch::Watch;
 
-/// How long a freeze may take before its members are counted. Only a process that waits inside the kernel takes so long.
+/// How long to wait before exiting until the last process of the tree has left the keeper's cgroup. What remains after it
+/// is removed by the daemon.
+const EMPTY_TIMEOUT: Duration = Duration::from_secs(2);
+/// How long to wait until a cgroup is frozen. Only a process in an uninterruptible wait takes this long.
 const FREEZE: Duration = Duration::from_millis(200);
 
-/// The system below one keeper.
 #[derive(Debug)]
 pub(crate) struct Linux<'a> {
-    birthright: &'a Birthright,
+    config: &'a NurseryConfig,
     daemon: DaemonStarter,
-    /// Where the next daemon finds us.
+    /// Where the next daemon connects.
     listener: UnixListener,
     socket_path: PathBuf,
     child_signal: ChildSignal,
@@ -53,29 +55,29 @@ pub(crate) struct Linux<'a> {
     spawner: Spawner,
     /// Pid and start time of this keeper.
     own: (u32, u64),
-    /// Limited processes so far: the cgroups of each have names of their own.
+    /// Number of limited processes so far, for unique cgroup names.
     limited: u64,
-    /// Where the cgroups of the last limited one were.
+    /// Where the cgroups of the last limited process were.
     limit_places: Vec<PathBuf>,
 }
 
 impl<'a> Linux<'a> {
-    fn new(birthright: &'a Birthright) -> io::Result<(Self, KeeperIdentity)> {
+    fn new(config: &'a NurseryConfig) -> io::Result<(Self, KeeperIdentity)> {
         let pid = daemonize::own_pid();
         daemonize::become_subreaper()?;
-        let socket_path = birthright.home.join("keepers").join(pid.to_string());
-        // A keeper of the same pid that was killed may have left its socket.
+        let socket_path = config.home.join("keepers").join(pid.to_string());
+        // A killed keeper with the same pid may have left its socket.
         let _ = std::fs::remove_file(&socket_path);
         let listener = socket::listen(&socket_path)?;
         listener.set_nonblocking(true)?;
         let start_time = proc::start_time(pid)?;
-        // A name that no keeper had before: Linux kills what is born into a cgroup after `cgroup.kill`.
+        // Never reuse a name: Linux kills new members of a cgroup after `cgroup.kill`.
         let leaf = format!("keeper-{start_time}-{pid}");
-        let cgroup = birthright.cgroups.as_ref().and_then(|base| base.make(&leaf).ok());
+        let cgroup = config.cgroups.as_ref().and_then(|base| base.make(&leaf).ok());
         let identity =
             KeeperIdentity { pid, start_time, cgroup: cgroup.as_ref().map(|cgroup| cgroup.path().to_owned()) };
         let linux = Self {
-            birthright,
+            config,
             daemon: DaemonStarter::default(),
             listener,
             socket_path,
@@ -90,22 +92,22 @@ impl<'a> Linux<'a> {
         Ok((linux, identity))
     }
 
-    /// What a limited process needs; nothing for any other.
-    fn watch(&mut self, intent: &Intent, places: &[LimitPlace]) -> Result<Option<Watch>, String> {
+    /// Creates the cgroups of a process with limits; `None` for any other.
+    fn prepare_limits(&mut self, intent: &Intent, places: &[LimitPlace]) -> Result<Option<LimitWatch>, String> {
         let limits = intent.spec.limits;
         if limits.is_none() {
             return Ok(None);
         }
         self.limited += 1;
-        self.limit_places = places.iter().map(|place| place.path.clone()).collect();
+        self.limit_places = places.iter().map(|index| index.path.clone()).collect();
         let (pid, start_time) = self.own;
         let leaf = format!("keeper-{start_time}-{}-{pid}", self.limited);
-        Watch::prepare(limits, places, &leaf, self.cgroup.as_ref()).map(Some)
+        LimitWatch::prepare(limits, places, &leaf, self.cgroup.as_ref()).map(Some)
     }
 
-    /// The cgroup of the tree: one made for its limits, or the keeper's own.
-    fn tree_cgroup<'c>(&'c self, limits: Option<&'c Watch>) -> Option<&'c Cgroup> {
-        limits.and_then(Watch::cgroup).or(self.cgroup.as_ref())
+    /// The cgroup of the tree: the one made for its limits, or the keeper's own.
+    fn tree_cgroup<'c>(&'c self, limits: Option<&'c LimitWatch>) -> Option<&'c Cgroup> {
+        limits.and_then(LimitWatch::cgroup).or(self.cgroup.as_ref())
     }
 }
 
@@ -127,11 +129,11 @@ impl System for Linux<'_> {
     }
 
     fn prepare(&mut self, id: &ProcessId) -> io::Result<ProcessDir> {
-        ProcessDir::prepare(&self.birthright.home.join("processes"), id)
+        ProcessDir::prepare(&self.config.home.join("processes"), id)
     }
 
     fn record(&self, directory: &ProcessDir) -> RecordWriter {
-        let durable = self.birthright.durable_over_power_loss;
+        let durable = self.config.durable_over_power_loss;
         RecordWriter::new(directory, if durable { Durability::Power } else { Durability::Programs })
     }
 
@@ -148,37 +150,37 @@ impl System for Linux<'_> {
         Launch { intent, env, limit_places }: Launch<'_>,
         directory: &ProcessDir,
         record: &RecordWriter,
-    ) -> Result<Begun<Self>, Failure> {
-        let watch = self.watch(intent, limit_places);
-        let mut watch = watch.map_err(|error| Failure::of(StartStep::Spawn, error))?;
-        let birthplace = Birthplace::of(self.cgroup.as_ref(), watch.as_ref(), record);
-        let launched =
-            launch(&mut self.spawner, &self.birthright.inherited, intent, env, directory.path(), &birthplace);
+    ) -> Result<StartedParts<Self>, LaunchError> {
+        let limits = self.prepare_limits(intent, limit_places);
+        let mut limits = limits.map_err(|error| LaunchError::new(StartStep::Spawn, error))?;
+        let placement = SpawnPlacement::new(self.cgroup.as_ref(), limits.as_ref(), record);
+        let launched = launch(&mut self.spawner, &self.config.inherited, intent, env, directory.path(), &placement);
         let launched = launched.inspect_err(|_| {
-            watch.as_ref().inspect(|watch| watch.remove());
+            limits.as_ref().inspect(|limits| limits.remove());
         })?;
         crash_point!("keeper.leader_spawned");
-        if let Some(watch) = &mut watch {
-            watch.begin(&launched.child);
+        if let Some(limits) = &mut limits {
+            limits.tree_started(&launched.child);
         }
         let writer = OutputWriter::new(directory.path(), intent.spec.output_limit, intent.at);
         let pump = Pump::new(launched.sources, writer);
-        Ok(Begun { leader: launched.child, pump, feed: launched.feed, watch })
+        let (leader, stdin) = (launched.child, launched.stdin_writer);
+        Ok(StartedParts { leader, pump, stdin, limits, own_tmp: launched.own_tmp })
     }
 
     fn start_daemon(&mut self) -> Result<(), String> {
-        self.daemon.start(self.birthright)
+        self.daemon.start(self.config)
     }
 
     fn clear_child_signal(&mut self) {
         self.child_signal.clear();
     }
 
-    fn prepare_spawner(&mut self) {
+    fn raise_child_oom_score(&mut self) {
         self.spawner.prepare();
     }
 
-    fn settle_spawner(&mut self) {
+    fn restore_oom_score(&mut self) {
         self.spawner.settle();
     }
 
@@ -186,7 +188,7 @@ impl System for Linux<'_> {
         self.children.pids()
     }
 
-    fn observe_exit(&self, leader: &Child) -> Option<Ended> {
+    fn observe_exit(&self, leader: &Child) -> Option<EndedChild> {
         wait::observe_exit(&leader.pidfd).ok().flatten()
     }
 
@@ -194,7 +196,7 @@ impl System for Linux<'_> {
         let _ = wait::reap(&leader.pidfd);
     }
 
-    fn reap_if_ended(&mut self, pid: u32) -> io::Result<Option<Ended>> {
+    fn reap_if_ended(&mut self, pid: u32) -> io::Result<Option<EndedChild>> {
         wait::reap_if_ended(pid)
     }
 
@@ -211,7 +213,7 @@ impl System for Linux<'_> {
         left.into_iter()
             .map(|member| {
                 let reason = match member.stat.state {
-                    'D' => "waits inside the kernel and cannot be killed until it returns",
+                    'D' => "is in an uninterruptible wait in the kernel and cannot be killed until it returns",
                     _ => "did not end after KILL (another user's process?)",
                 };
                 let command = self.command_line(member.pid);
@@ -228,7 +230,7 @@ impl System for Linux<'_> {
         tree::signal_descendants(daemonize::own_pid(), signals)
     }
 
-    fn kill_cgroup(&mut self, limits: Option<&Watch>) -> bool {
+    fn kill_cgroup(&mut self, limits: Option<&LimitWatch>) -> bool {
         self.tree_cgroup(limits).is_some_and(|cgroup| cgroup.kill().is_ok())
     }
 
@@ -237,12 +239,12 @@ impl System for Linux<'_> {
         tree::kill_descendants(daemonize::own_pid());
     }
 
-    fn pause_tree(&mut self, limits: Option<&Watch>) -> Reach {
+    fn pause_tree(&mut self, limits: Option<&LimitWatch>) -> Reach {
         let frozen = self.tree_cgroup(limits).map(freeze).unwrap_or_default();
         tree::halt_descendants(daemonize::own_pid(), |pid| frozen.contains(&pid))
     }
 
-    fn thaw_tree(&mut self, limits: Option<&Watch>) {
+    fn thaw_tree(&mut self, limits: Option<&LimitWatch>) {
         if let Some(cgroup) = self.tree_cgroup(limits) {
             let _ = cgroup.freeze(false);
         }
@@ -257,7 +259,7 @@ impl System for Linux<'_> {
     }
 }
 
-/// Freezes a cgroup; whom that halts. One that waits inside the kernel halts when that returns.
+/// Freezes a cgroup; returns the pids in it. A process in an uninterruptible wait stops when it returns.
 fn freeze(cgroup: &Cgroup) -> HashSet<u32> {
     let frozen = cgroup.freeze(true).and_then(|()| {
         cgroup.wait_frozen(FREEZE)?;
@@ -277,7 +279,7 @@ impl system::Leader for Child {
 }
 
 impl system::Pipe for OwnedFd {
-    fn read_some(&self, buffer: &mut Vec<u8>) -> io::Result<Moved> {
+    fn read_some(&self, buffer: &mut Vec<u8>) -> io::Result<ReadResult> {
         fsio::read_some(self.as_fd(), buffer)
     }
 
@@ -291,7 +293,7 @@ impl system::Socket for OwnedFd {
         socket::send(self.as_fd(), bytes)
     }
 
-    fn read_some(&self, buffer: &mut Vec<u8>) -> io::Result<Moved> {
+    fn read_some(&self, buffer: &mut Vec<u8>) -> io::Result<ReadResult> {
         fsio::read_some(self.as_fd(), buffer)
     }
 }
@@ -311,22 +313,22 @@ impl system::Output for OutputWriter {
 }
 
 impl<'a> Keeper<Linux<'a>> {
-    pub(crate) fn open(birthright: &'a Birthright, link: OwnedFd) -> io::Result<Self> {
-        let (linux, identity) = Linux::new(birthright)?;
+    pub(crate) fn open(config: &'a NurseryConfig, link: OwnedFd) -> io::Result<Self> {
+        let (linux, identity) = Linux::new(config)?;
         fsio::set_nonblocking(link.as_fd())?;
         let mut keeper = Self::new(linux, identity, link);
-        keeper.system.prepare_spawner();
-        crash_point!("keeper.born");
+        keeper.system.raise_child_oom_score();
+        crash_point!("keeper.ready");
         Ok(keeper)
     }
 
-    /// Keeps processes until there is none and no daemon to bring one.
+    /// Runs until there is no process and no daemon that could send one.
     pub(crate) fn run(&mut self) -> io::Result<()> {
         while !self.is_done() {
-            for watched in self.wait()? {
-                match watched {
-                    Watched::Listener => self.accept(),
-                    watched => self.handle(watched),
+            for wakeup in self.wait()? {
+                match wakeup {
+                    Wakeup::Listener => self.accept(),
+                    wakeup => self.handle(wakeup),
                 }
             }
             self.end_turn();
@@ -335,43 +337,43 @@ impl<'a> Keeper<Linux<'a>> {
         Ok(())
     }
 
-    fn wait(&self) -> io::Result<Vec<Watched>> {
-        let mut watched: Vec<(Watched, (BorrowedFd<'_>, Interest))> = Vec::with_capacity(6);
-        if let Some(driver) = &self.kept {
+    fn wait(&self) -> io::Result<Vec<Wakeup>> {
+        let mut sources: Vec<(Wakeup, (BorrowedFd<'_>, Interest))> = Vec::with_capacity(6);
+        if let Some(driver) = &self.driver {
             let pipes = driver.pump.open_pipes();
-            watched.extend(pipes.map(|(place, pipe)| (Watched::Output(place), (pipe.as_fd(), Interest::Read))));
-            let room = driver.feed.as_ref().and_then(Feed::wants_room);
-            watched.extend(room.map(|room| (Watched::Input, (room, Interest::Write))));
+            sources.extend(pipes.map(|(index, pipe)| (Wakeup::Output(index), (pipe.as_fd(), Interest::Read))));
+            let room = driver.stdin.as_ref().and_then(StdinWriter::awaiting_room);
+            sources.extend(room.map(|room| (Wakeup::Input, (room, Interest::Write))));
             let leader = driver.awaited_leader();
-            watched.extend(leader.map(|leader| (Watched::Leader, (leader.pidfd.as_fd(), Interest::Read))));
-            watched.push((Watched::Children, (self.system.child_signal.as_fd(), Interest::Read)));
+            sources.extend(leader.map(|leader| (Wakeup::Leader, (leader.pidfd.as_fd(), Interest::Read))));
+            sources.push((Wakeup::Children, (self.system.child_signal.as_fd(), Interest::Read)));
         }
-        watched.extend(self.link.as_ref().map(|link| (Watched::Link, link.interest())));
-        watched.push((Watched::Listener, (self.system.listener.as_fd(), Interest::Read)));
-        watched.extend(self.visitors.interests().map(|(place, interest)| (Watched::Visitor(place), interest)));
+        sources.extend(self.link.as_ref().map(|link| (Wakeup::Link, link.interest())));
+        sources.push((Wakeup::Listener, (self.system.listener.as_fd(), Interest::Read)));
+        sources.extend(self.visitors.interests().map(|(index, interest)| (Wakeup::Visitor(index), interest)));
 
-        let timer = self.kept.as_ref().and_then(Driver::next_timer);
+        let timer = self.driver.as_ref().and_then(Driver::next_timer);
         let timeout = timer.map(|at| at.saturating_duration_since(Instant::now()) + Duration::from_micros(50));
-        let fds: Vec<_> = watched.iter().map(|(_, fd)| *fd).collect();
+        let fds: Vec<_> = sources.iter().map(|(_, fd)| *fd).collect();
         let ready = wait_ready(&fds, timeout)?;
-        let woken = watched.iter().zip(ready).filter(|(_, ready)| ready.read || ready.write);
-        Ok(woken.map(|((watched, _), _)| *watched).collect())
+        let woken = sources.iter().zip(ready).filter(|(_, ready)| ready.read || ready.write);
+        Ok(woken.map(|((wakeup, _), _)| *wakeup).collect())
     }
 
-    /// A new daemon, or somebody else.
+    /// Accepts a connection of a daemon or another program.
     fn accept(&mut self) {
         let Ok((stream, _)) = self.system.listener.accept() else { return };
         let own = socket::own_uid();
         if !socket::peer_uid(stream.as_fd()).is_ok_and(|uid| uid == own || uid == 0) {
             return;
         }
-        let home = &self.system.birthright.home;
+        let home = &self.system.config.home;
         let is_daemon = socket::peer_pid(stream.as_fd()).is_ok_and(|peer| layout::is_daemon(home, peer));
         let socket = OwnedFd::from(stream);
         let ready = fsio::set_nonblocking(socket.as_fd()).is_ok();
         match (is_daemon, ready) {
             (true, true) => self.daemon_connected(socket),
-            // Its messages could block us: as good as no daemon.
+            // A blocking socket could block the keeper: treat the daemon as lost.
             (true, false) => self.daemon_lost(),
             (false, true) => self.visitor_connected(socket),
             (false, false) => {}
@@ -383,9 +385,9 @@ impl<'a> Keeper<Linux<'a>> {
         crash_point!("keeper.socket_removed");
         self.discard_prepared();
         if let Some(cgroup) = &self.system.cgroup {
-            let _ = cgroup.remove();
+            let _ = cgroup.remove_when_empty(EMPTY_TIMEOUT);
         }
-        // A daemon that lives goes on to use the places. Without one, the last keeper to leave takes them away.
+        // A running daemon still uses these cgroups. Without one, the last keeper removes them.
         if self.link.is_none() {
             controllers::remove_unused(&self.system.limit_places, |_| true);
         }

@@ -1,13 +1,13 @@
-//! The small parent of keepers: a program of one thread that forks a keeper for each socket it is sent.
+//! The parent of keepers: a small single-threaded program that forks a keeper for each socket it receives.
 //!
-//! A keeper forked from here shares its pages with all others and needs no exec (docs/design/keeper.md).
-//! The nursery ends with its daemon; keepers do not.
+//! Forked keepers share memory pages and need no exec (docs/design/keeper.md). The nursery ends with its daemon;
+//! keepers do not.
 
 use std::io::Write;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 
-use pinfold_model::link::{self, DaemonLaunch, FRAME_MOST, FromKeeper, NurserySetup};
+use pinfold_model::link::{self, DaemonLaunch, FromKeeper, MAX_FRAME, NurserySetup};
 use pinfold_os::cgroup::{self, Base};
 use pinfold_os::daemonize::{self, Fork};
 use pinfold_os::{fsio, socket};
@@ -15,14 +15,14 @@ use pinfold_os::{fsio, socket};
 use crate::keeper::Keeper;
 use crate::launch::Inherited;
 
-/// What every keeper of this nursery is born with.
+/// Settings that all keepers of this nursery share.
 #[derive(Debug)]
-pub(crate) struct Birthright {
+pub(crate) struct NurseryConfig {
     pub(crate) home: PathBuf,
     pub(crate) durable_over_power_loss: bool,
     pub(crate) cgroups: Option<Base>,
     pub(crate) inherited: Inherited,
-    /// How to start the next daemon.
+    /// How a keeper starts a new daemon.
     pub(crate) daemon: Option<DaemonLaunch>,
 }
 
@@ -46,11 +46,14 @@ fn run() -> std::io::Result<()> {
     daemonize::default_signals();
     daemonize::block_group_signals()?;
     let setup = read_setup(daemon.as_fd())?;
-    let birthright = Birthright {
+    if let Some(limit) = setup.descriptor_limit {
+        daemonize::lower_descriptor_limit(limit)?;
+    }
+    let config = NurseryConfig {
         cgroups: setup.cgroup_name.as_deref().and_then(|name| cgroup::open_base(name).ok()),
         home: setup.home,
         durable_over_power_loss: setup.durable_over_power_loss,
-        inherited: Inherited::look(),
+        inherited: Inherited::from_env(),
         daemon: setup.daemon,
     };
     replace_stdio()?;
@@ -60,10 +63,10 @@ fn run() -> std::io::Result<()> {
         match daemonize::fork() {
             Ok(Fork::Child) => {
                 drop(daemon);
-                keep(&birthright, link);
+                run_keeper(&config, link);
             }
             Ok(_) => {}
-            // The socket that was meant for the keeper says why there is none, and closes.
+            // Reports the error on the socket meant for the keeper, then closes it.
             Err(error) => {
                 let errno = error.raw_os_error().unwrap_or_default();
                 let _ =
@@ -74,16 +77,16 @@ fn run() -> std::io::Result<()> {
     Ok(())
 }
 
-/// The rest of a keeper's life.
-fn keep(birthright: &Birthright, link: OwnedFd) -> ! {
+/// Runs a keeper until it ends.
+fn run_keeper(config: &NurseryConfig, link: OwnedFd) -> ! {
     daemonize::leave_session();
-    // SIGCHLD is no longer ignored: this program waits for its children.
+    // The nursery ignores SIGCHLD; a keeper waits for its children.
     daemonize::default_child_signal();
-    let code = match Keeper::open(birthright, link) {
+    let code = match Keeper::open(config, link) {
         Ok(mut keeper) => i32::from(keeper.run().is_err()),
         Err(_) => 1,
     };
-    if let Some(base) = &birthright.cgroups {
+    if let Some(base) = &config.cgroups {
         base.remove_if_empty();
     }
     std::process::exit(code)
@@ -93,7 +96,7 @@ fn read_setup(daemon: BorrowedFd<'_>) -> std::io::Result<NurserySetup> {
     let mut header = [0; link::HEADER];
     socket::read_exact(daemon, &mut header)?;
     let length = u32::from_le_bytes(header) as usize;
-    if length > FRAME_MOST {
+    if length > MAX_FRAME {
         return Err(std::io::Error::other(link::BadFrame::TooLong(length)));
     }
     let mut frame = vec![0; length];
@@ -101,7 +104,7 @@ fn read_setup(daemon: BorrowedFd<'_>) -> std::io::Result<NurserySetup> {
     Ok(serde_json::from_slice(&frame)?)
 }
 
-/// Standard streams to nowhere: nobody reads what a keeper would print.
+/// Standard streams to /dev/null.
 fn replace_stdio() -> std::io::Result<()> {
     fsio::point_stdio_at(fsio::dev_null()?.as_fd())
 }

@@ -1,4 +1,4 @@
-//! What the daemon asks of the process that is kept.
+//! Dispatches the daemon's orders about the running process.
 
 use pinfold_model::link::ToKeeper;
 
@@ -6,8 +6,8 @@ use crate::driver::{Driver, KeeperContext};
 use crate::system::System;
 
 impl<S: System> Driver<S> {
-    /// Carries out an order about this process. Those about none are the keeper's own.
-    pub(crate) fn obey(&mut self, order: ToKeeper, context: &mut KeeperContext<'_, S>) {
+    /// Executes an order about this process. The keeper itself handles those that concern no process.
+    pub(crate) fn handle_order(&mut self, order: ToKeeper, context: &mut KeeperContext<'_, S>) {
         match order {
             ToKeeper::Stop { request, cause, manner, .. } => self.stop(request, cause, manner, context),
             ToKeeper::Signal { request, signal, by, .. } => self.signal(request, signal, by, context),

@@ -1,43 +1,43 @@
-//! The output pump: pipe to segment files, offsets exact. Its memory does not grow with the output.
+//! Copies output from pipes to segment files, with exact offsets and constant memory.
 //!
-//! No file is made before the first byte. A disk in trouble never stops the command: the pipe is emptied all the same, and
-//! the writer counts what it cannot keep.
+//! No file is created before the first byte. A full or failing disk never blocks the command: the pipe is read
+//! anyway, and the writer counts the lost bytes.
 
 use pinfold_model::units::Moment;
-use pinfold_os::fsio::Moved;
+use pinfold_os::fsio::ReadResult;
 use pinfold_store::marks::Stream;
 
 use crate::system::{Output, Pipe};
 
-/// The most bytes moved before others get their turn; also more than any pipe holds.
-const TURN: usize = 2 << 20;
-/// What is read and written at once.
-const PIECE: usize = 16 * 1024;
-/// The same for a writer in bulk: a file is written faster in large pieces, and these stay in a core's own cache.
-const BULK_PIECE: usize = 256 * 1024;
-/// A turn that moves this much tells of a writer in bulk, who gets a wider pipe and larger pieces.
-const BULK: usize = 48 * 1024;
+/// The most bytes copied from one pipe before other events are handled; more than any pipe holds.
+const MAX_COPY: usize = 2 << 20;
+/// Size of one read and write.
+const READ_SIZE: usize = 16 * 1024;
+/// The same for bulk output: large writes are faster, and this still fits in a core's cache.
+const BULK_READ_SIZE: usize = 256 * 1024;
+/// After copying this much at once, the pipe's buffer is enlarged and [`BULK_READ_SIZE`] is used.
+const BULK_THRESHOLD: usize = 48 * 1024;
 
-/// One stream of the process.
+/// One output stream of the process.
 #[derive(Debug)]
-pub struct Source<P> {
+pub struct OutputStream<P> {
     pipe: P,
-    stream: Stream,
+    kind: Stream,
     open: bool,
-    /// Whether it holds as much as it can.
+    /// Whether the pipe's buffer was enlarged.
     wide: bool,
 }
 
-impl<P> Source<P> {
+impl<P> OutputStream<P> {
     pub fn stdout(pipe: P) -> Self {
-        Self { pipe, stream: Stream::Stdout, open: true, wide: false }
+        Self { pipe, kind: Stream::Stdout, open: true, wide: false }
     }
 
     pub fn stderr(pipe: P) -> Self {
-        Self { pipe, stream: Stream::Stderr, open: true, wide: false }
+        Self { pipe, kind: Stream::Stderr, open: true, wide: false }
     }
 
-    /// Our end of a terminal; it is closed when nobody has the other open.
+    /// The master side of a terminal; it reads as closed when no process has the slave side open.
     pub(crate) fn terminal(master: P) -> Self {
         Self { wide: true, ..Self::stdout(master) }
     }
@@ -45,69 +45,68 @@ impl<P> Source<P> {
 
 #[derive(Debug)]
 pub(crate) struct Pump<P, W> {
-    sources: Vec<Source<P>>,
+    streams: Vec<OutputStream<P>>,
     writer: W,
-    /// What is read passes through here.
     buffer: Vec<u8>,
 }
 
 impl<P: Pipe, W: Output> Pump<P, W> {
-    pub(crate) fn new(sources: Vec<Source<P>>, writer: W) -> Self {
-        Self { sources, writer, buffer: Vec::with_capacity(PIECE) }
+    pub(crate) fn new(streams: Vec<OutputStream<P>>, writer: W) -> Self {
+        Self { streams, writer, buffer: Vec::with_capacity(READ_SIZE) }
     }
 
-    /// The pipes that are still open, with their places.
+    /// The open pipes, with their indexes.
     pub(crate) fn open_pipes(&self) -> impl Iterator<Item = (usize, &P)> {
-        let open = self.sources.iter().enumerate().filter(|(_, source)| source.open);
-        open.map(|(place, source)| (place, &source.pipe))
+        let open = self.streams.iter().enumerate().filter(|(_, stream)| stream.open);
+        open.map(|(index, stream)| (index, &stream.pipe))
     }
 
-    /// Whether all writers are gone.
+    /// Whether every writer has closed its end.
     pub(crate) fn is_closed(&self) -> bool {
-        self.sources.iter().all(|source| !source.open)
+        self.streams.iter().all(|stream| !stream.open)
     }
 
-    /// Bytes since the start, kept or not.
+    /// Bytes since the start, including those that could not be written.
     pub(crate) fn total(&self) -> u64 {
         self.writer.total()
     }
 
-    /// Bytes that the disk refused.
+    /// Bytes that could not be written.
     pub(crate) fn lost(&self) -> u64 {
         self.writer.lost()
     }
 
-    /// Moves what is in all pipes now. A descendant that writes without end does not keep us here.
+    /// Copies what is in all pipes now; bounded even if a descendant writes without end.
     pub(crate) fn drain(&mut self, now: Moment) {
-        for place in 0..self.sources.len() {
-            self.take_turn(place, now);
+        for index in 0..self.streams.len() {
+            self.copy(index, now);
         }
     }
 
-    /// Moves what is in one pipe, for one turn.
-    pub(crate) fn take_turn(&mut self, place: usize, now: Moment) {
-        let Some(source) = self.sources.get_mut(place).filter(|source| source.open) else { return };
+    /// Copies what is in one pipe, at most [`MAX_COPY`].
+    pub(crate) fn copy(&mut self, index: usize, now: Moment) {
+        let Some(stream) = self.streams.get_mut(index).filter(|stream| stream.open) else { return };
         let mut moved = 0;
-        while moved < TURN {
+        while moved < MAX_COPY {
             self.buffer.clear();
-            match source.pipe.read_some(&mut self.buffer) {
-                Ok(Moved::Bytes(count)) => {
-                    self.writer.append(source.stream, &self.buffer, now);
+            match stream.pipe.read_some(&mut self.buffer) {
+                Ok(ReadResult::Bytes(count)) => {
+                    self.writer.append(stream.kind, &self.buffer, now);
                     moved += count;
                 }
-                Ok(Moved::Empty) => break,
-                // A pipe that cannot be read is as good as closed.
-                Ok(Moved::Closed) | Err(_) => {
-                    source.open = false;
+                Ok(ReadResult::Empty) => break,
+                // An unreadable pipe counts as closed.
+                Ok(ReadResult::Closed) | Err(_) => {
+                    stream.open = false;
                     break;
                 }
             }
         }
-        if moved >= BULK && !source.wide {
-            source.pipe.widen();
-            source.wide = true;
+        if moved >= BULK_THRESHOLD && !stream.wide {
+            stream.pipe.widen();
+            stream.wide = true;
             self.buffer.clear();
-            self.buffer.reserve(BULK_PIECE);
+            self.buffer.reserve(BULK_READ_SIZE);
         }
     }
 }

@@ -1,16 +1,16 @@
-//! Signals, pauses and resumes that a client asks for.
+//! Signal, pause and resume orders.
 
 use pinfold_model::lifecycle::Input;
 use pinfold_model::link::{FromKeeper, Survivor};
 use pinfold_model::signal::Signal;
 use pinfold_os::tree::Reach;
 
-use crate::driver::{Driver, KeeperContext, say};
+use crate::driver::{Driver, KeeperContext, send};
 use crate::system::System;
 
 impl<S: System> Driver<S> {
     pub(crate) fn signal(&mut self, request: u64, signal: Signal, by: String, context: &mut KeeperContext<'_, S>) {
-        self.feed(Input::SignalSent { signal, by }, context);
+        self.apply(Input::SignalSent { signal, by }, context);
         let reach = context.system.signal_tree(&[signal.number()]);
         if signal == Signal::STOP {
             self.paused = true;
@@ -20,10 +20,10 @@ impl<S: System> Driver<S> {
         answer_signal(request, &reach, context);
     }
 
-    /// Freezes the cgroup, and stops by signal whoever is not in it: descendants that were moved to another one, as
-    /// `systemd-run --scope` does, or that never entered it.
+    /// Freezes the cgroup, and sends STOP to descendants outside of it: those moved to another cgroup, as
+    /// `systemd-run --scope` does, or never added.
     pub(crate) fn pause(&mut self, request: u64, context: &mut KeeperContext<'_, S>) {
-        let reach = context.system.pause_tree(self.watch.as_ref());
+        let reach = context.system.pause_tree(self.limits.as_ref());
         self.paused = true;
         answer_signal(request, &reach, context);
     }
@@ -36,7 +36,7 @@ impl<S: System> Driver<S> {
 
     pub(crate) fn thaw(&mut self, context: &mut KeeperContext<'_, S>) {
         if self.paused {
-            context.system.thaw_tree(self.watch.as_ref());
+            context.system.thaw_tree(self.limits.as_ref());
         }
         self.paused = false;
     }
@@ -48,5 +48,5 @@ fn answer_signal<S: System>(request: u64, reach: &Reach, context: &mut KeeperCon
         Survivor { pid: *pid, command: context.system.command_line(*pid), reason }
     });
     let (reached, refused) = (reach.signalled.len() as u32, refused.collect());
-    say(context.link, FromKeeper::Signaled { request, reached, refused });
+    send(context.link, FromKeeper::Signaled { request, reached, refused });
 }

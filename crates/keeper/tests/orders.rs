@@ -1,4 +1,4 @@
-//! The keeper against inputs in any order: whatever happens, one end is recorded, and nothing is sent before it is written.
+//! Property test of the keeper: for any order of events, one end is recorded, and nothing is sent before it is written.
 
 use std::time::Duration;
 
@@ -8,19 +8,19 @@ use pinfold_model::link::{FromKeeper, ToKeeper};
 use pinfold_model::outcome::Cause;
 use pinfold_model::signal::Signal;
 use pinfold_model::spec::{StopManner, Strays};
-use pinfold_os::wait::Status;
+use pinfold_os::wait::ExitStatus;
+use pinfold_simulation::harness::{Harness, kind};
 use pinfold_simulation::machine::LaunchKind;
-use pinfold_simulation::scene::{Scene, kind};
 use proptest::prelude::*;
 
-/// One thing that happens.
+/// One event of a random history.
 #[derive(Clone, Debug)]
-enum Happening {
+enum Action {
     Write(usize),
     Fork(usize),
     Exit(usize, u8),
-    LetDie,
-    Pass(u64),
+    DeliverDeaths,
+    AdvanceTime(u64),
     ClockSteps(i64),
     DiskFails(u32, u32),
     Stop(u64),
@@ -29,18 +29,18 @@ enum Happening {
     Resume,
     Disconnect,
     Connect,
-    /// The kernel lets nobody die of a KILL that waits inside it.
+    /// Puts a process into an uninterruptible wait, where a KILL has no effect, or takes it out.
     Stick(usize, bool),
 }
 
-fn happening() -> impl Strategy<Value = Happening> {
-    use Happening::*;
+fn action() -> impl Strategy<Value = Action> {
+    use Action::*;
     prop_oneof![
         3 => (1usize..100_000).prop_map(Write),
         2 => (0usize..4).prop_map(Fork),
         3 => (0usize..4, any::<u8>()).prop_map(|(who, code)| Exit(who, code)),
-        3 => Just(LetDie),
-        4 => (0u64..3_000).prop_map(Pass),
+        3 => Just(DeliverDeaths),
+        4 => (0u64..3_000).prop_map(AdvanceTime),
         1 => (-4_000_000i64..4_000_000).prop_map(ClockSteps),
         2 => (prop::sample::select(vec![0, 0, 300, 1000]), prop::sample::select(vec![0, 0, 500]))
             .prop_map(|(refused, torn)| DiskFails(refused, torn)),
@@ -54,80 +54,82 @@ fn happening() -> impl Strategy<Value = Happening> {
     ]
 }
 
-fn happens(scene: &mut Scene, id: &ProcessId, happening: Happening) {
-    let member = |scene: &Scene, place: usize| {
-        let tree = scene.machine.state().tree_of(id);
-        tree.get(place % tree.len().max(1)).copied().filter(|pid| scene.machine.state().can_run(*pid))
+fn perform(harness: &mut Harness, id: &ProcessId, action: Action) {
+    let member = |harness: &Harness, place: usize| {
+        let tree = harness.machine.state().tree_of(id);
+        tree.get(place % tree.len().max(1)).copied().filter(|pid| harness.machine.state().can_run(*pid))
     };
     let id = id.clone();
-    match happening {
-        Happening::Write(bytes) => {
-            if member(scene, 0).is_some() {
-                scene.write(&id, bytes);
+    match action {
+        Action::Write(bytes) => {
+            if member(harness, 0).is_some() {
+                harness.write(&id, bytes);
             }
         }
-        Happening::Fork(place) => {
-            if let Some(pid) = member(scene, place) {
-                scene.fork(pid);
+        Action::Fork(place) => {
+            if let Some(pid) = member(harness, place) {
+                harness.fork(pid);
             }
         }
-        Happening::Exit(place, code) => {
-            if let Some(pid) = member(scene, place) {
-                scene.machine.state().end(pid, Status::Exited { code });
+        Action::Exit(place, code) => {
+            if let Some(pid) = member(harness, place) {
+                harness.machine.state().end(pid, ExitStatus::Exited { code });
             }
         }
-        Happening::LetDie => scene.let_die(),
-        Happening::Pass(time) => scene.pass(Duration::from_millis(time)),
-        Happening::ClockSteps(step) => {
-            let wall = scene.machine.state().wall;
-            scene.machine.state().wall = wall.saturating_add_signed(step);
+        Action::DeliverDeaths => harness.deliver_deaths(),
+        Action::AdvanceTime(time) => harness.advance(Duration::from_millis(time)),
+        Action::ClockSteps(step) => {
+            let wall = harness.machine.state().wall;
+            harness.machine.state().wall = wall.saturating_add_signed(step);
         }
-        Happening::DiskFails(refused, torn) => {
-            let mut state = scene.machine.state();
+        Action::DiskFails(refused, torn) => {
+            let mut state = harness.machine.state();
             (state.faults.refused_write, state.faults.torn_write) = (refused, torn);
         }
-        Happening::Stop(grace) => {
+        Action::Stop(grace) => {
             let manner = StopManner { signal: Signal::TERM, grace: Duration::from_millis(grace) };
-            scene.tell(&ToKeeper::Stop { request: 1, id, cause: Cause::TimeLimit, manner });
+            harness.send_message(&ToKeeper::Stop { request: 1, id, cause: Cause::TimeLimit, manner });
         }
-        Happening::SendSignal(signal) => {
-            scene.tell(&ToKeeper::Signal { request: 2, id, signal, by: "test".to_owned() });
+        Action::SendSignal(signal) => {
+            harness.send_message(&ToKeeper::Signal { request: 2, id, signal, by: "test".to_owned() });
         }
-        Happening::Pause => scene.tell(&ToKeeper::Pause { request: 3, id }),
-        Happening::Resume => scene.tell(&ToKeeper::Resume { request: 4, id }),
-        Happening::Disconnect => scene.disconnect(),
-        Happening::Connect => scene.connect(),
-        Happening::Stick(place, stuck) => {
-            let tree = scene.machine.state().tree_of(&id);
+        Action::Pause => harness.send_message(&ToKeeper::Pause { request: 3, id }),
+        Action::Resume => harness.send_message(&ToKeeper::Resume { request: 4, id }),
+        Action::Disconnect => harness.disconnect(),
+        Action::Connect => harness.connect(),
+        Action::Stick(place, stuck) => {
+            let tree = harness.machine.state().tree_of(&id);
             if let Some(pid) = tree.get(place)
-                && let Some(process) = scene.machine.state().processes.get_mut(pid)
+                && let Some(process) = harness.machine.state().processes.get_mut(pid)
             {
                 process.stuck = stuck;
             }
         }
     }
-    scene.settle();
+    harness.run_until_idle();
 }
 
-/// The machine heals, and everybody is let go: whatever was going on comes to its end.
-fn come_to_the_end(scene: &mut Scene, id: &ProcessId) {
+/// Removes all faults, then sends stops until the process has ended.
+fn stop_and_finish(harness: &mut Harness, id: &ProcessId) {
     {
-        let mut state = scene.machine.state();
+        let mut state = harness.machine.state();
         (state.faults.refused_write, state.faults.torn_write) = (0, 0);
         state.processes.values_mut().for_each(|process| process.stuck = false);
     }
     for _ in 0..20 {
-        scene.connect();
+        harness.connect();
         let manner = StopManner { signal: Signal::KILL, grace: Duration::ZERO };
-        scene.tell(&ToKeeper::Stop { request: 9, id: id.clone(), cause: Cause::TimeLimit, manner });
-        scene.let_die();
-        scene.pass(Duration::from_millis(700));
+        harness.send_message(&ToKeeper::Stop { request: 9, id: id.clone(), cause: Cause::TimeLimit, manner });
+        harness.deliver_deaths();
+        harness.advance(Duration::from_millis(700));
     }
 }
 
-fn facts_told(scene: &Scene) -> Vec<&Fact> {
-    let facts =
-        scene.said.iter().filter_map(|said| if let FromKeeper::Fact { fact, .. } = said { Some(fact) } else { None });
+fn sent_facts(harness: &Harness) -> Vec<&Fact> {
+    let facts = harness
+        .messages
+        .iter()
+        .filter_map(|message| if let FromKeeper::Fact { fact, .. } = message { Some(fact) } else { None });
     facts.collect()
 }
 
@@ -141,29 +143,29 @@ proptest! {
         with_cgroups in any::<bool>(),
         stop_strays in any::<bool>(),
         fails in prop::bool::weighted(0.1),
-        happenings in prop::collection::vec(happening(), 0..40),
+        actions in prop::collection::vec(action(), 0..40),
     ) {
-        let mut scene = Scene::new(seed);
-        scene.machine.state().with_cgroups = with_cgroups;
-        scene.machine.state().next_launch = Some(if fails { LaunchKind::Fails } else { LaunchKind::Runs });
-        let id = scene.start(|draft| draft.strays = if stop_strays { Strays::Stop } else { Strays::Keep });
-        for happening in happenings {
-            happens(&mut scene, &id, happening);
-            let broken = scene.machine.state().broken.clone();
-            prop_assert_eq!(broken, None);
+        let mut harness = Harness::new(seed);
+        harness.machine.state().with_cgroups = with_cgroups;
+        harness.machine.state().next_launch = Some(if fails { LaunchKind::Fails } else { LaunchKind::Runs });
+        let id = harness.start(|spec| spec.strays = if stop_strays { Strays::Stop } else { Strays::Keep });
+        for action in actions {
+            perform(&mut harness, &id, action);
+            let violation = harness.machine.state().violation.clone();
+            prop_assert_eq!(violation, None);
         }
-        come_to_the_end(&mut scene, &id);
-        let broken = scene.machine.state().broken.clone();
-        prop_assert_eq!(broken, None);
-        let record = scene.record(&id).expect("its record is whole");
+        stop_and_finish(&mut harness, &id);
+        let violation = harness.machine.state().violation.clone();
+        prop_assert_eq!(violation, None);
+        let record = harness.record(&id).expect("a readable record");
         let ends = record.facts.iter().filter(|fact| matches!(fact, Fact::Finished(_) | Fact::Lost { .. })).count();
-        prop_assert_eq!(ends, 1, "{:?}", scene.lines(&id));
+        prop_assert_eq!(ends, 1, "{:?}", harness.record_kinds(&id));
         prop_assert!(matches!(record.facts.last(), Some(Fact::Finished(_))));
-        prop_assert!(scene.machine.state().tree_of(&id).is_empty());
-        // What was sent is what the record says, in its order; a link that was lost may have left some out.
+        prop_assert!(harness.machine.state().tree_of(&id).is_empty());
+        // The facts sent are those in the record, in the same order; a lost link may have dropped some.
         let mut written = record.facts.iter();
-        for told in facts_told(&scene) {
-            prop_assert!(written.any(|fact| fact == told), "{} is not in the record after the one before", kind(told));
+        for sent in sent_facts(&harness) {
+            prop_assert!(written.any(|fact| fact == sent), "{} is not in the record after the previous one", kind(sent));
         }
     }
 }

@@ -1,20 +1,21 @@
-//! Argument names that models bring from other tools (Claude Code, codex, gemini, opencode, coder, hermes), and ours for them.
+//! Argument names that models know from other tools (Claude Code, codex, gemini, opencode, coder, hermes), and our
+//! names for them.
 //!
-//! An argument that is ignored is worse than an error: `rm -rf *` with an ignored `cwd` runs in the wrong directory. So a known
-//! foreign name is translated, and any other unknown name is refused.
+//! Ignoring an argument is worse than an error: `rm -rf *` with an ignored `cwd` runs in the wrong directory. So a
+//! known foreign name is translated, and any other unknown name is an error.
 
 use serde_json::{Map, Value};
 
-/// From this number on, a bare number is taken as milliseconds: nobody waits ten thousand seconds in one call, and the
-/// shell tools of Claude Code and opencode take milliseconds.
-const FIRST_MILLIS: f64 = 10_000.0;
+/// A bare number from this value on means milliseconds: no call waits ten thousand seconds, and the shell tools of
+/// Claude Code and opencode take milliseconds.
+const MIN_MILLIS: f64 = 10_000.0;
 
-/// A foreign name and ours.
+/// A foreign argument name and ours.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Alias {
     theirs: &'static str,
     ours: &'static str,
-    /// Whether their value is a number of milliseconds.
+    /// Whether the value is in milliseconds.
     is_millis: bool,
 }
 
@@ -26,7 +27,7 @@ const fn millis(theirs: &'static str, ours: &'static str) -> Alias {
     Alias { theirs, ours, is_millis: true }
 }
 
-/// Every foreign name that is understood. A tool takes those whose own name it has.
+/// All known foreign names. An alias applies to the tools that have the argument `ours`.
 const ALIASES: &[Alias] = &[
     same("cmd", "command"),
     same("script", "command"),
@@ -73,21 +74,21 @@ const ALIASES: &[Alias] = &[
     millis("timeout_ms", "wait_timeout"),
 ];
 
-/// Our names that hold a duration.
+/// Our arguments that are durations.
 const DURATIONS: &[&str] = &["timeout", "grace", "quiet"];
 
-/// Our name for a key, and whether its value is in milliseconds. `known` are the names that the tool has.
+/// Returns our name for a key, and whether its value is in milliseconds. `known` lists the tool's arguments.
 pub(crate) fn find(key: &str, known: &[&str]) -> Option<(&'static str, bool)> {
     let meant = ALIASES.iter().find(|alias| known.contains(&alias.ours) && same_name(alias.theirs, key));
     meant.map(|alias| (alias.ours, alias.is_millis))
 }
 
-/// A value as the argument of our name takes it.
+/// Converts a value to the form that our argument takes.
 pub(crate) fn translate(ours: &str, is_millis: bool, value: Value) -> Value {
     match value {
         Value::Number(number) if is_millis => Value::String(format!("{number}ms")),
         Value::String(text) if is_millis && is_number(&text) => Value::String(format!("{}ms", text.trim())),
-        // hermes gives the patterns alone.
+        // hermes passes only the list of patterns.
         Value::Array(patterns) if ours == "notify" => {
             Value::Object(Map::from_iter([("patterns".to_owned(), Value::Array(patterns))]))
         }
@@ -95,7 +96,7 @@ pub(crate) fn translate(ours: &str, is_millis: bool, value: Value) -> Value {
     }
 }
 
-/// Bare numbers too large to be seconds become milliseconds; returns a note for each.
+/// Converts bare numbers that are too large for seconds to milliseconds; returns a note for each.
 pub(crate) fn read_large_numbers_as_millis(values: &mut Map<String, Value>) -> Vec<String> {
     let mut notes = Vec::new();
     for key in DURATIONS {
@@ -105,9 +106,9 @@ pub(crate) fn read_large_numbers_as_millis(values: &mut Map<String, Value>) -> V
             Value::String(text) if is_number(text) => text.trim().parse().ok(),
             _ => None,
         };
-        if let Some(number) = number.filter(|number| *number >= FIRST_MILLIS) {
+        if let Some(number) = number.filter(|number| *number >= MIN_MILLIS) {
             notes.push(format!(
-                "`{key}` {number} was taken as milliseconds ({}s): a bare number is seconds, but none of 10000 and more",
+                "`{key}` {number} was taken as milliseconds ({}s): a bare number is seconds only below 10000",
                 number / 1000.0
             ));
             *value = Value::String(format!("{number}ms"));
@@ -121,7 +122,7 @@ fn is_number(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.')
 }
 
-/// Whether two names differ in nothing but case, `_` and `-`.
+/// Whether two names are equal except for case, `_` and `-`.
 pub(crate) fn same_name(one: &str, other: &str) -> bool {
     let plain = |name: &str| -> String {
         name.chars().filter(|c| !matches!(c, '_' | '-')).map(|c| c.to_ascii_lowercase()).collect()
@@ -136,7 +137,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_foreign_name_is_found_only_where_the_tool_has_ours() {
+    fn an_alias_applies_only_to_tools_that_have_the_argument() {
         assert_eq!(find("cwd", &["command", "workdir"]), Some(("workdir", false)));
         assert_eq!(find("workingDirectory", &["command", "workdir"]), Some(("workdir", false)));
         assert_eq!(find("cwd", &["id"]), None);
@@ -153,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn only_numbers_that_nobody_means_as_seconds_are_milliseconds() {
+    fn bare_numbers_from_10000_on_are_milliseconds() {
         let mut values =
             json!({ "timeout": 120000, "grace": "10000", "quiet": 9999 }).as_object().cloned().expect("an object");
         let notes = read_large_numbers_as_millis(&mut values);

@@ -1,5 +1,5 @@
-//! Arguments of a call, read one by one. Names from other tools are understood ([`crate::aliases`]); unknown names and wrong
-//! values are refused with a call that would be right.
+//! Reads the arguments of a call. Argument names of other tools are translated ([`crate::aliases`]). Unknown names and
+//! wrong types are errors that show a correct call.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -9,29 +9,29 @@ use serde_json::{Map, Value};
 use crate::aliases;
 use crate::tool_error::ToolError;
 
-/// No duration is longer than this.
-const LONGEST: f64 = 1e9;
+/// Maximum duration in seconds.
+const MAX_SECONDS: f64 = 1e9;
 
 /// The arguments of one call.
 #[derive(Clone, Debug)]
 pub(crate) struct Arguments {
     values: Map<String, Value>,
     right_call: &'static str,
-    /// What the result says about how the arguments were read.
+    /// Notes for the result on how arguments were interpreted.
     notes: Vec<String>,
 }
 
 impl Arguments {
-    /// Reads the names: ours as they are, foreign ones translated. Refuses a name that is unknown or given twice.
+    /// Checks the names and translates those of other tools. An unknown name, or one given twice, is an error.
     pub(crate) fn new(
         given: Map<String, Value>,
-        doubled: &[String],
+        duplicate_keys: &[String],
         known: &[&str],
         right_call: &'static str,
     ) -> Result<Self, ToolError> {
-        let refuse = |message: String| Err(ToolError::invalid(message).show(right_call));
-        if let Some(key) = doubled.first() {
-            return refuse(format!("`{key}` is given twice: give it once"));
+        let error = |message: String| Err(ToolError::invalid(message).with_example(right_call));
+        if let Some(key) = duplicate_keys.first() {
+            return error(format!("`{key}` is given twice: give it once"));
         }
         let mut values = Map::new();
         for (key, value) in given {
@@ -39,12 +39,14 @@ impl Arguments {
                 _ if known.contains(&key.as_str()) => (key.as_str(), value),
                 Some((ours, is_millis)) => (ours, aliases::translate(ours, is_millis, value)),
                 None => match known.iter().find(|name| aliases::same_name(name, &key)) {
-                    Some(meant) => return refuse(format!("`{key}`: write `{meant}`")),
-                    None => return refuse(format!("there is no argument `{}`: {}", shown(&key), all_of(known))),
+                    Some(meant) => return error(format!("`{key}`: write `{meant}`")),
+                    None => {
+                        return error(format!("there is no argument `{}`: {}", abbreviate(&key), list_names(known)));
+                    }
                 },
             };
             if values.insert(ours.to_owned(), value).is_some() {
-                return refuse(format!("`{ours}` is given twice, once by another name: give it once"));
+                return error(format!("`{ours}` is given twice, once by another name: give it once"));
             }
         }
         let notes = aliases::read_large_numbers_as_millis(&mut values);
@@ -55,11 +57,11 @@ impl Arguments {
         &self.notes
     }
 
-    pub(crate) fn refuse(&self, message: impl Into<String>) -> ToolError {
-        ToolError::invalid(message).show(self.right_call)
+    pub(crate) fn invalid(&self, message: impl Into<String>) -> ToolError {
+        ToolError::invalid(message).with_example(self.right_call)
     }
 
-    /// The value as it came.
+    /// The value as given; `None` if absent or null.
     pub(crate) fn raw(&self, key: &str) -> Option<&Value> {
         self.values.get(key).filter(|value| !value.is_null())
     }
@@ -68,16 +70,16 @@ impl Arguments {
         match self.raw(key) {
             None => Ok(None),
             Some(Value::String(text)) => Ok(Some(text.clone())),
-            Some(other) => Err(self.wrong(key, "a text", other)),
+            Some(other) => Err(self.wrong_type(key, "a text", other)),
         }
     }
 
-    /// A text that must be there and must not be empty.
+    /// A string that must be present and not blank.
     pub(crate) fn required(&self, key: &str) -> Result<String, ToolError> {
         match self.text(key)? {
             Some(text) if !text.trim().is_empty() => Ok(text),
-            Some(_) => Err(self.refuse(format!("`{key}` is empty"))),
-            None => Err(self.refuse(format!("`{key}` is missing"))),
+            Some(_) => Err(self.invalid(format!("`{key}` is empty"))),
+            None => Err(self.invalid(format!("`{key}` is missing"))),
         }
     }
 
@@ -85,7 +87,7 @@ impl Arguments {
         match self.raw(key) {
             None => Ok(false),
             Some(Value::Bool(flag)) => Ok(*flag),
-            Some(other) => Err(self.wrong(key, "true or false", other)),
+            Some(other) => Err(self.wrong_type(key, "true or false", other)),
         }
     }
 
@@ -94,45 +96,45 @@ impl Arguments {
             None => Ok(None),
             Some(value) => match value.as_u64() {
                 Some(count) => Ok(Some(count)),
-                None => Err(self.wrong(key, "a whole number, 0 or more", value)),
+                None => Err(self.wrong_type(key, "a whole number, 0 or more", value)),
             },
         }
     }
 
-    /// One of these words.
-    pub(crate) fn word(&self, key: &str, words: &[&str]) -> Result<Option<String>, ToolError> {
+    /// A string that must be one of `words`.
+    pub(crate) fn one_of(&self, key: &str, words: &[&str]) -> Result<Option<String>, ToolError> {
         let word = self.text(key)?;
         match &word {
             Some(text) if !words.contains(&text.as_str()) => {
-                Err(self.refuse(format!("`{key}`: `{}` is none of {}", shown(text), words.join(", "))))
+                Err(self.invalid(format!("`{key}`: `{}` is none of {}", abbreviate(text), words.join(", "))))
             }
             _ => Ok(word),
         }
     }
 
-    /// 30, "30", "30s", "5m", "1h30m"; 0 is at once.
+    /// Accepts 30, "30", "30s", "5m", "1h30m"; 0 means do not wait.
     pub(crate) fn duration(&self, key: &str) -> Result<Option<Duration>, ToolError> {
         let (seconds, given) = match self.raw(key) {
             None => return Ok(None),
             Some(Value::Number(number)) => (number.as_f64(), number.to_string()),
             Some(Value::String(text)) => (parse_seconds(text), text.clone()),
-            Some(other) => return Err(self.wrong(key, "a duration such as 30, \"30s\" or \"5m\"", other)),
+            Some(other) => return Err(self.wrong_type(key, "a duration such as 30, \"30s\" or \"5m\"", other)),
         };
-        match seconds.filter(|seconds| (0.0..=LONGEST).contains(seconds)) {
+        match seconds.filter(|seconds| (0.0..=MAX_SECONDS).contains(seconds)) {
             Some(seconds) => Ok(Some(Duration::from_secs_f64(seconds))),
-            None => Err(self.refuse(format!(
+            None => Err(self.invalid(format!(
                 "`{key}`: `{}` is not a duration: write seconds (30) or units (\"500ms\", \"30s\", \"5m\", \"1h30m\")",
-                shown(&given)
+                abbreviate(&given)
             ))),
         }
     }
 
-    /// The same, checked and passed on as text.
-    pub(crate) fn span(&self, key: &str) -> Result<Option<String>, ToolError> {
+    /// Like [`Self::duration`], as text for the daemon.
+    pub(crate) fn duration_text(&self, key: &str) -> Result<Option<String>, ToolError> {
         Ok(self.duration(key)?.map(|span| format!("{}ms", span.as_millis())))
     }
 
-    /// 65536, "64k", "1M".
+    /// Accepts 65536, "64k", "1M".
     pub(crate) fn size(&self, key: &str) -> Result<Option<u64>, ToolError> {
         let size = match self.raw(key) {
             None => return Ok(None),
@@ -140,24 +142,24 @@ impl Arguments {
             Some(value) => value.as_u64(),
         };
         let given = self.raw(key).map(ToString::to_string).unwrap_or_default();
-        let message = format!("`{key}`: {} is not a size: write bytes (4096) or units (\"4k\")", shown(&given));
-        size.map(Some).ok_or_else(|| self.refuse(message))
+        let message = format!("`{key}`: {} is not a size: write bytes (4096) or units (\"4k\")", abbreviate(&given));
+        size.map(Some).ok_or_else(|| self.invalid(message))
     }
 
-    /// One text or a list of them.
+    /// A list of strings.
     pub(crate) fn texts(&self, key: &str) -> Result<Vec<String>, ToolError> {
         match self.raw(key) {
             None => Ok(Vec::new()),
             Some(Value::Array(items)) => {
                 let text =
-                    |item: &Value| item.as_str().map(str::to_owned).ok_or_else(|| self.wrong(key, "texts", item));
+                    |item: &Value| item.as_str().map(str::to_owned).ok_or_else(|| self.wrong_type(key, "texts", item));
                 items.iter().map(text).collect()
             }
-            Some(other) => Err(self.wrong(key, "a list of texts", other)),
+            Some(other) => Err(self.wrong_type(key, "a list of texts", other)),
         }
     }
 
-    /// Variables; null unsets.
+    /// An object with environment variables: a text sets a variable, null unsets it.
     pub(crate) fn variables(&self, key: &str) -> Result<BTreeMap<String, Option<String>>, ToolError> {
         match self.raw(key) {
             None => Ok(BTreeMap::new()),
@@ -165,24 +167,24 @@ impl Arguments {
                 let one = |(name, value): (&String, &Value)| match value {
                     Value::Null => Ok((name.clone(), None)),
                     Value::String(text) => Ok((name.clone(), Some(text.clone()))),
-                    other => Err(self.wrong(&format!("{key}.{name}"), "a text, or null to unset it", other)),
+                    other => Err(self.wrong_type(&format!("{key}.{name}"), "a text, or null to unset it", other)),
                 };
                 variables.iter().map(one).collect()
             }
-            Some(other) => Err(self.wrong(key, "an object of texts", other)),
+            Some(other) => Err(self.wrong_type(key, "an object of texts", other)),
         }
     }
 
-    /// An object, as a value of its own.
+    /// An object.
     pub(crate) fn object(&self, key: &str) -> Result<Option<Map<String, Value>>, ToolError> {
         match self.raw(key) {
             None => Ok(None),
             Some(Value::Object(object)) => Ok(Some(object.clone())),
-            Some(other) => Err(self.wrong(key, "an object", other)),
+            Some(other) => Err(self.wrong_type(key, "an object", other)),
         }
     }
 
-    fn wrong(&self, key: &str, wanted: &str, given: &Value) -> ToolError {
+    fn wrong_type(&self, key: &str, wanted: &str, given: &Value) -> ToolError {
         let kind = match given {
             Value::Null => "null",
             Value::Bool(_) => "true or false",
@@ -191,20 +193,20 @@ impl Arguments {
             Value::Array(_) => "a list",
             Value::Object(_) => "an object",
         };
-        self.refuse(format!("`{key}` must be {wanted}, not {kind} ({})", shown(&given.to_string())))
+        self.invalid(format!("`{key}` must be {wanted}, not {kind} ({})", abbreviate(&given.to_string())))
     }
 }
 
-/// The names that there are.
-fn all_of(known: &[&str]) -> String {
+/// Lists the valid argument names for an error message.
+fn list_names(known: &[&str]) -> String {
     match known {
         [] => "this tool takes none".to_owned(),
         names => format!("there are {}", names.join(", ")),
     }
 }
 
-/// A value short enough to repeat.
-fn shown(text: &str) -> String {
+/// Shortens a value for an error message.
+fn abbreviate(text: &str) -> String {
     let mut shown: String = text.chars().take(60).collect();
     if shown.len() < text.len() {
         shown.push('…');
@@ -264,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn durations_are_taken_in_any_form() {
+    fn durations_are_accepted_in_any_form() {
         let cases = [
             (json!(30), 30_000),
             (json!("30"), 30_000),
@@ -282,44 +284,44 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_durations_are_refused_with_an_example() {
+    fn invalid_durations_are_errors_with_an_example() {
         for value in [json!(-1), json!("-5s"), json!("soon"), json!(""), json!("1e3"), json!("inf"), json!([1])] {
-            let refusal = given(json!({ "timeout": value })).and_then(|a| a.duration("timeout")).expect_err("refused");
-            assert!(refusal.message.contains("30"), "{}", refusal.message);
-            assert_eq!(refusal.right_call.as_deref(), Some(CALL));
+            let error = given(json!({ "timeout": value })).and_then(|a| a.duration("timeout")).expect_err("refused");
+            assert!(error.message.contains("30"), "{}", error.message);
+            assert_eq!(error.right_call.as_deref(), Some(CALL));
         }
     }
 
     #[test]
-    fn another_spelling_is_pointed_out() {
+    fn another_spelling_is_an_error_with_the_right_one() {
         for key in ["Command", "COMMAND", "maxOutput", "max-output"] {
-            let refusal = given(json!({ key: 1 })).expect_err(key);
-            assert!(refusal.message.contains("write `"), "{}", refusal.message);
+            let error = given(json!({ key: 1 })).expect_err(key);
+            assert!(error.message.contains("write `"), "{}", error.message);
         }
     }
 
     #[test]
-    fn an_unknown_name_is_refused_with_those_that_there_are() {
-        let refusal = given(json!({ "reasoning": "x", "command": "true" })).expect_err("refused");
+    fn an_unknown_name_is_an_error_that_lists_the_valid_ones() {
+        let error = given(json!({ "reasoning": "x", "command": "true" })).expect_err("refused");
         assert_eq!(
-            refusal.message,
+            error.message,
             "there is no argument `reasoning`: there are command, timeout, max_output, background"
         );
-        assert_eq!(refusal.right_call.as_deref(), Some(CALL));
+        assert_eq!(error.right_call.as_deref(), Some(CALL));
     }
 
     #[test]
-    fn a_name_from_another_tool_is_understood_and_never_silently_wins_over_ours() {
+    fn an_alias_is_translated_and_conflicts_with_our_name() {
         let arguments = given(json!({ "cmd": "true", "is_background": true, "timeout_ms": 1500 })).expect("understood");
         assert_eq!(arguments.required("command"), Ok("true".to_owned()));
         assert_eq!(arguments.flag("background"), Ok(true));
         assert_eq!(arguments.duration("timeout"), Ok(Some(Duration::from_millis(1500))));
-        let refusal = given(json!({ "cmd": "true", "command": "false" })).expect_err("both");
-        assert!(refusal.message.contains("`command` is given twice"), "{}", refusal.message);
+        let error = given(json!({ "cmd": "true", "command": "false" })).expect_err("both");
+        assert!(error.message.contains("`command` is given twice"), "{}", error.message);
     }
 
     #[test]
-    fn a_timeout_too_large_for_seconds_is_milliseconds_and_the_result_says_so() {
+    fn a_large_timeout_is_milliseconds_with_a_note() {
         let arguments = given(json!({ "timeout": 120_000 })).expect("understood");
         assert_eq!(arguments.duration("timeout"), Ok(Some(Duration::from_secs(120))));
         assert_eq!(arguments.notes().len(), 1);
@@ -328,9 +330,9 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_type_says_what_is_wanted() {
-        let refusal = given(json!({ "background": "yes" })).and_then(|a| a.flag("background")).expect_err("refused");
-        assert_eq!(refusal.message, "`background` must be true or false, not a text (\\\"yes\\\")");
+    fn a_wrong_type_is_an_error_with_the_expected_type() {
+        let error = given(json!({ "background": "yes" })).and_then(|a| a.flag("background")).expect_err("refused");
+        assert_eq!(error.message, "`background` must be true or false, not a text (\\\"yes\\\")");
         let twice = Arguments::new(Map::new(), &["command".into()], &[], CALL).expect_err("twice");
         assert!(twice.message.contains("`command` is given twice"));
     }

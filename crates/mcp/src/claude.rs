@@ -1,9 +1,9 @@
-//! Which session Claude Code is in right now.
+//! Finds the current session of the Claude Code instance that started this server.
 //!
-//! It tells its servers the session once, in the environment of their start. That is wrong from the first call on with `claude -p
-//! --continue`, and later after `/clear` and `/resume`, which keep the server. But it keeps a file about itself, `sessions/PID.json` in
-//! its configuration directory, with the session of the moment. The file counts if it is that of the program that started this
-//! server: it names the pid and the start time of one of our ancestors.
+//! Claude Code passes the session to its servers once, in their environment. This value is wrong from the start with
+//! `claude -p --continue`, and becomes wrong after `/clear` and `/resume`, which keep the server running. The current
+//! session is in `sessions/PID.json` in Claude Code's configuration directory. We use that file only if its pid and
+//! start time are those of one of our ancestors.
 
 use std::fs::File;
 use std::io::Read;
@@ -11,58 +11,59 @@ use std::path::PathBuf;
 
 use serde::Deserialize;
 
-/// Ancestors that are looked at: the client, or a shell or launcher below it.
+/// Number of ancestors to check: the client may start servers through a shell or launcher.
 const MAX_ANCESTORS: usize = 4;
-/// The most that is read of the file.
-const LARGEST: u64 = 64 << 10;
-/// Characters of a session's name; today it is a UUID.
-const MAX_NAME: usize = 64;
+/// Maximum number of bytes read of the file.
+const MAX_FILE_SIZE: u64 = 64 << 10;
+/// Maximum length of a session id; currently it is a UUID.
+const MAX_SESSION_ID: usize = 64;
 
-/// What the file says; all else is ignored.
+/// The fields of the file that we use.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct About {
+struct SessionFile {
     pid: u32,
     proc_start: String,
     session_id: String,
 }
 
-/// The session of the Claude Code that started this server; nothing if it does not say.
+/// Returns the session of the Claude Code instance that started this server, if its file can be found.
 pub(crate) fn current_session() -> Option<String> {
-    let sessions = configuration()?.join("sessions");
+    let sessions = config_dir()?.join("sessions");
     let mut pid = std::os::unix::process::parent_id();
     for _ in 0..MAX_ANCESTORS {
         let (parent, start_time) = parent_and_start(pid)?;
-        if let Some(about) = read(sessions.join(format!("{pid}.json"))) {
-            return Some(about).filter(|about| is_of(about, pid, &start_time)).map(|about| about.session_id);
+        if let Some(file) = read(sessions.join(format!("{pid}.json"))) {
+            return Some(file).filter(|file| belongs_to(file, pid, &start_time)).map(|file| file.session_id);
         }
         pid = parent;
     }
     None
 }
 
-fn configuration() -> Option<PathBuf> {
+fn config_dir() -> Option<PathBuf> {
     let directory = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     directory("CLAUDE_CONFIG_DIR").or_else(|| Some(directory("HOME")?.join(".claude")))
 }
 
-fn read(path: PathBuf) -> Option<About> {
+fn read(path: PathBuf) -> Option<SessionFile> {
     let mut text = Vec::new();
-    File::open(path).ok()?.take(LARGEST).read_to_end(&mut text).ok()?;
+    File::open(path).ok()?.take(MAX_FILE_SIZE).read_to_end(&mut text).ok()?;
     serde_json::from_slice(&text).ok()
 }
 
-fn is_of(about: &About, pid: u32, start_time: &str) -> bool {
-    let is_plain = |name: &str| {
-        (1..=MAX_NAME).contains(&name.len()) && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
+fn belongs_to(file: &SessionFile, pid: u32, start_time: &str) -> bool {
+    let is_valid_id = |name: &str| {
+        (1..=MAX_SESSION_ID).contains(&name.len())
+            && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
     };
-    about.pid == pid && about.proc_start == start_time && is_plain(&about.session_id)
+    file.pid == pid && file.proc_start == start_time && is_valid_id(&file.session_id)
 }
 
-/// Of a process, by what the kernel shows: its parent, and its start in ticks since boot.
+/// Returns a process's parent pid and its start time in clock ticks since boot, from /proc.
 pub(crate) fn parent_and_start(pid: u32) -> Option<(u32, String)> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The name before the last bracket may hold anything.
+    // The process name in parentheses may contain anything, so split after the last `)`.
     let mut fields = stat.rsplit_once(") ")?.1.split(' ');
     let parent = fields.nth(1)?.parse().ok()?;
     Some((parent, fields.nth(17)?.to_owned()))
@@ -73,20 +74,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_file_counts_only_if_it_is_that_of_the_very_process() {
-        let about = |pid, start: &str, session: &str| About {
+    fn the_file_is_used_only_if_pid_and_start_time_match() {
+        let file = |pid, start: &str, session: &str| SessionFile {
             pid,
             proc_start: start.to_owned(),
             session_id: session.to_owned(),
         };
-        assert!(is_of(&about(7, "70", "cfadcff5-2a71"), 7, "70"));
-        assert!(!is_of(&about(8, "70", "cfadcff5-2a71"), 7, "70"), "another pid");
-        assert!(!is_of(&about(7, "71", "cfadcff5-2a71"), 7, "70"), "an earlier process with that pid");
-        assert!(!is_of(&about(7, "70", "a\nb"), 7, "70") && !is_of(&about(7, "70", ""), 7, "70"));
+        assert!(belongs_to(&file(7, "70", "cfadcff5-2a71"), 7, "70"));
+        assert!(!belongs_to(&file(8, "70", "cfadcff5-2a71"), 7, "70"), "another pid");
+        assert!(!belongs_to(&file(7, "71", "cfadcff5-2a71"), 7, "70"), "an earlier process with that pid");
+        assert!(!belongs_to(&file(7, "70", "a\nb"), 7, "70") && !belongs_to(&file(7, "70", ""), 7, "70"));
     }
 
     #[test]
-    fn a_process_has_a_parent_and_a_start() {
+    fn parent_and_start_time_are_read_from_proc() {
         let (parent, start) = parent_and_start(std::process::id()).expect("ours");
         assert_eq!(parent, std::os::unix::process::parent_id());
         assert!(start.parse::<u64>().is_ok_and(|ticks| ticks > 0));

@@ -1,4 +1,4 @@
-//! Access to the daemon, which may be restarting: idempotent requests are retried with the next daemon.
+//! Access to the daemon. Idempotent requests are retried, because the daemon may be restarting.
 
 use std::fmt;
 use std::pin::Pin;
@@ -11,21 +11,21 @@ use pinfold_api::error::ErrorCode;
 use crate::identity::Caller;
 use crate::tool_error::ToolError;
 
-/// Maximum number of retries of one request.
-const TRIES: u32 = 5;
-/// Delay before a retry while the daemon is shutting down.
-const SHUTDOWN_PAUSE: Duration = Duration::from_millis(50);
+/// Maximum number of attempts for one request.
+const MAX_ATTEMPTS: u32 = 5;
+/// Delay before a retry while the daemon shuts down or recovers.
+const RETRY_INTERVAL: Duration = Duration::from_millis(50);
 
-/// The future that makes sure a daemon runs. Its error text is shown as it is.
-pub type Ensuring = Pin<Box<dyn Future<Output = Result<(), String>> + Send>>;
+/// The future of [`Ensure`]. Its error is shown to the user unchanged.
+pub type EnsureFuture = Pin<Box<dyn Future<Output = Result<(), String>> + Send>>;
 
-/// Makes sure that a daemon answers, starting one if necessary.
+/// Starts a daemon if none is running.
 #[derive(Clone)]
-pub struct Ensure(Arc<dyn Fn() -> Ensuring + Send + Sync>);
+pub struct Ensure(Arc<dyn Fn() -> EnsureFuture + Send + Sync>);
 
 impl Ensure {
-    /// Makes sure in this way.
-    pub fn new(ensure: impl Fn() -> Ensuring + Send + Sync + 'static) -> Self {
+    /// Wraps a function that starts a daemon if none is running.
+    pub fn new(ensure: impl Fn() -> EnsureFuture + Send + Sync + 'static) -> Self {
         Ensure(Arc::new(ensure))
     }
 }
@@ -36,7 +36,7 @@ impl fmt::Debug for Ensure {
     }
 }
 
-/// Access to the daemon, as one caller or as none yet.
+/// Access to the daemon, optionally acting as one caller.
 #[derive(Clone, Debug)]
 pub(crate) struct DaemonAccess {
     client: Client,
@@ -48,9 +48,9 @@ impl DaemonAccess {
         DaemonAccess { client, ensure }
     }
 
-    /// The same access as this caller, who counts as gone `grace` after its last request.
+    /// Returns access as this caller, whose owner counts as disconnected `grace` after its last request.
     pub(crate) fn acting_as(&self, caller: &Caller, grace: &str) -> Self {
-        let client = self.client.acting_as(&caller.owner, caller.parent.as_deref()).leaving_after(grace);
+        let client = self.client.acting_as(&caller.owner, caller.parent.as_deref()).with_owner_grace(grace);
         DaemonAccess { client, ensure: self.ensure.clone() }
     }
 
@@ -62,31 +62,32 @@ impl DaemonAccess {
     /// Starts the daemon if none answers.
     pub(crate) async fn ensure(&self) -> Result<(), ToolError> {
         match &self.ensure {
-            Some(Ensure(ensure)) => ensure().await.map_err(ToolError::trouble),
+            Some(Ensure(ensure)) => ensure().await.map_err(ToolError::internal),
             None => Ok(()),
         }
     }
 
-    /// Retries until a daemon has answered. For idempotent requests only.
-    pub(crate) async fn ask<T, F>(&self, request: impl Fn(Client) -> F) -> Result<T, ToolError>
+    /// Sends a request, and retries while the daemon is unreachable, shutting down or recovering. For idempotent
+    /// requests only.
+    pub(crate) async fn retry<T, F>(&self, request: impl Fn(Client) -> F) -> Result<T, ToolError>
     where
         F: Future<Output = Result<T, ClientError>>,
     {
-        let mut tries = 1;
+        let mut attempts = 1;
         loop {
             let error = match request(self.client.clone()).await {
                 Ok(answer) => return Ok(answer),
                 Err(error) => error,
             };
             let code = if let ClientError::Api { error, .. } = &error { Some(error.code) } else { None };
-            let passes = matches!(code, Some(ErrorCode::ShuttingDown | ErrorCode::Recovering));
-            let again = passes || matches!(error, ClientError::Unreachable { .. });
-            if tries == TRIES || !again || self.ensure.is_none() {
+            let is_temporary = matches!(code, Some(ErrorCode::ShuttingDown | ErrorCode::Recovering));
+            let should_retry = is_temporary || matches!(error, ClientError::Unreachable { .. });
+            if attempts == MAX_ATTEMPTS || !should_retry || self.ensure.is_none() {
                 return Err(error.into());
             }
-            tries += 1;
-            if passes {
-                tokio::time::sleep(SHUTDOWN_PAUSE).await;
+            attempts += 1;
+            if is_temporary {
+                tokio::time::sleep(RETRY_INTERVAL).await;
             }
             self.ensure().await?;
         }

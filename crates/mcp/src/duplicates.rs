@@ -1,22 +1,23 @@
-//! Keys that a call names twice. A JSON reader keeps the last of them in silence, so they are looked for in the
-//! text itself, before it is read, and handed on inside the request's own `_meta`.
+//! Finds argument keys that a call contains twice. A JSON parser silently keeps the last one, so we scan the raw text
+//! before it is parsed and pass the keys on in the request's `_meta`.
 
 use std::fmt;
 
 use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_json::Value;
 
-/// Keys that are noted, and characters of each: one is enough to refuse a call. Without a bound, many keys below a long
-/// path would be memory without one.
-const MAX_BUDGET: usize = 8;
-const MAX_NAME: usize = 200;
+/// Maximum number of keys that are reported, and characters of each. One key is enough to reject the call; the limit
+/// bounds memory.
+const MAX_KEYS: usize = 8;
+const MAX_KEY_LENGTH: usize = 200;
 
-/// Where the names of the keys travel.
+/// The key in `_meta` that lists the duplicate keys.
 pub(crate) const META_KEY: &str = "pinfold/duplicateKeys";
 
-/// The message with its doubled argument keys noted in `_meta`; `None` if it has none or is no message of ours.
-pub(crate) fn noted(message: &[u8]) -> Option<Vec<u8>> {
-    let keys = in_arguments(message);
+/// Returns the message with its duplicate argument keys listed in `_meta`; `None` if there are none or the message is
+/// malformed.
+pub(crate) fn annotate(message: &[u8]) -> Option<Vec<u8>> {
+    let keys = find_duplicates(message);
     if keys.is_empty() {
         return None;
     }
@@ -27,16 +28,16 @@ pub(crate) fn noted(message: &[u8]) -> Option<Vec<u8>> {
     serde_json::to_vec(&value).ok()
 }
 
-/// The keys that stand twice in one object of `params.arguments`.
-fn in_arguments(message: &[u8]) -> Vec<String> {
+/// Finds keys that occur twice in the same object of `params.arguments`.
+fn find_duplicates(message: &[u8]) -> Vec<String> {
     let mut found = Vec::new();
     let mut reader = serde_json::Deserializer::from_slice(message);
-    // What is no JSON is refused by whoever reads it in earnest.
+    // Ignore a syntax error: the parser reports it later.
     let _ = Walk { path: &mut Vec::new(), found: &mut found }.deserialize(&mut reader);
     found
 }
 
-/// Walks through a value and notes each argument's key that came before in the same object.
+/// Visits a JSON value and records duplicate keys of arguments.
 struct Walk<'a> {
     path: &'a mut Vec<String>,
     found: &'a mut Vec<String>,
@@ -67,8 +68,8 @@ impl<'de> Visitor<'de> for Walk<'_> {
         let mut keys = std::collections::HashSet::new();
         while let Some(key) = map.next_key::<String>()? {
             self.path.push(key.clone());
-            if !keys.insert(key) && self.found.len() < MAX_BUDGET && self.is_argument() {
-                self.found.push(self.path[2..].join(".").chars().take(MAX_NAME).collect());
+            if !keys.insert(key) && self.found.len() < MAX_KEYS && self.is_argument() {
+                self.found.push(self.path[2..].join(".").chars().take(MAX_KEY_LENGTH).collect());
             }
             map.next_value_seed(Walk { path: self.path, found: self.found })?;
             self.path.pop();
@@ -111,32 +112,32 @@ mod tests {
     use super::*;
 
     #[test]
-    fn doubled_keys_of_arguments_are_found_at_any_depth_and_no_others() {
+    fn only_duplicate_argument_keys_are_found_at_any_depth() {
         let twice = br#"{"id":1,"params":{"name":"x","arguments":{"a":1,"env":{"K":"1","K":"2"},"a":[{"b":0}]}}}"#;
-        assert_eq!(in_arguments(twice), ["env.K", "a"]);
-        assert_eq!(in_arguments(br#"{"id":1,"id":2,"params":{"arguments":{"a":1,"b":{"a":1}}}}"#), [""; 0]);
-        assert_eq!(in_arguments(b"{ no json"), [""; 0]);
+        assert_eq!(find_duplicates(twice), ["env.K", "a"]);
+        assert_eq!(find_duplicates(br#"{"id":1,"id":2,"params":{"arguments":{"a":1,"b":{"a":1}}}}"#), [""; 0]);
+        assert_eq!(find_duplicates(b"{ no json"), [""; 0]);
     }
 
     #[test]
-    fn m3_no_more_is_noted_than_a_refusal_needs() {
+    fn m3_the_reported_keys_are_limited() {
         let (deep, keys) = ("x".repeat(10_000), r#""k":1,"#.repeat(10_000));
         let many = format!(r#"{{"params":{{"arguments":{{"{deep}":{{{keys}"k":1}}}}}}}}"#);
-        let noted = in_arguments(many.as_bytes());
-        assert_eq!(noted.len(), MAX_BUDGET);
-        assert!(noted.iter().all(|name| name.len() == MAX_NAME));
+        let found = find_duplicates(many.as_bytes());
+        assert_eq!(found.len(), MAX_KEYS);
+        assert!(found.iter().all(|name| name.len() == MAX_KEY_LENGTH));
     }
 
     #[test]
-    fn they_travel_in_the_requests_own_meta() {
+    fn duplicate_keys_are_added_to_the_existing_meta() {
         let message = br#"{"params":{"_meta":{"progressToken":1},"arguments":{"a":1,"a":2}}}"#;
-        let noted: Value = serde_json::from_slice(&noted(message).expect("noted")).expect("JSON");
-        assert_eq!(noted["params"]["_meta"][META_KEY], serde_json::json!(["a"]));
-        assert_eq!(noted["params"]["_meta"]["progressToken"], 1);
+        let annotated: Value = serde_json::from_slice(&annotate(message).expect("annotated")).expect("JSON");
+        assert_eq!(annotated["params"]["_meta"][META_KEY], serde_json::json!(["a"]));
+        assert_eq!(annotated["params"]["_meta"]["progressToken"], 1);
     }
 
     #[test]
-    fn a_message_without_them_is_left_as_it_is() {
-        assert_eq!(noted(br#"{"params":{"arguments":{"a":1}}}"#), None);
+    fn a_message_without_duplicate_keys_is_unchanged() {
+        assert_eq!(annotate(br#"{"params":{"arguments":{"a":1}}}"#), None);
     }
 }

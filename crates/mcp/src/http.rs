@@ -1,4 +1,5 @@
-//! The same server as streamable HTTP, for the daemon to mount. Loopback hosts only and no browsers, unless said.
+//! Serves MCP over streamable HTTP, as a router that the daemon mounts. By default it accepts only loopback `Host`
+//! headers and no requests from browsers.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -18,26 +19,26 @@ use rmcp::transport::{StreamableHttpServerConfig, StreamableHttpService};
 
 use crate::duplicates;
 use crate::identity::ClientIdentity;
-use crate::options::{Base, Options};
+use crate::options::{CommandDefaults, Options};
 use crate::server::Server;
 
-/// The largest request; a command of megabytes fits.
+/// Maximum size of a request body.
 const MAX_BODY: usize = 8 << 20;
 
-/// How long a request may take to arrive. One that never does would keep its connection for ever.
-const BODY_TIME: Duration = Duration::from_secs(60);
-/// Sessions that are open at once. Another takes the place of the one that was silent for longest.
+/// Timeout for receiving a request body; without it a stalled client would hold its connection forever.
+const BODY_TIMEOUT: Duration = Duration::from_secs(60);
+/// Maximum number of open sessions. Opening another one closes the session that was idle longest.
 const MAX_SESSIONS: usize = 1000;
-/// How long a session may be silent: a chat that thinks overnight comes back to its own processes.
-const IDLE: Duration = Duration::from_secs(12 * 3600);
+/// Maximum idle time of a session: long enough for a chat that is resumed the next morning to find its processes.
+const MAX_SESSION_IDLE: Duration = Duration::from_secs(12 * 3600);
 
-/// A router that serves MCP at its root, to be nested at `/mcp`. Its calls go to the daemon at the client's socket,
-/// with the daemon's own environment under every command.
+/// Returns a router that serves MCP at its root, to be nested at `/mcp`. Calls go to the daemon at the client's socket,
+/// and commands inherit the daemon's environment.
 pub fn http_service(client: Client, options: &Options) -> Router {
-    http_service_of(Server::new(client, None, ClientIdentity::default(), Base::default(), options), options)
+    http_service_of(Server::new(client, None, ClientIdentity::default(), CommandDefaults::default(), options), options)
 }
 
-/// The same transport, with the same rules, for another handler: the fixture of the conformance suite.
+/// The same transport and rules for another handler: the fixture server of the conformance suite.
 #[doc(hidden)]
 pub fn http_service_of(handler: impl ServerHandler + Clone, options: &Options) -> Router {
     let mut hosts: Vec<String> = ["localhost", "127.0.0.1", "::1"].map(str::to_owned).into();
@@ -48,33 +49,34 @@ pub fn http_service_of(handler: impl ServerHandler + Clone, options: &Options) -
         .enforce_origin_validation()
         .with_max_request_body_bytes(MAX_BODY);
     let mut sessions = LocalSessionManager::default();
-    sessions.session_config.keep_alive = Some(IDLE);
+    sessions.session_config.keep_alive = Some(MAX_SESSION_IDLE);
     let sessions = Arc::new(sessions);
-    let uses = Arc::new(Uses { sessions: Arc::clone(&sessions), last: Mutex::default() });
+    let last_use = Arc::new(LastUse { sessions: Arc::clone(&sessions), last: Mutex::default() });
     let service = StreamableHttpService::new(move || Ok(handler.clone()), sessions, config);
-    let router = Router::new().fallback_service(service).layer(middleware::from_fn(note_duplicates));
-    router.layer(middleware::from_fn_with_state(uses, make_room))
+    let router = Router::new().fallback_service(service).layer(middleware::from_fn(annotate_duplicates));
+    router.layer(middleware::from_fn_with_state(last_use, track_sessions))
 }
 
-/// When each session was used last.
-struct Uses {
+/// The time of the last request of each session.
+struct LastUse {
     sessions: Arc<LocalSessionManager>,
     last: Mutex<HashMap<String, Instant>>,
 }
 
-/// Before another session is opened, the one that was silent for longest is closed if there are [`MAX_SESSIONS`].
-async fn make_room(State(uses): State<Arc<Uses>>, request: Request, next: Next) -> Response {
+/// Records the use of a session. Before a new session is opened, closes the one that was idle longest if there are
+/// [`MAX_SESSIONS`].
+async fn track_sessions(State(last_use): State<Arc<LastUse>>, request: Request, next: Next) -> Response {
     let session = request.headers().get("mcp-session-id").and_then(|id| id.to_str().ok()).map(str::to_owned);
     match session {
         Some(session) => {
-            uses.note(&session).await;
+            last_use.touch(&session).await;
             next.run(request).await
         }
         None if request.method() == Method::POST => {
-            uses.make_room().await;
+            last_use.evict_if_full().await;
             let response = next.run(request).await;
             if let Some(opened) = response.headers().get("mcp-session-id").and_then(|id| id.to_str().ok()) {
-                uses.note(opened).await;
+                last_use.touch(opened).await;
             }
             response
         }
@@ -82,14 +84,14 @@ async fn make_room(State(uses): State<Arc<Uses>>, request: Request, next: Next) 
     }
 }
 
-impl Uses {
-    async fn note(&self, session: &str) {
+impl LastUse {
+    async fn touch(&self, session: &str) {
         if self.sessions.sessions.read().await.contains_key(session) {
             self.last().insert(session.to_owned(), Instant::now());
         }
     }
 
-    async fn make_room(&self) {
+    async fn evict_if_full(&self) {
         let open: Vec<_> = self.sessions.sessions.read().await.keys().cloned().collect();
         if open.len() < MAX_SESSIONS {
             return;
@@ -109,29 +111,29 @@ impl Uses {
     }
 }
 
-/// Doubled keys of arguments are noted before anybody reads the body.
-async fn note_duplicates(request: Request, next: Next) -> Response {
+/// Notes duplicate argument keys in the request before the body is parsed.
+async fn annotate_duplicates(request: Request, next: Next) -> Response {
     let (mut parts, body) = request.into_parts();
-    let bytes = match tokio::time::timeout(BODY_TIME, to_bytes(body, MAX_BODY)).await {
+    let bytes = match tokio::time::timeout(BODY_TIMEOUT, to_bytes(body, MAX_BODY)).await {
         Ok(Ok(bytes)) => bytes,
         Ok(Err(_)) => {
-            let why = format!("the request is longer than {MAX_BODY} bytes, or broke off: write long text to a file");
-            return refuse(StatusCode::PAYLOAD_TOO_LARGE, &why);
+            let why = format!("the request exceeds {MAX_BODY} bytes or was cut off: write long text to a file");
+            return json_rpc_error(StatusCode::PAYLOAD_TOO_LARGE, &why);
         }
-        Err(_) => return refuse(StatusCode::REQUEST_TIMEOUT, "the body of the request did not arrive in time"),
+        Err(_) => return json_rpc_error(StatusCode::REQUEST_TIMEOUT, "the body of the request did not arrive in time"),
     };
-    let body = match duplicates::noted(&bytes) {
-        Some(noted) => {
+    let body = match duplicates::annotate(&bytes) {
+        Some(annotated) => {
             parts.headers.remove(header::CONTENT_LENGTH);
-            Body::from(noted)
+            Body::from(annotated)
         }
         None => Body::from(bytes),
     };
     next.run(Request::from_parts(parts, body)).await
 }
 
-/// An error as JSON-RPC has it, of a request whose id was not read.
-fn refuse(status: StatusCode, why: &str) -> Response {
+/// A JSON-RPC error for a request whose id was not read.
+fn json_rpc_error(status: StatusCode, why: &str) -> Response {
     let error = serde_json::json!({ "code": -32600, "message": why });
     let body = serde_json::json!({ "jsonrpc": "2.0", "id": null, "error": error });
     (status, [(header::CONTENT_TYPE, "application/json")], body.to_string()).into_response()

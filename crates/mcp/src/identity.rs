@@ -1,7 +1,7 @@
-//! Which owner a call acts as. What a client says about itself separates chats; it is not authentication.
+//! Determines which owner a call acts as. Clients identify themselves to keep chats apart; this is not authentication.
 //!
-//! In order: the explicit owner (flag or header), codex' thread in `_meta`, Claude's session in the environment,
-//! then one owner per connection. A malformed value is an error: ignoring it could widen the view.
+//! Order of precedence: the explicit owner (flag or header), the codex thread in `_meta`, the Claude Code session, then
+//! one owner per connection. A malformed value is an error: ignoring it could show the call processes of another owner.
 
 use axum::http::HeaderMap;
 use serde_json::{Map, Value};
@@ -11,68 +11,72 @@ use crate::tool_error::ToolError;
 
 /// Maximum length of an owner, as in the daemon.
 const MAX_NAME: usize = 128;
-/// The owner of HTTP calls that carry neither an owner nor a session.
-const NOBODY: &str = "mcp-http";
+/// Owner of HTTP calls that carry neither an owner nor a session.
+const DEFAULT_HTTP_OWNER: &str = "mcp-http";
 
 /// The owner that a call acts as.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Caller {
     pub(crate) owner: String,
     pub(crate) parent: Option<String>,
-    /// Whether every call of this owner comes from the same chat: an owner that somebody named, or a thread that each call
-    /// names. A connection and a session of Claude Code may carry several chats (sub-agents, `opencode serve`) that nothing
-    /// in a call tells apart.
+    /// Whether all calls of this owner come from one chat: true for an explicit owner and for a codex thread. A
+    /// connection or a Claude Code session may carry several chats (sub-agents, `opencode serve`), which the server
+    /// cannot tell apart.
     pub(crate) is_one_chat: bool,
 }
 
-/// What identifies a client before its first call.
+/// What is known about a client before its first call.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ClientIdentity {
     /// The explicit owner and its parent.
     pub(crate) owner: Option<String>,
     pub(crate) parent: Option<String>,
-    /// Claude's session, as the environment has it.
+    /// The Claude Code session from the environment.
     pub(crate) claude: Option<String>,
-    /// Whether each call looks up Claude's current session.
+    /// Whether each call looks up the current Claude Code session.
     pub(crate) follows_claude: bool,
-    /// The owner of the managed process that the shim runs in.
-    pub(crate) inside: Option<String>,
-    /// The owner of this connection; none over HTTP, where the session identifies it.
+    /// The owner of the managed process that this server runs in, if any.
+    pub(crate) outer_owner: Option<String>,
+    /// The owner of this connection; `None` over HTTP, where the session header identifies the client.
     pub(crate) connection: Option<String>,
 }
 
 impl ClientIdentity {
-    /// The caller of one request.
+    /// Returns the caller of one request.
     pub(crate) fn caller(&self, meta: &Map<String, Value>, headers: Option<&HeaderMap>) -> Result<Caller, ToolError> {
-        let caller = self.unchecked(meta, headers)?;
+        let caller = self.resolve(meta, headers)?;
         check("owner", &caller.owner)?;
         caller.parent.as_deref().map_or(Ok(()), |parent| check("parent", parent))?;
         Ok(caller)
     }
 
-    fn unchecked(&self, meta: &Map<String, Value>, headers: Option<&HeaderMap>) -> Result<Caller, ToolError> {
-        let said = |name| headers.map_or(Ok(None), |headers| header(headers, name));
-        if let Some(owner) = self.owner.clone().or(said("pinfold-owner")?) {
-            let parent = self.parent.clone().or(said("pinfold-parent")?).or(self.above());
+    fn resolve(&self, meta: &Map<String, Value>, headers: Option<&HeaderMap>) -> Result<Caller, ToolError> {
+        let from_header = |name| headers.map_or(Ok(None), |headers| header(headers, name));
+        if let Some(owner) = self.owner.clone().or(from_header("pinfold-owner")?) {
+            let parent = self.parent.clone().or(from_header("pinfold-parent")?).or(self.default_parent());
             return Ok(Caller { owner, parent, is_one_chat: true });
         }
-        if let Some(thread) = text(meta, "threadId")? {
-            let session = text(meta, "sessionId")?.filter(|session| *session != thread);
-            let parent = session.map(|session| format!("codex-{session}")).or(self.above());
+        if let Some(thread) = meta_text(meta, "threadId")? {
+            let session = meta_text(meta, "sessionId")?.filter(|session| *session != thread);
+            let parent = session.map(|session| format!("codex-{session}")).or(self.default_parent());
             return Ok(Caller { owner: format!("codex-{thread}"), parent, is_one_chat: true });
         }
         if let Some(session) = &self.claude {
             let current = if self.follows_claude { claude::current_session() } else { None };
             let session = current.unwrap_or_else(|| session.clone());
-            return Ok(Caller { owner: format!("claude-{session}"), parent: self.above(), is_one_chat: false });
+            return Ok(Caller {
+                owner: format!("claude-{session}"),
+                parent: self.default_parent(),
+                is_one_chat: false,
+            });
         }
-        let session = said("mcp-session-id")?.map(|session| format!("mcp-{session}"));
-        let owner = self.connection.clone().or(session).unwrap_or_else(|| NOBODY.to_owned());
-        Ok(Caller { owner, parent: self.above(), is_one_chat: false })
+        let session = from_header("mcp-session-id")?.map(|session| format!("mcp-{session}"));
+        let owner = self.connection.clone().or(session).unwrap_or_else(|| DEFAULT_HTTP_OWNER.to_owned());
+        Ok(Caller { owner, parent: self.default_parent(), is_one_chat: false })
     }
 
-    fn above(&self) -> Option<String> {
-        self.parent.clone().or_else(|| self.inside.clone())
+    fn default_parent(&self) -> Option<String> {
+        self.parent.clone().or_else(|| self.outer_owner.clone())
     }
 }
 
@@ -82,17 +86,17 @@ fn header(headers: &HeaderMap, name: &str) -> Result<Option<String>, ToolError> 
         (None, _) => Ok(None),
         (Some(value), None) => match std::str::from_utf8(value.as_bytes()) {
             Ok(text) => Ok(Some(text.to_owned())),
-            Err(_) => Err(ToolError::invalid(format!("the header {name} is not UTF-8"))),
+            Err(_) => Err(ToolError::invalid(format!("header {name} is not UTF-8"))),
         },
-        (Some(_), Some(_)) => Err(ToolError::invalid(format!("the header {name} is there twice: say it once"))),
+        (Some(_), Some(_)) => Err(ToolError::invalid(format!("header {name} is given twice: send it once"))),
     }
 }
 
-fn text(meta: &Map<String, Value>, key: &str) -> Result<Option<String>, ToolError> {
+fn meta_text(meta: &Map<String, Value>, key: &str) -> Result<Option<String>, ToolError> {
     match meta.get(key) {
         None | Some(Value::Null) => Ok(None),
         Some(Value::String(text)) if !text.is_empty() => Ok(Some(text.clone())),
-        Some(_) => Err(ToolError::invalid(format!("_meta.{key} names nobody: whose call it is cannot be told"))),
+        Some(_) => Err(ToolError::invalid(format!("_meta.{key} must be a non-empty string"))),
     }
 }
 
@@ -124,19 +128,19 @@ mod tests {
     }
 
     #[test]
-    fn the_nearest_claim_wins() {
+    fn the_owner_is_resolved_in_order_of_precedence() {
         let codex = json!({ "threadId": "t", "sessionId": "s" });
         assert_eq!(caller(&identity(), json!({})), Ok(("mcp-1".into(), None)));
         assert_eq!(caller(&identity(), codex.clone()), Ok(("codex-t".into(), Some("codex-s".into()))));
         assert_eq!(caller(&identity(), json!({ "threadId": "t", "sessionId": "t" })), Ok(("codex-t".into(), None)));
-        let claude = ClientIdentity { claude: Some("c".into()), inside: Some("chat-7".into()), ..identity() };
+        let claude = ClientIdentity { claude: Some("c".into()), outer_owner: Some("chat-7".into()), ..identity() };
         assert_eq!(caller(&claude, json!({})), Ok(("claude-c".into(), Some("chat-7".into()))));
-        let said = ClientIdentity { owner: Some("me".into()), parent: Some("boss".into()), ..claude };
-        assert_eq!(caller(&said, codex), Ok(("me".into(), Some("boss".into()))));
+        let explicit = ClientIdentity { owner: Some("me".into()), parent: Some("boss".into()), ..claude };
+        assert_eq!(caller(&explicit, codex), Ok(("me".into(), Some("boss".into()))));
     }
 
     #[test]
-    fn over_http_the_header_wins_then_the_session() {
+    fn over_http_the_owner_header_precedes_the_session() {
         let mut headers = HeaderMap::new();
         let identity = ClientIdentity::default();
         let owner = |headers: &HeaderMap| identity.caller(&Map::new(), Some(headers)).map(|caller| caller.owner);

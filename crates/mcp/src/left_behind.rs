@@ -1,27 +1,25 @@
-//! What ended sessions of the same client left running in the same directory: shown by `process_list`, and taken over by
-//! `process_list {"adopt":…}`. The daemon decides what that is and who gets it.
+//! Shows processes that earlier sessions of the same client left running in the same directory. `process_list` lists
+//! them, and `process_list {"adopt":…}` takes them over. The daemon decides which these are and who may adopt them.
 
 use pinfold_api::types::{AdoptAnswer, AdoptRequest, LeftBehind, LeftBehindList};
 use serde_json::{Map, Value, json};
 
 use crate::arguments::Arguments;
+use crate::compact::MAX_LISTED_COMMAND;
 use crate::facts::{self, Facts};
 use crate::tool_error::ToolError;
 use crate::tools::CallContext;
 
-/// The most of a command in the list.
-const MAX_COMMAND: usize = 160;
-
-/// What a call wants to take over.
+/// The processes that a call asks to adopt.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Adopt {
     All,
-    These(Vec<String>),
+    Ids(Vec<String>),
 }
 
 impl Adopt {
-    /// `"all"`, an id, or several; true stands for all.
-    pub(crate) fn of(arguments: &Arguments) -> Result<Option<Self>, ToolError> {
+    /// Parses `"all"`, true (meaning all), one id, or several ids.
+    pub(crate) fn parse(arguments: &Arguments) -> Result<Option<Self>, ToolError> {
         let texts = match arguments.raw("adopt") {
             None | Some(Value::Bool(false)) => return Ok(None),
             Some(Value::Bool(true)) => return Ok(Some(Adopt::All)),
@@ -31,21 +29,21 @@ impl Adopt {
         let words = texts.iter().flat_map(|text| text.split([',', ' '])).filter(|word| !word.is_empty());
         let ids: Vec<String> = words.map(str::to_owned).collect();
         match ids.as_slice() {
-            [] => Err(arguments.refuse("`adopt` is empty: give `all`, or an id that is under left_behind")),
+            [] => Err(arguments.invalid("`adopt` is empty: give `all`, or an id that is under left_behind")),
             ids if ids.iter().any(|id| matches!(id.as_str(), "all" | "true")) => Ok(Some(Adopt::All)),
-            _ => Ok(Some(Adopt::These(ids))),
+            _ => Ok(Some(Adopt::Ids(ids))),
         }
     }
 }
 
-/// What was left behind; nothing where this server takes no part, or the daemon is older than this.
+/// Lists the processes left behind; empty if this server does not register sessions or the daemon is older.
 pub(crate) async fn list(ctx: &CallContext<'_>) -> LeftBehindList {
-    if !ctx.sessions.takes_part() {
+    if !ctx.sessions.is_enabled() {
         return LeftBehindList::default();
     }
-    let ask = async || ctx.daemon.ask(|client| async move { client.left_behind().await }).await;
+    let ask = async || ctx.daemon.retry(|client| async move { client.left_behind().await }).await;
     match ask().await {
-        Err(refusal) if refusal.code == "forbidden" => {
+        Err(error) if error.code == "forbidden" => {
             register_again(ctx).await;
             ask().await.unwrap_or_default()
         }
@@ -59,18 +57,19 @@ async fn register_again(ctx: &CallContext<'_>) {
     ctx.sessions.register(client, &ctx.caller, &ctx.daemon).await;
 }
 
-/// Takes processes over. Says which, and in notes why others were not.
+/// Adopts processes. Returns their ids, and a note for each one that was refused.
 pub(crate) async fn adopt(
     ctx: &CallContext<'_>,
     wanted: Adopt,
 ) -> Result<(Option<Vec<String>>, Vec<String>), ToolError> {
-    if !ctx.sessions.takes_part() {
+    if !ctx.sessions.is_enabled() {
         let message = "this server takes nothing over: it has an owner of its own, or serves over HTTP";
         return Err(ToolError::invalid(message));
     }
     let all = wanted == Adopt::All;
-    let request = &AdoptRequest { processes: if let Adopt::These(ids) = wanted { ids } else { vec![] } };
-    let AdoptAnswer { adopted, refused } = ctx.daemon.ask(|client| async move { client.adopt(request).await }).await?;
+    let request = &AdoptRequest { processes: if let Adopt::Ids(ids) = wanted { ids } else { vec![] } };
+    let AdoptAnswer { adopted, refused } =
+        ctx.daemon.retry(|client| async move { client.adopt(request).await }).await?;
     let mut notes: Vec<String> = Vec::new();
     if all && adopted.is_empty() && refused.is_empty() {
         notes.push("nothing is left behind here now: another session may have taken it over".into());
@@ -78,12 +77,12 @@ pub(crate) async fn adopt(
     for one in refused {
         notes.push(format!("{} was not taken over: {}", facts::printable(&one.process), one.reason));
     }
-    ctx.news.took_over(&ctx.caller.owner, &adopted).await;
+    ctx.news.note_adopted(&ctx.caller.owner, &adopted).await;
     Ok((Some(adopted), notes))
 }
 
-/// Puts what was left behind into the facts of a list, with the call that takes it over.
-pub(crate) fn show(list: &LeftBehindList, facts: &mut Map<String, Value>) {
+/// Adds the processes left behind to a list result, with the call that adopts them.
+pub(crate) fn add_to(list: &LeftBehindList, facts: &mut Map<String, Value>) {
     if list.left_behind.is_empty() {
         return;
     }
@@ -101,12 +100,12 @@ pub(crate) fn show(list: &LeftBehindList, facts: &mut Map<String, Value>) {
 
 fn entry(left: &LeftBehind) -> Value {
     let record = &left.process;
-    let shown = Facts::of(record);
+    let shown = Facts::from_record(record);
     let mut ports = shown.ports;
     ports.extend(shown.strays.iter().flat_map(|stray| stray.ports.iter().copied()));
     let mut entry = json!({
         "id": shown.id,
-        "command": facts::clip(&facts::printable(&record.command), MAX_COMMAND),
+        "command": facts::clip(&facts::printable(&record.command), MAX_LISTED_COMMAND),
         "state": shown.state,
         "session_ended": ago(left.session_ended_seconds_ago),
     });
@@ -128,10 +127,11 @@ fn ago(seconds: u64) -> String {
     }
 }
 
-/// An id that a resumed chat remembers may be one that its earlier session left behind: then the refusal says how to get it.
-pub(crate) async fn explain(ctx: &CallContext<'_>, arguments: &Arguments, refusal: ToolError) -> ToolError {
-    if refusal.code != "not_found" {
-        return refusal;
+/// Improves a `not_found` error: a resumed chat may use an id that its earlier session left behind, so say how to adopt
+/// it.
+pub(crate) async fn explain_not_found(ctx: &CallContext<'_>, arguments: &Arguments, error: ToolError) -> ToolError {
+    if error.code != "not_found" {
+        return error;
     }
     let mut named = arguments.texts("ids").unwrap_or_default();
     named.extend(arguments.text("id").ok().flatten());
@@ -139,10 +139,10 @@ pub(crate) async fn explain(ctx: &CallContext<'_>, arguments: &Arguments, refusa
     let is_named = |left: &&LeftBehind| {
         named.iter().any(|word| *word == left.process.id || Some(word) == left.process.name.as_ref())
     };
-    let Some(found) = left.iter().find(is_named) else { return refusal };
+    let Some(found) = left.iter().find(is_named) else { return error };
     let id = &found.process.id;
     let message = format!("{id} was left behind by a session that has ended: take it over, then call again");
-    ToolError { message, ..refusal }.show(&format!("process_list {{\"adopt\":\"{id}\"}}"))
+    ToolError { message, ..error }.with_example(&format!("process_list {{\"adopt\":\"{id}\"}}"))
 }
 
 #[cfg(test)]
@@ -151,15 +151,15 @@ mod tests {
 
     fn adopt(value: Value) -> Result<Option<Adopt>, ToolError> {
         let values = json!({ "adopt": value }).as_object().expect("an object").clone();
-        Adopt::of(&Arguments::new(values, &[], &["adopt"], "process_list {}")?)
+        Adopt::parse(&Arguments::new(values, &[], &["adopt"], "process_list {}")?)
     }
 
     #[test]
-    fn what_to_adopt_is_taken_in_any_form() {
+    fn adopt_is_accepted_in_any_form() {
         for all in [json!("all"), json!(true), json!("true"), json!(["all"])] {
             assert_eq!(adopt(all.clone()), Ok(Some(Adopt::All)), "{all}");
         }
-        let two = Ok(Some(Adopt::These(vec!["a".into(), "b".into()])));
+        let two = Ok(Some(Adopt::Ids(vec!["a".into(), "b".into()])));
         for ids in [json!("a,b"), json!("a b"), json!(["a", "b"])] {
             assert_eq!(adopt(ids.clone()), two, "{ids}");
         }

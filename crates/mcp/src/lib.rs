@@ -1,37 +1,37 @@
-//! pinfold's MCP server: what a model sees of its processes, over stdio and streamable HTTP.
+//! pinfold's MCP server: the tools through which a model runs and observes processes, over stdio and streamable HTTP.
 //!
-//! Owns the tools, the parsing of their arguments and the rendering of their results. Holds no process and no state that
-//! must survive a crash: it is a client of the daemon like any other, and what it remembers (how far an owner has read, what was
-//! reported to it) only saves a model from reading the same thing twice.
+//! This crate owns the tools, the parsing of their arguments and the rendering of their results. It holds no process
+//! and no state that must survive a crash: it is an ordinary client of the daemon. It remembers how far each owner has
+//! read and which events were reported, only so that a model does not read the same text twice.
 //!
-//! Invariants that live here, each with a test of its name:
-//! - M1 the text of a result and its structured content say the same.
-//! - M2 what a process wrote stands inside the fence, what pinfold says outside.
-//! - M3 no text is larger than 64 KiB and no result than 256 KiB.
-//! - M4 an end is told to its owner, and acknowledged only after it was handed over.
-//! - M5 a cancelled call ends no process.
+//! Invariants, each with a test that carries its code:
+//! - M1 The text and the structured content of a result contain the same facts.
+//! - M2 Text written by a process is inside the fence; text written by pinfold is outside.
+//! - M3 No text is larger than 64 KiB, and no result is larger than 256 KiB.
+//! - M4 The end of a process is reported to its owner, and acknowledged only after the result was sent.
+//! - M5 Cancelling a call does not end a process.
 
 mod aliases;
 mod arguments;
-mod brief;
-mod claims;
+mod call_timeout;
 mod claude;
 mod coder;
+mod compact;
 mod daemon_access;
 mod duplicates;
-mod endurance;
 mod facts;
 mod handler;
 mod http;
 mod identity;
 mod left_behind;
-mod memory;
 mod news;
 mod options;
-mod overlong;
-mod presence;
+mod oversized_message;
+mod owner_keepalive;
 mod random;
+mod read_positions;
 mod render;
+mod report_claims;
 mod resources;
 mod server;
 mod sessions;
@@ -41,8 +41,8 @@ mod tool_error;
 mod tools;
 mod view;
 
-pub use daemon_access::{Ensure, Ensuring};
+pub use daemon_access::{Ensure, EnsureFuture};
 pub use http::{http_service, http_service_of};
-pub use options::{Base, Options};
+pub use options::{CommandDefaults, Options};
 pub use stdio::{serve_stdio, serve_streams};
 pub use tools::{Shape, definitions, names};

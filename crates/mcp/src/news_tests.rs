@@ -1,4 +1,4 @@
-//! What is dropped, what is acknowledged, how it is told.
+//! Tests of news: which events are dropped, which are acknowledged, and the content of an item.
 
 use pinfold_api::types::Range;
 
@@ -28,17 +28,17 @@ fn matched(seq: u64, process: &str, cursor: u64) -> Event {
     Event { cursor: Some(cursor), text, suppressed: Some(3), outcome: None, ..event(seq, EventKind::Matched, process) }
 }
 
-fn left(mailbox: &Mailbox) -> Vec<u64> {
-    mailbox.owed.iter().map(|event| event.seq).collect()
+fn pending_seqs(mailbox: &Mailbox) -> Vec<u64> {
+    mailbox.pending.iter().map(|event| event.seq).collect()
 }
 
 #[test]
-fn what_was_shown_is_dropped_and_what_was_left_out_is_not() {
-    let memory = Memory::default();
-    memory.read("chat", "p", 100, Some(Range { from: 40, to: 60 }));
+fn seen_events_are_dropped_and_those_in_omitted_output_are_not() {
+    let read_positions = ReadPositions::default();
+    read_positions.record_read("chat", "p", 100, Some(Range { from: 40, to: 60 }));
     let mut mailbox = Mailbox::default();
-    mailbox.note_told("gone");
-    mailbox.owed.extend([
+    mailbox.note_reported("gone");
+    mailbox.pending.extend([
         event(1, EventKind::Finished, "gone"),
         event(2, EventKind::Finished, "p"),
         matched(3, "p", 10),
@@ -47,46 +47,46 @@ fn what_was_shown_is_dropped_and_what_was_left_out_is_not() {
         event(6, EventKind::Heartbeat, "gone"),
         event(7, EventKind::HandedOver, "gone"),
     ]);
-    mailbox.drop_known("chat", &memory);
-    assert_eq!(left(&mailbox), [2, 4, 5, 7]);
+    mailbox.drop_seen("chat", &read_positions);
+    assert_eq!(pending_seqs(&mailbox), [2, 4, 5, 7]);
 }
 
 #[test]
-fn nothing_owed_or_under_way_is_acknowledged() {
+fn pending_and_in_flight_events_are_not_acknowledged() {
     let mut mailbox = Mailbox { fetched: 9, ..Mailbox::default() };
-    assert_eq!(mailbox.settled_through(), 9);
-    mailbox.owed.push_back(event(8, EventKind::Finished, "p"));
-    assert_eq!(mailbox.settled_through(), 7);
-    mailbox.under_way.push(5);
-    assert_eq!(mailbox.settled_through(), 4);
-    mailbox.arrived(&Delivery { events: vec![event(5, EventKind::Finished, "q")], ..Delivery::default() });
-    assert_eq!(mailbox.settled_through(), 7);
+    assert_eq!(mailbox.ackable_through(), 9);
+    mailbox.pending.push_back(event(8, EventKind::Finished, "p"));
+    assert_eq!(mailbox.ackable_through(), 7);
+    mailbox.in_flight.push(5);
+    assert_eq!(mailbox.ackable_through(), 4);
+    mailbox.delivery_done(&Delivery { events: vec![event(5, EventKind::Finished, "q")], ..Delivery::default() });
+    assert_eq!(mailbox.ackable_through(), 7);
 }
 
 #[tokio::test]
-async fn a_delivery_that_was_taken_back_is_owed_again() {
+async fn a_delivery_that_was_put_back_is_pending_again() {
     let news = News::default();
     let delivery = Delivery { events: vec![event(5, EventKind::Finished, "p")], ..Delivery::default() };
-    news.mailbox("chat").lock().await.note_told("p");
-    news.take_back("chat", delivery).await;
+    news.mailbox("chat").lock().await.note_reported("p");
+    news.put_back("chat", delivery).await;
     let mailbox = news.mailbox("chat");
     let mut mailbox = mailbox.lock().await;
-    mailbox.drop_known("chat", &Memory::default());
-    assert_eq!(left(&mailbox), [5]);
+    mailbox.drop_seen("chat", &ReadPositions::default());
+    assert_eq!(pending_seqs(&mailbox), [5]);
 }
 
 #[test]
-fn the_oldest_end_is_forgotten_at_the_bound() {
+fn the_oldest_reported_end_is_evicted_at_the_limit() {
     let mut mailbox = Mailbox::default();
-    for process in 0..=MAX_TOLD {
-        mailbox.note_told(&process.to_string());
+    for process in 0..=MAX_REPORTED {
+        mailbox.note_reported(&process.to_string());
     }
-    assert!(!mailbox.told_set.contains("0") && mailbox.told_set.contains("1"));
-    assert_eq!((mailbox.told.len(), mailbox.told_set.len()), (MAX_TOLD, MAX_TOLD));
+    assert!(!mailbox.reported_set.contains("0") && mailbox.reported_set.contains("1"));
+    assert_eq!((mailbox.reported.len(), mailbox.reported_set.len()), (MAX_REPORTED, MAX_REPORTED));
 }
 
 #[test]
-fn news_says_what_happened_and_no_more() {
+fn an_item_has_only_the_fields_of_its_event() {
     let ended = serde_json::to_value(item(&event(1, EventKind::Exited, "p"), Some("last".into()))).expect("JSON");
     assert_eq!(
         ended,
@@ -98,12 +98,12 @@ fn news_says_what_happened_and_no_more() {
 }
 
 #[test]
-fn what_is_no_longer_leased_is_let_go_and_asked_for_again() {
-    let mut mailbox = Mailbox { fetched: 9, ours_until: Instant::now().checked_add(LEASE), ..Mailbox::default() };
-    mailbox.owed.push_back(event(8, EventKind::Finished, "p"));
-    mailbox.let_go();
-    assert_eq!(left(&mailbox), [8]);
-    mailbox.ours_until = Some(Instant::now());
-    mailbox.let_go();
-    assert_eq!((left(&mailbox), mailbox.fetched), (vec![], 7));
+fn expired_events_are_dropped_and_fetched_again() {
+    let mut mailbox = Mailbox { fetched: 9, lease_ends: Instant::now().checked_add(LEASE), ..Mailbox::default() };
+    mailbox.pending.push_back(event(8, EventKind::Finished, "p"));
+    mailbox.drop_expired();
+    assert_eq!(pending_seqs(&mailbox), [8]);
+    mailbox.lease_ends = Some(Instant::now());
+    mailbox.drop_expired();
+    assert_eq!((pending_seqs(&mailbox), mailbox.fetched), (vec![], 7));
 }

@@ -1,4 +1,4 @@
-//! How a server is set up.
+//! Configuration of a server.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -7,48 +7,49 @@ use pinfold_api::types::Lifetime;
 
 use crate::tools::Shape;
 
-/// What the caller of a server decides.
+/// The options of a server.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
-    /// The owner of every call, before anything a client says.
+    /// Owner of every call. Overrides what the client says about itself.
     pub owner: Option<String>,
-    /// Its parent.
+    /// Parent of the owner.
     pub parent: Option<String>,
-    /// Only these tools; all where it is empty.
+    /// Tools to offer; empty means all.
     pub tools: Vec<String>,
     pub shape: Shape,
-    /// What becomes of processes when their owner is ended, unless a call says so.
+    /// Default `lifetime` of processes: what happens to them when their owner disconnects.
     pub lifetime: Lifetime,
-    /// How long those that are not to be kept outlive the last contact of their owner. Default: a minute on stdio,
-    /// ten over HTTP, where each call is a contact.
+    /// Grace period after the owner's last contact, before `lifetime` applies. Default: one minute on stdio, ten
+    /// minutes over HTTP, where only calls count as contact.
     pub owner_grace: Option<String>,
-    /// Variables of this program's environment that do not reach what it starts.
+    /// Environment variables of this program that commands do not inherit.
     pub withheld: Vec<String>,
-    /// No call takes longer. Default: what is known of the client.
+    /// Maximum duration of a call. Default: the known timeout of the client.
     pub longest_call: Option<Duration>,
-    /// Hosts that may be named in `Host` beside loopback; for HTTP.
+    /// Values accepted in `Host` besides loopback (HTTP only).
     pub allowed_hosts: Vec<String>,
-    /// Origins that a browser may come from; none by default; for HTTP.
+    /// Browser origins that may connect; none by default (HTTP only).
     pub allowed_origins: Vec<String>,
 }
 
-/// What commands are started on: the environment and directory of the shim, or the daemon's own.
+/// Environment and working directory that commands start with: those of this program, or the daemon's.
 #[derive(Clone, Debug, Default)]
-pub struct Base {
-    /// The environment; where there is none, the daemon's is inherited.
+pub struct CommandDefaults {
+    /// The environment; `None` inherits the daemon's.
     pub env: Option<BTreeMap<String, String>>,
-    /// What a relative directory is relative to; where there is none, it must be absolute.
+    /// The directory that a relative `workdir` is resolved against; `None` requires an absolute one.
     pub cwd: Option<String>,
 }
 
-impl Base {
-    /// This program's own environment and directory. What is not UTF-8 cannot be passed on, and what is withheld is not.
-    pub fn of_this_program(withheld: &[String]) -> Self {
+impl CommandDefaults {
+    /// The environment and directory of this process, without the `withheld` variables and without values that are not
+    /// UTF-8.
+    pub fn from_this_process(withheld: &[String]) -> Self {
         let text = |(name, value): (std::ffi::OsString, std::ffi::OsString)| {
             Some((name.into_string().ok()?, value.into_string().ok()?))
         };
         let cwd = std::env::current_dir().ok().and_then(|path| path.into_os_string().into_string().ok());
         let passes = |(name, _): &(String, String)| !withheld.contains(name);
-        Base { env: Some(std::env::vars_os().filter_map(text).filter(passes).collect()), cwd }
+        CommandDefaults { env: Some(std::env::vars_os().filter_map(text).filter(passes).collect()), cwd }
     }
 }

@@ -1,6 +1,6 @@
-//! Processes as resources: `pinfold://processes/{id}` is the record and the last of the output, as text.
+//! MCP resources: `pinfold://processes/{id}` is the record of a process and the end of its output, as text.
 //!
-//! Whoever subscribes to one hears of each event of that process. Nothing is pushed for output: it is read by cursor.
+//! A subscriber is notified of each event of a process, but not of new output; it reads output by cursor.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
@@ -16,30 +16,30 @@ use crate::daemon_access::DaemonAccess;
 use crate::facts::{self, Facts};
 use crate::render;
 use crate::tool_error::ToolError;
-use crate::view::{self, Look};
+use crate::view::{self, ReadRange};
 
-/// What every address begins with.
-const SCHEME: &str = "pinfold://processes/";
-/// How many are listed: live ones first, then the latest.
-const LISTED: u32 = 50;
-/// How much of the output a resource shows.
-const TAIL: &str = "4k";
-/// The pause before a stream of events that ended is opened again.
-const AGAIN: Duration = Duration::from_secs(1);
-/// The most that one connection follows; more are refused.
-const MAX_FOLLOWED: usize = 256;
+/// The prefix of every resource URI.
+const URI_PREFIX: &str = "pinfold://processes/";
+/// Maximum number of listed processes: live ones first, then the latest.
+const MAX_LISTED: u32 = 50;
+/// How much of the end of the output a resource shows.
+const OUTPUT_TAIL: &str = "4k";
+/// Delay before a closed event stream is reopened.
+const RETRY_INTERVAL: Duration = Duration::from_secs(1);
+/// Maximum number of subscriptions per connection.
+const MAX_SUBSCRIPTIONS: usize = 256;
 
-/// What one connection follows. Ends with it.
+/// The subscriptions of one connection. Dropping them stops their tasks.
 #[derive(Debug, Default)]
-pub(crate) struct Followed {
-    /// By address. Never locked across an await.
+pub(crate) struct Subscriptions {
+    /// Tasks by URI. Never locked across an await.
     tasks: Mutex<HashMap<String, AbortHandle>>,
 }
 
-impl Followed {
-    /// Whether one more can be followed.
+impl Subscriptions {
+    /// Whether another subscription is allowed.
     pub(crate) fn has_room(&self) -> bool {
-        self.tasks.lock().unwrap_or_else(PoisonError::into_inner).len() < MAX_FOLLOWED
+        self.tasks.lock().unwrap_or_else(PoisonError::into_inner).len() < MAX_SUBSCRIPTIONS
     }
 
     pub(crate) fn add(&self, uri: &str, task: AbortHandle) {
@@ -57,7 +57,7 @@ impl Followed {
     }
 }
 
-impl Drop for Followed {
+impl Drop for Subscriptions {
     fn drop(&mut self) {
         for task in self.tasks.get_mut().unwrap_or_else(PoisonError::into_inner).values() {
             task.abort();
@@ -65,66 +65,67 @@ impl Drop for Followed {
     }
 }
 
-/// The form of every address.
+/// The URI template of process resources.
 pub(crate) fn template() -> ResourceTemplate {
-    let mut template = ResourceTemplate::new(format!("{SCHEME}{{id}}"), "process");
+    let mut template = ResourceTemplate::new(format!("{URI_PREFIX}{{id}}"), "process");
     template.description = Some("one process: its record and the last of its output".into());
     template.mime_type = Some("text/plain".into());
     template
 }
 
-/// Live ones and the latest that ended.
+/// Lists live processes and the latest that ended.
 pub(crate) async fn list(daemon: &DaemonAccess) -> Result<Vec<Resource>, ToolError> {
-    let query = &ListQuery { limit: Some(LISTED), ..ListQuery::default() };
-    let list = daemon.ask(|client| async move { client.list(query).await }).await?;
+    let query = &ListQuery { limit: Some(MAX_LISTED), ..ListQuery::default() };
+    let list = daemon.retry(|client| async move { client.list(query).await }).await?;
     Ok(list.processes.iter().map(resource).collect())
 }
 
 fn resource(record: &Record) -> Resource {
-    let mut resource = Resource::new(format!("{SCHEME}{}", record.id), record.id.clone());
+    let mut resource = Resource::new(format!("{URI_PREFIX}{}", record.id), record.id.clone());
     resource.title = Some(facts::clip(&facts::printable(&record.command), 80));
-    resource.description = Some(facts::state(record.status).to_owned());
+    resource.description = Some(record.status.name().to_owned());
     resource.mime_type = Some("text/plain".into());
     resource
 }
 
-/// The id in an address; `None` if it is not ours.
+/// The process id in a URI; `None` if it is not one of our URIs.
 pub(crate) fn id_in(uri: &str) -> Option<&str> {
-    uri.strip_prefix(SCHEME).filter(|id| !id.is_empty() && !id.contains('/'))
+    uri.strip_prefix(URI_PREFIX).filter(|id| !id.is_empty() && !id.contains('/'))
 }
 
-/// One process, as the text of a result has it.
+/// Reads one process, in the same format as the text of a tool result.
 pub(crate) async fn read(daemon: &DaemonAccess, uri: &str) -> Result<ResourceContents, ErrorData> {
-    let none = || {
+    let not_found = || {
         let message = format!("there is no resource {uri}: see resources/list");
         ErrorData::resource_not_found(message, Some(json!({ "uri": uri })))
     };
-    let id = id_in(uri).ok_or_else(none)?;
-    let record = daemon.ask(|client| async move { client.show(id).await }).await;
-    let record = record.map_err(|refusal| protocol_error(refusal, none))?;
-    let look = Look { tail: Some(TAIL.into()), budget: Some(view::MAX_BUDGET), ..Look::default() };
-    let (seen, hint) = view::look(daemon, &record, &look).await.map_err(|refusal| protocol_error(refusal, none))?;
-    let mut facts = Facts::of(&record).seen(seen);
+    let id = id_in(uri).ok_or_else(not_found)?;
+    let record = daemon.retry(|client| async move { client.show(id).await }).await;
+    let record = record.map_err(|error| protocol_error(error, not_found))?;
+    let range = ReadRange { tail: Some(OUTPUT_TAIL.into()), budget: Some(view::MAX_BUDGET), ..ReadRange::default() };
+    let (seen, hint) =
+        view::read_output(daemon, &record, &range).await.map_err(|error| protocol_error(error, not_found))?;
+    let mut facts = Facts::from_record(&record).with_output(seen);
     facts.notes.extend(hint);
     let text = match serde_json::to_value(&facts) {
-        Ok(Value::Object(facts)) => render::render(&facts, render::Explain::Marks),
+        Ok(Value::Object(facts)) => render::render(&facts, &|| true),
         _ => String::new(),
     };
     Ok(ResourceContents::text(text, uri))
 }
 
-/// A refusal where the protocol has no tool error.
-pub(crate) fn protocol_error(refusal: ToolError, none: impl Fn() -> ErrorData) -> ErrorData {
-    match refusal.code.as_str() {
-        "not_found" | "ambiguous_id" => none(),
-        "invalid_arguments" | "invalid_request" => ErrorData::invalid_params(refusal.message, None),
-        _ => ErrorData::internal_error(refusal.message, None),
+/// Converts a tool error to a protocol error, for methods that have no tool errors.
+pub(crate) fn protocol_error(error: ToolError, not_found: impl Fn() -> ErrorData) -> ErrorData {
+    match error.code.as_str() {
+        "not_found" | "ambiguous_id" => not_found(),
+        "invalid_arguments" | "invalid_request" => ErrorData::invalid_params(error.message, None),
+        _ => ErrorData::internal_error(error.message, None),
     }
 }
 
-/// Tells of every event of these processes until nobody listens. Events that happen while there is no daemon are
-/// told by its successor.
-pub(crate) async fn follow<F>(daemon: &DaemonAccess, ids: &[String], mut tell: impl FnMut(String) -> F)
+/// Calls `notify` for every event of these processes until it returns false. Events that happen while no daemon runs
+/// are sent after the next daemon has started.
+pub(crate) async fn forward_events<F>(daemon: &DaemonAccess, ids: &[String], mut notify: impl FnMut(String) -> F)
 where
     F: Future<Output = bool>,
 {
@@ -138,13 +139,13 @@ where
         if let Ok(mut events) = daemon.client().events_stream(&query).await {
             while let Some(Ok(event)) = events.next().await {
                 after = event.seq.to_string();
-                let uri = format!("{SCHEME}{}", event.process);
-                if ids.contains(&event.process) && !tell(uri).await {
+                let uri = format!("{URI_PREFIX}{}", event.process);
+                if ids.contains(&event.process) && !notify(uri).await {
                     return;
                 }
             }
         }
-        tokio::time::sleep(AGAIN).await;
+        tokio::time::sleep(RETRY_INTERVAL).await;
     }
 }
 
@@ -153,7 +154,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_address_names_one_process() {
+    fn a_uri_names_one_process() {
         assert_eq!(id_in("pinfold://processes/k3v9x2"), Some("k3v9x2"));
         for foreign in ["pinfold://processes/", "pinfold://processes/a/b", "file:///x", "k3v9x2"] {
             assert_eq!(id_in(foreign), None, "{foreign}");

@@ -1,4 +1,4 @@
-//! One tool call, from the request to its result.
+//! The server: handles one tool call from the request to its result.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,59 +11,62 @@ use rmcp::service::RequestContext;
 use rmcp::{ErrorData, RoleServer};
 use serde_json::{Map, Value};
 
-use crate::claims::Claims;
 use crate::daemon_access::{DaemonAccess, Ensure};
 use crate::identity::{Caller, ClientIdentity};
-use crate::memory::Memory;
 use crate::news::News;
-use crate::options::{Base, Options};
-use crate::presence::{self, Presence};
-use crate::render::Explain;
-use crate::resources::Followed;
+use crate::options::{CommandDefaults, Options};
+use crate::owner_keepalive::{self, OwnerKeepalive};
+use crate::read_positions::ReadPositions;
+use crate::report_claims::ReportClaims;
+use crate::resources::Subscriptions;
 use crate::sessions::Sessions;
 use crate::tool_error::ToolError;
 use crate::tools::{self, Answer, Call, CallContext, Shape};
 use crate::{duplicates, tasks};
 
-/// Clients known to show the server's instructions to their model (docs/clients.md), by prefix of their name.
+/// Name prefixes of clients that show the server's instructions to their model (docs/clients.md).
 const SHOW_INSTRUCTIONS: &[&str] = &["codex", "claude-code", "gemini-cli", "opencode"];
 
-/// The server. Clones serve further connections and share everything except subscriptions.
+/// The MCP server. A clone serves another connection and shares everything except the resource subscriptions.
 #[derive(Debug)]
 pub(crate) struct Server {
     inner: Arc<Inner>,
-    pub(crate) followed: Followed,
+    pub(crate) subscriptions: Subscriptions,
 }
 
 #[derive(Debug)]
 struct Inner {
     daemon: DaemonAccess,
     identity: ClientIdentity,
-    base: Base,
-    memory: Arc<Memory>,
+    command_defaults: CommandDefaults,
+    read_positions: Arc<ReadPositions>,
     news: News,
     shape: Shape,
     longest_call: Option<Duration>,
     lifetime: Lifetime,
     owner_grace: Option<String>,
-    presence: Presence,
-    claims: Claims,
+    owner_keepalive: OwnerKeepalive,
+    claims: ReportClaims,
     sessions: Sessions,
-    /// The tools that are offered.
+    /// The tools offered to clients.
     offered: Vec<Tool>,
 }
 
 impl Inner {
-    /// How long after its last contact an owner counts as gone.
+    /// The grace period after an owner's last request, before the owner counts as disconnected.
     fn grace(&self) -> &str {
-        let default = if self.base.env.is_some() { presence::GRACE } else { presence::GRACE_OVER_HTTP };
+        let default = if self.command_defaults.env.is_some() {
+            owner_keepalive::DEFAULT_GRACE
+        } else {
+            owner_keepalive::DEFAULT_HTTP_GRACE
+        };
         self.owner_grace.as_deref().unwrap_or(default)
     }
 }
 
 impl Clone for Server {
     fn clone(&self) -> Self {
-        Server { inner: Arc::clone(&self.inner), followed: Followed::default() }
+        Server { inner: Arc::clone(&self.inner), subscriptions: Subscriptions::default() }
     }
 }
 
@@ -72,7 +75,7 @@ impl Server {
         client: Client,
         ensure: Option<Ensure>,
         identity: ClientIdentity,
-        base: Base,
+        command_defaults: CommandDefaults,
         options: &Options,
     ) -> Self {
         let offered = tools::definitions(options.shape)
@@ -82,20 +85,20 @@ impl Server {
             .collect();
         let inner = Inner {
             daemon: DaemonAccess::new(client, ensure),
-            sessions: Sessions::new(&identity, &base),
+            sessions: Sessions::new(&identity, &command_defaults),
             identity,
-            base,
-            memory: Arc::default(),
+            command_defaults,
+            read_positions: Arc::default(),
             news: News::default(),
             shape: options.shape,
             longest_call: options.longest_call,
             lifetime: options.lifetime,
             owner_grace: options.owner_grace.clone(),
-            presence: Presence::default(),
-            claims: Claims::default(),
+            owner_keepalive: OwnerKeepalive::default(),
+            claims: ReportClaims::default(),
             offered,
         };
-        Server { inner: Arc::new(inner), followed: Followed::default() }
+        Server { inner: Arc::new(inner), subscriptions: Subscriptions::default() }
     }
 
     pub(crate) fn daemon(&self) -> &DaemonAccess {
@@ -110,29 +113,31 @@ impl Server {
         &self.inner.offered
     }
 
-    /// The caller of a request, and access to the daemon as that owner.
+    /// Returns the caller of a request, and a daemon client that acts as this caller.
     pub(crate) fn caller(&self, context: &RequestContext<RoleServer>) -> Result<(Caller, DaemonAccess), ToolError> {
         let headers = context.extensions.get::<Parts>().map(|parts| &parts.headers);
         let caller = self.inner.identity.caller(&context.meta.0.0, headers)?;
         let daemon = self.inner.daemon.acting_as(&caller, self.inner.grace());
-        if self.inner.base.env.is_some() {
-            self.inner.presence.keep(&caller.owner, &daemon);
+        if self.inner.command_defaults.env.is_some() {
+            self.inner.owner_keepalive.keep_alive(&caller.owner, &daemon);
         }
         Ok((caller, daemon))
     }
 
-    /// Keeps the owner in contact from the start, where it is known before the first call: a chat that goes on may not
-    /// call anything for a while.
-    pub(crate) fn keep_known_owner(&self) {
+    /// Keeps the owner connected from the start if it is known before the first call: an active chat may not call a
+    /// tool for a while.
+    pub(crate) fn keep_known_owner_alive(&self) {
         let ClientIdentity { owner, claude, .. } = &self.inner.identity;
         if (owner.is_some() || claude.is_some())
             && let Ok(caller) = self.inner.identity.caller(&Map::new(), None)
         {
-            self.inner.presence.keep(&caller.owner, &self.inner.daemon.acting_as(&caller, self.inner.grace()));
+            self.inner
+                .owner_keepalive
+                .keep_alive(&caller.owner, &self.inner.daemon.acting_as(&caller, self.inner.grace()));
         }
     }
 
-    /// Calls a tool. Invalid arguments give a tool error; only an unknown tool is a protocol error.
+    /// Calls a tool. Invalid arguments produce a tool error; only an unknown tool is a protocol error.
     pub(crate) async fn answer(
         &self,
         request: CallToolRequestParams,
@@ -146,15 +151,15 @@ impl Server {
         }
         let (caller, daemon) = match self.caller(context) {
             Ok(caller) => caller,
-            Err(refusal) => return Ok(self.refused(&refusal).into()),
+            Err(error) => return Ok(self.error(&error).into()),
         };
         let inner = &self.inner;
         inner.sessions.register(context.client_info().map(|client| client.name), &caller, &daemon).await;
-        inner.news.settle(&daemon, &caller.owner).await;
-        let ctx = self.ctx(caller, daemon, context);
+        inner.news.acknowledge_sent(&daemon, &caller.owner).await;
+        let ctx = self.call_context(caller, daemon, context);
         let answer = match tools::call(inner.shape, &ctx, call(request, context)).await {
             Ok(answer) => answer,
-            Err(refusal) => Answer::refused(&refusal),
+            Err(error) => Answer::error(&error),
         };
         if let Some((id, record)) = &answer.task {
             return Ok(CallToolResponse::Task(tasks::created(id, record)));
@@ -162,36 +167,35 @@ impl Server {
         Ok(self.with_news(answer, &ctx).await.into())
     }
 
-    /// The result with the news. A cancelled call has no reader and gets none.
+    /// Builds the result and adds the news. A cancelled call gets no news, because its result is not read.
     async fn with_news(&self, answer: Answer, ctx: &CallContext<'_>) -> CallToolResult {
-        let Inner { news, memory, .. } = &*self.inner;
+        let Inner { news, read_positions, .. } = &*self.inner;
         let CallContext { daemon, caller, context, .. } = ctx;
         let mut facts = answer.facts;
-        // An error is text alone, and short: the news come with the next result.
+        // An error result has no news: they are added to the next result.
         if !answer.is_error && !context.ct.is_cancelled() {
             let delivery = news.collect(ctx, &answer.shown).await;
-            delivery.tell(&mut facts);
+            delivery.add_to(&mut facts);
             match context.ct.is_cancelled() {
-                true => news.take_back(&caller.owner, delivery).await,
-                false => news.hand_over(delivery, daemon, caller, memory).await,
+                true => news.put_back(&caller.owner, delivery).await,
+                false => news.mark_sent(delivery, daemon, caller, read_positions).await,
             }
         }
-        self.result(facts, answer.is_error, self.explain(ctx))
+        self.result(facts, answer.is_error, &|| self.should_explain_marks(ctx))
     }
 
-    /// Whether this result says what the marks around output mean: once to an owner whose client may not show the
-    /// server's instructions.
-    fn explain(&self, ctx: &CallContext<'_>) -> Explain {
+    /// Whether this result explains the marks around output: once per owner, if the client may not show the server's
+    /// instructions. Called only for a result that contains marks, so that the one explanation is not spent on a result
+    /// without marks.
+    fn should_explain_marks(&self, ctx: &CallContext<'_>) -> bool {
         let client = ctx.context.client_info().map(|client| client.name).unwrap_or_default();
-        let is_told = SHOW_INSTRUCTIONS.iter().any(|name| client.starts_with(name));
-        match !is_told && self.inner.memory.is_first(&ctx.caller.owner, "marks") {
-            true => Explain::Marks,
-            false => Explain::Nothing,
-        }
+        let shows_instructions = SHOW_INSTRUCTIONS.iter().any(|name| client.starts_with(name));
+        !shows_instructions && self.inner.read_positions.mark_explained(&ctx.caller.owner, "marks")
     }
 
-    /// A result: the facts, and the same facts as text. An error is text alone: a client that shows both would show it twice.
-    fn result(&self, facts: Map<String, Value>, is_error: bool, explain: Explain) -> CallToolResult {
+    /// Builds a result with the facts as structured content and as text. An error has only text: some clients show
+    /// both.
+    fn result(&self, facts: Map<String, Value>, is_error: bool, explain: &dyn Fn() -> bool) -> CallToolResult {
         let shape = self.inner.shape;
         let text = tools::text(shape, &facts, is_error, explain);
         let mut result = CallToolResult::success(vec![ContentBlock::text(text)]);
@@ -200,57 +204,56 @@ impl Server {
         result
     }
 
-    fn refused(&self, refusal: &ToolError) -> CallToolResult {
-        self.result(Answer::refused(refusal).facts, true, Explain::Nothing)
+    fn error(&self, error: &ToolError) -> CallToolResult {
+        self.result(Answer::error(error).facts, true, &|| false)
     }
 
-    /// Acknowledges delivered news before a clean exit.
-    pub(crate) async fn settle(&self) {
+    /// Acknowledges the news that were sent, before a clean exit.
+    pub(crate) async fn acknowledge_sent(&self) {
         for owner in self.inner.news.owners() {
             let daemon = self
                 .inner
                 .daemon
                 .acting_as(&Caller { owner: owner.clone(), parent: None, is_one_chat: false }, self.inner.grace());
-            self.inner.news.settle(&daemon, &owner).await;
+            self.inner.news.acknowledge_sent(&daemon, &owner).await;
         }
     }
 
-    /// The result of an `execute` whose task has ended.
+    /// Returns the result of an `execute` that became a task, after its process has ended.
     pub(crate) async fn outcome(&self, record: &Record, context: &RequestContext<RoleServer>) -> CallToolResult {
         let (caller, daemon) = match self.caller(context) {
             Ok(caller) => caller,
-            Err(refusal) => return self.refused(&refusal),
+            Err(error) => return self.error(&error),
         };
-        match tools::outcome(&self.ctx(caller.clone(), daemon, context), record).await {
+        match tools::outcome(&self.call_context(caller.clone(), daemon, context), record).await {
             Ok(answer) => {
-                self.inner.news.showed(&caller.owner, &answer.shown).await;
-                self.result(answer.facts, false, Explain::Nothing)
+                self.inner.news.note_shown(&caller.owner, &answer.shown).await;
+                self.result(answer.facts, false, &|| false)
             }
-            Err(refusal) => self.refused(&refusal),
+            Err(error) => self.error(&error),
         }
     }
 
-    fn ctx<'a>(
+    fn call_context<'a>(
         &'a self,
         caller: Caller,
         daemon: DaemonAccess,
         context: &'a RequestContext<RoleServer>,
     ) -> CallContext<'a> {
-        let Inner { memory, base, longest_call, lifetime, owner_grace, presence, claims, sessions, news, .. } =
+        let Inner { read_positions, command_defaults, longest_call, lifetime, claims, sessions, news, .. } =
             &*self.inner;
         let (longest_call, lifetime) = (*longest_call, *lifetime);
-        let owner_grace = owner_grace.as_deref();
+        let owner_grace = self.inner.grace();
         let claim = claims.begin(&caller.owner);
         CallContext {
             daemon,
             caller,
-            memory,
-            base,
+            read_positions,
+            command_defaults,
             context,
             longest_call,
             lifetime,
             owner_grace,
-            presence,
             claim,
             sessions,
             news,
@@ -259,9 +262,9 @@ impl Server {
 }
 
 fn call(request: CallToolRequestParams, context: &RequestContext<RoleServer>) -> Call {
-    let doubled = match context.meta.0.0.get(duplicates::META_KEY) {
+    let duplicate_keys = match context.meta.0.0.get(duplicates::META_KEY) {
         Some(Value::Array(keys)) => keys.iter().filter_map(|key| key.as_str().map(str::to_owned)).collect(),
         _ => Vec::new(),
     };
-    Call { tool: request.name.into_owned(), values: request.arguments.unwrap_or_default(), doubled }
+    Call { tool: request.name.into_owned(), values: request.arguments.unwrap_or_default(), duplicate_keys }
 }

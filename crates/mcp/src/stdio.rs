@@ -1,4 +1,4 @@
-//! MCP on stdin and stdout. When this server ends, only its open calls end with it.
+//! Serves MCP on stdin and stdout. When the server exits, its open calls end; the processes keep running.
 
 use std::time::Duration;
 
@@ -10,39 +10,44 @@ use tokio::sync::oneshot;
 
 use crate::daemon_access::Ensure;
 use crate::identity::ClientIdentity;
-use crate::options::{Base, Options};
-use crate::overlong::Overlong;
+use crate::options::{CommandDefaults, Options};
+use crate::oversized_message::OversizedMessage;
 use crate::server::Server;
 use crate::{duplicates, random};
 
-/// Maximum length of a message. A longer one is dropped; a request gets an error.
+/// Maximum length of a message. A longer message is dropped; if it is a request, the client gets an error.
 pub(crate) const MAX_LINE: usize = 16 << 20;
-/// Buffer between reading lines and parsing them.
+/// Size of the buffer between reading lines and parsing them.
 const BUFFER: usize = 64 << 10;
-/// How long open calls may still take after the end of input.
-const LAST_ANSWERS: Duration = Duration::from_millis(250);
-/// Timeout for acknowledging delivered news.
-const LAST_ACKS: Duration = Duration::from_millis(100);
+/// How long open calls may take to finish after stdin was closed.
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_millis(250);
+/// Timeout for acknowledging the news that were sent.
+const ACK_TIMEOUT: Duration = Duration::from_millis(100);
 
-/// Serves one client on stdin and stdout until it leaves, or until INT or TERM. The daemon is started beside the
-/// handshake, not before it.
+/// Serves one client on stdin and stdout until it closes stdin, or until SIGINT or SIGTERM. The daemon is started in
+/// parallel with the MCP handshake.
 pub async fn serve_stdio(client: Client, ensure: Ensure, options: Options) -> std::io::Result<()> {
-    let server =
-        Server::new(client, Some(ensure), identity(&options), Base::of_this_program(&options.withheld), &options);
-    let warming = {
+    let server = Server::new(
+        client,
+        Some(ensure),
+        identity(&options),
+        CommandDefaults::from_this_process(&options.withheld),
+        &options,
+    );
+    let starting_daemon = {
         let server = server.clone();
-        // The first call meets the same error and reports it.
+        // Ignore an error here: the first call runs into the same error and reports it.
         tokio::spawn(async move {
             if server.daemon().ensure().await.is_ok() {
-                server.keep_known_owner();
+                server.keep_known_owner_alive();
             }
         })
     };
     let (stdin, stdout) = stdio_pipes();
     let (near, far) = tokio::io::duplex(BUFFER);
     let (ended, end) = oneshot::channel();
-    let feeding = tokio::spawn(async move {
-        feed(stdin, far).await;
+    let forwarding = tokio::spawn(async move {
+        forward_lines(stdin, far).await;
         let _ = ended.send(());
     });
     let serving = tokio::spawn(serve(server.clone(), near, stdout));
@@ -51,27 +56,26 @@ pub async fn serve_stdio(client: Client, ensure: Ensure, options: Options) -> st
         _ = term.recv() => {}
         _ = int.recv() => {}
         _ = end => {
-            // Answer open calls that finish within [`LAST_ANSWERS`].
-            let _ = tokio::time::timeout(LAST_ANSWERS, serving).await;
+            // Answer open calls that finish within [`SHUTDOWN_TIMEOUT`].
+            let _ = tokio::time::timeout(SHUTDOWN_TIMEOUT, serving).await;
         }
     }
-    let _ = tokio::time::timeout(LAST_ACKS, server.settle()).await;
-    warming.abort();
-    feeding.abort();
+    let _ = tokio::time::timeout(ACK_TIMEOUT, server.acknowledge_sent()).await;
+    starting_daemon.abort();
+    forwarding.abort();
     Ok(())
 }
 
-/// Serves what a client says, and ends with it: the same without the descriptors of this program, for whoever tries
-/// it with any bytes.
+/// Serves one client on any pair of streams until it disconnects, for fuzzing and tests.
 #[doc(hidden)]
 pub async fn serve_streams<I, O>(client: Client, options: &Options, input: I, output: O)
 where
     I: AsyncRead + Unpin,
     O: AsyncWrite + Send + Unpin + 'static,
 {
-    let server = Server::new(client, None, ClientIdentity::default(), Base::default(), options);
+    let server = Server::new(client, None, ClientIdentity::default(), CommandDefaults::default(), options);
     let (near, far) = tokio::io::duplex(BUFFER);
-    tokio::join!(feed(input, far), serve(server, near, output));
+    tokio::join!(forward_lines(input, far), serve(server, near, output));
 }
 
 async fn serve(server: Server, input: DuplexStream, output: impl AsyncWrite + Send + Unpin + 'static) {
@@ -87,16 +91,16 @@ fn identity(options: &Options) -> ClientIdentity {
         parent: options.parent.clone(),
         claude: variable("CLAUDE_CODE_SESSION_ID"),
         follows_claude: true,
-        inside: variable("PINFOLD_OWNER"),
+        outer_owner: variable("PINFOLD_OWNER"),
         connection: Some(format!("mcp-{}", random::hex(8))),
     }
 }
 
-/// Hands lines on, with doubled keys noted. Ends with the input.
-async fn feed(input: impl AsyncRead + Unpin, mut output: DuplexStream) {
+/// Forwards lines to the SDK, with duplicate argument keys noted in `_meta`. Returns when the input ends.
+async fn forward_lines(input: impl AsyncRead + Unpin, mut output: DuplexStream) {
     let mut input = BufReader::new(input);
     let mut line = Vec::new();
-    let mut overlong: Option<Overlong> = None;
+    let mut oversized: Option<OversizedMessage> = None;
     loop {
         let Ok(available) = input.fill_buf().await else { return };
         if available.is_empty() {
@@ -105,12 +109,12 @@ async fn feed(input: impl AsyncRead + Unpin, mut output: DuplexStream) {
         let end = available.iter().position(|byte| *byte == b'\n');
         let taken = end.map_or(available.len(), |end| end + 1);
         let piece = &available[..taken];
-        match &mut overlong {
-            Some(overlong) => overlong.push(piece),
+        match &mut oversized {
+            Some(oversized) => oversized.push(piece),
             None => {
                 line.extend_from_slice(piece);
                 if line.len() > MAX_LINE {
-                    overlong = Some(Overlong::new(&std::mem::take(&mut line)));
+                    oversized = Some(OversizedMessage::new(&std::mem::take(&mut line)));
                 }
             }
         }
@@ -118,12 +122,12 @@ async fn feed(input: impl AsyncRead + Unpin, mut output: DuplexStream) {
         if end.is_none() {
             continue;
         }
-        let passed = match overlong.take() {
-            Some(overlong) => match overlong.substitute() {
+        let passed = match oversized.take() {
+            Some(oversized) => match oversized.placeholder_request() {
                 Some(request) => output.write_all(request.as_bytes()).await,
                 None => Ok(()),
             },
-            None => pass_on(&line, &mut output).await,
+            None => forward_line(&line, &mut output).await,
         };
         if passed.is_err() {
             return;
@@ -132,10 +136,10 @@ async fn feed(input: impl AsyncRead + Unpin, mut output: DuplexStream) {
     }
 }
 
-async fn pass_on(line: &[u8], output: &mut DuplexStream) -> std::io::Result<()> {
-    match duplicates::noted(line) {
-        Some(noted) => {
-            output.write_all(&noted).await?;
+async fn forward_line(line: &[u8], output: &mut DuplexStream) -> std::io::Result<()> {
+    match duplicates::annotate(line) {
+        Some(annotated) => {
+            output.write_all(&annotated).await?;
             output.write_all(b"\n").await
         }
         None => output.write_all(line).await,

@@ -1,17 +1,17 @@
-//! Tool errors as the model reads them: what was wrong, and a correct call.
+//! Tool errors as the model reads them: what is wrong, and an example of a correct call.
 
 use pinfold_api::client::ClientError;
 use pinfold_api::error::ErrorCode;
 use serde_json::{Value, json};
 
-/// A tool error. A failing command is not one: it is a result.
+/// A tool error. A command that fails is not an error: its exit code is part of the result.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ToolError {
-    /// For programs.
+    /// Stable error code for programs.
     pub(crate) code: String,
-    /// What was wrong and what to do.
+    /// What is wrong and what to do.
     pub(crate) message: String,
-    /// A correct call.
+    /// An example of a correct call.
     pub(crate) right_call: Option<String>,
 }
 
@@ -21,17 +21,17 @@ impl ToolError {
         ToolError { code: "invalid_arguments".into(), message: message.into(), right_call: None }
     }
 
-    /// pinfold itself failed.
-    pub(crate) fn trouble(message: impl Into<String>) -> Self {
+    /// pinfold failed, not the call.
+    pub(crate) fn internal(message: impl Into<String>) -> Self {
         ToolError { code: "internal".into(), message: message.into(), right_call: None }
     }
 
-    /// Adds a correct call.
-    pub(crate) fn show(self, right_call: &str) -> Self {
+    /// Adds an example of a correct call.
+    pub(crate) fn with_example(self, right_call: &str) -> Self {
         ToolError { right_call: Some(right_call.to_owned()), ..self }
     }
 
-    /// As structured content.
+    /// The error as structured content.
     pub(crate) fn facts(&self) -> Value {
         let mut facts = json!({ "error": self.message, "code": self.code });
         if let Some(call) = &self.right_call {
@@ -47,7 +47,7 @@ impl From<ClientError> for ToolError {
             ClientError::Api { error, .. } => {
                 let code = serde_json::to_value(error.code).ok().and_then(|code| code.as_str().map(str::to_owned));
                 let message = match error.code {
-                    // The daemon speaks to people at a terminal; what follows its colon is not for a model.
+                    // The daemon's advice after the colon names CLI commands; replace it with a tool call.
                     ErrorCode::NotFound => {
                         let fact = error.message.split(": ").next().unwrap_or_default();
                         format!("{fact}: process_list {{}} shows yours")
@@ -56,7 +56,7 @@ impl From<ClientError> for ToolError {
                 };
                 ToolError { code: code.unwrap_or_else(|| "internal".into()), message, right_call: None }
             }
-            ClientError::Unreachable { .. } | ClientError::Protocol(_) => ToolError::trouble(error.to_string()),
+            ClientError::Unreachable { .. } | ClientError::Protocol(_) => ToolError::internal(error.to_string()),
         }
     }
 }

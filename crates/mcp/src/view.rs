@@ -1,7 +1,7 @@
-//! How much output a result shows.
+//! Decides how much output a result shows.
 //!
-//! Small output is shown whole, larger output by head and tail. For a failed command less is shown, with the lines of the whole
-//! log that look like the reason.
+//! Small output is shown whole, larger output as head and tail. For a failed command the head and tail are smaller, and
+//! lines of the whole output that look like errors are added.
 
 use pinfold_api::types::{Match, OutputPage, OutputQuery, Record};
 
@@ -10,36 +10,36 @@ use crate::daemon_access::DaemonAccess;
 use crate::facts::{self, Line, OutputView};
 use crate::tool_error::ToolError;
 
-/// Output up to this size is shown whole; also the budget of a command that succeeded.
-const WHOLE: u64 = 8 << 10;
-/// The budget of a running command.
-const RUNNING: u64 = 4 << 10;
-/// The budget of a failed command.
-const FAILED: u64 = 1_100;
-/// Maximum budget: text and structured content together stay below 256 KiB however they are escaped.
+/// Output up to this size is shown whole. Also the budget for a command that succeeded.
+const MAX_WHOLE_OUTPUT: u64 = 8 << 10;
+/// Budget for a running command.
+const RUNNING_BUDGET: u64 = 4 << 10;
+/// Budget for a failed command.
+const FAILED_BUDGET: u64 = 1_100;
+/// Maximum budget: even when escaped, text and structured content together stay below 256 KiB.
 pub(crate) const MAX_BUDGET: u64 = 48 << 10;
 /// Minimum budget.
 const MIN_BUDGET: u64 = 256;
 
-/// Lines that look like the reason of a failure. Ranked by [`weight`].
-const ERROR_LIKE: &str = r"(?i)error|fail|fatal|panic|exception|traceback|undefined|not found|no such|cannot|can't|denied|abort|segfault|\*\*\*";
-/// How many such lines are shown, their maximum length, and the budget of one search.
-const ERROR_LINES: usize = 6;
-const MAX_ERROR_LINE: usize = 110;
-const ERROR_SEARCH: &str = "64k";
-/// How far before the end a second search begins, if the first did not get there.
-const ERROR_TAIL: u64 = 256 << 10;
+/// Matches lines that look like errors. [`likelihood`] ranks them.
+const ERROR_PATTERN: &str = r"(?i)error|fail|fatal|panic|exception|traceback|undefined|not found|no such|cannot|can't|denied|abort|segfault|\*\*\*";
+/// Maximum number of these lines, their maximum length, and the budget of one search.
+const MAX_ERROR_LINES: usize = 6;
+const MAX_ERROR_LINE_CHARS: usize = 110;
+const ERROR_SEARCH_BUDGET: &str = "64k";
+/// If the first search did not reach the end of the output, a second one covers this many bytes before it.
+const ERROR_SEARCH_TAIL: u64 = 256 << 10;
 
-/// Where to read and how much to show.
+/// The range of output to read and how much of it to show.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Look {
+pub(crate) struct ReadRange {
     pub(crate) cursor: Option<u64>,
     pub(crate) tail: Option<String>,
     pub(crate) budget: Option<u64>,
     pub(crate) stream: Option<String>,
 }
 
-/// The budget that the arguments ask for, and a note if it was reduced.
+/// Returns the requested budget, and a note if it was reduced to the maximum.
 pub(crate) fn budget(arguments: &Arguments) -> Result<(Option<u64>, Option<String>), ToolError> {
     let bytes = arguments.size("max_output")?;
     let asked = match arguments.count("max_tokens")? {
@@ -52,79 +52,85 @@ pub(crate) fn budget(arguments: &Arguments) -> Result<(Option<u64>, Option<Strin
     Ok((asked.map(|asked| asked.clamp(MIN_BUDGET, MAX_BUDGET)), note))
 }
 
-/// Reads the output of a process with a budget that fits its state. Returns it with the next cursor and a hint, if any.
-pub(crate) async fn look(
+/// Reads output with a budget that depends on the state of the process. Returns it with the next cursor, and the
+/// daemon's hint if there is one.
+pub(crate) async fn read_output(
     daemon: &DaemonAccess,
     record: &Record,
-    look: &Look,
+    range: &ReadRange,
 ) -> Result<((OutputView, u64), Option<String>), ToolError> {
     let failed = facts::has_failed(record);
-    let new = record.output.bytes.saturating_sub(look.cursor.unwrap_or(0));
-    let budget = look.budget.unwrap_or(match () {
-        () if new <= WHOLE => WHOLE,
-        () if failed => FAILED,
-        () if facts::is_over(record) => WHOLE,
-        () => RUNNING,
+    let new = record.output.bytes.saturating_sub(range.cursor.unwrap_or(0));
+    let budget = range.budget.unwrap_or(match () {
+        () if new <= MAX_WHOLE_OUTPUT => MAX_WHOLE_OUTPUT,
+        () if failed => FAILED_BUDGET,
+        () if facts::has_ended(record) => MAX_WHOLE_OUTPUT,
+        () => RUNNING_BUDGET,
     });
     let query = OutputQuery {
-        cursor: look.cursor,
-        tail: look.tail.clone(),
+        cursor: range.cursor,
+        tail: range.tail.clone(),
         budget: Some(budget.to_string()),
-        stream: look.stream.clone(),
+        stream: range.stream.clone(),
         strip_ansi: Some(true),
         collapse_cr: Some(true),
         ..OutputQuery::default()
     };
-    let page = ask(daemon, &record.id, &query).await?;
-    let (mut sight, next) = facts::sight(&page, look.cursor);
+    let page = fetch_page(daemon, &record.id, &query).await?;
+    let (mut view, next) = facts::output_view(&page, range.cursor);
     if failed && page.omitted_bytes > 0 {
-        sight.error_lines = error_lines(daemon, record, look, sight.output.as_deref().unwrap_or_default()).await?;
+        view.error_lines = error_lines(daemon, record, range, view.output.as_deref().unwrap_or_default()).await?;
     }
-    Ok(((sight, next), page.hint))
+    Ok(((view, next), page.hint))
 }
 
-/// Asks for a page of output.
-pub(crate) async fn ask(daemon: &DaemonAccess, id: &str, query: &OutputQuery) -> Result<OutputPage, ToolError> {
-    daemon.ask(|client| async move { client.output(id, query).await }).await
+/// Fetches one page of output.
+pub(crate) async fn fetch_page(daemon: &DaemonAccess, id: &str, query: &OutputQuery) -> Result<OutputPage, ToolError> {
+    daemon.retry(|client| async move { client.output(id, query).await }).await
 }
 
-/// The lines that most likely explain the failure, in order, without those already shown.
-async fn error_lines(daemon: &DaemonAccess, record: &Record, look: &Look, shown: &str) -> Result<Vec<Line>, ToolError> {
+/// Returns the lines that most likely explain the failure, in output order, without those already shown.
+async fn error_lines(
+    daemon: &DaemonAccess,
+    record: &Record,
+    range: &ReadRange,
+    shown: &str,
+) -> Result<Vec<Line>, ToolError> {
     let query = OutputQuery {
-        cursor: look.cursor,
-        grep: Some(ERROR_LIKE.to_owned()),
-        budget: Some(ERROR_SEARCH.to_owned()),
-        stream: look.stream.clone(),
+        cursor: range.cursor,
+        grep: Some(ERROR_PATTERN.to_owned()),
+        budget: Some(ERROR_SEARCH_BUDGET.to_owned()),
+        stream: range.stream.clone(),
         ..OutputQuery::default()
     };
-    let page = ask(daemon, &record.id, &query).await?;
+    let page = fetch_page(daemon, &record.id, &query).await?;
     let mut found = page.matches.unwrap_or_default();
     if page.next_cursor < page.end {
-        let tail = page.next_cursor.max(page.end.saturating_sub(ERROR_TAIL));
+        let tail = page.next_cursor.max(page.end.saturating_sub(ERROR_SEARCH_TAIL));
         let query = OutputQuery { cursor: Some(tail), ..query };
-        found.extend(ask(daemon, &record.id, &query).await?.matches.unwrap_or_default());
+        found.extend(fetch_page(daemon, &record.id, &query).await?.matches.unwrap_or_default());
     }
-    Ok(telling(&found, shown))
+    Ok(select_error_lines(&found, shown))
 }
 
-fn telling(found: &[Match], shown: &str) -> Vec<Line> {
+fn select_error_lines(found: &[Match], shown: &str) -> Vec<Line> {
     let mut lines: Vec<(u32, Line)> = Vec::new();
     for one in found {
         let line = facts::printable(one.text.trim());
         let known = shown.contains(line.as_str()) || lines.iter().any(|(_, other)| other.line == line);
-        if !known && weight(&line) > 0 {
-            lines.push((weight(&line), Line { cursor: one.cursor, line, context: false }));
+        if !known && likelihood(&line) > 0 {
+            lines.push((likelihood(&line), Line { cursor: one.cursor, line, context: false }));
         }
     }
-    // Stable: among equals the first comes first, as the cause does before its consequences.
-    lines.sort_by_key(|(weight, _)| std::cmp::Reverse(*weight));
-    lines.truncate(ERROR_LINES);
+    // The sort is stable: among equal lines the first wins, because causes precede their consequences.
+    lines.sort_by_key(|(likelihood, _)| std::cmp::Reverse(*likelihood));
+    lines.truncate(MAX_ERROR_LINES);
     lines.sort_by_key(|(_, line)| line.cursor);
-    lines.into_iter().map(|(_, line)| Line { line: short(&line.line), ..line }).collect()
+    lines.into_iter().map(|(_, line)| Line { line: truncate(&line.line), ..line }).collect()
 }
 
-/// How likely a line explains a failure: 0 for lines such as "0 errors".
-fn weight(line: &str) -> u32 {
+/// Ranks how likely a line explains a failure; 0 excludes it ("0 errors").
+fn likelihood(line: &str) -> u32 {
     let line = line.to_lowercase();
     let any = |words: &[&str]| words.iter().any(|word| line.contains(word));
     match () {
@@ -147,8 +153,8 @@ fn weight(line: &str) -> u32 {
     }
 }
 
-fn short(line: &str) -> String {
-    match line.char_indices().nth(MAX_ERROR_LINE) {
+fn truncate(line: &str) -> String {
+    match line.char_indices().nth(MAX_ERROR_LINE_CHARS) {
         None => line.to_owned(),
         Some((at, _)) => format!("{}…", &line[..at]),
     }
@@ -163,30 +169,30 @@ mod tests {
         lines.iter().enumerate().map(line).collect()
     }
 
-    fn told(lines: &[&str], shown: &str) -> Vec<String> {
-        telling(&found(lines), shown).into_iter().map(|line| line.line).collect()
+    fn selected(lines: &[&str], shown: &str) -> Vec<String> {
+        select_error_lines(&found(lines), shown).into_iter().map(|line| line.line).collect()
     }
 
     #[test]
-    fn the_likeliest_lines_are_told_in_their_order() {
+    fn the_likeliest_lines_are_selected_in_output_order() {
         let mut lines = vec!["aborting soon maybe"; 1];
         lines.extend(["src/a.rs:1: error: one", "cannot frobnicate", "0 errors so far", "error[E0001]: two"]);
-        assert_eq!(told(&lines[1..4], ""), ["src/a.rs:1: error: one", "cannot frobnicate"]);
-        assert_eq!(told(&lines, ""), [lines[0], lines[1], lines[2], lines[4]]);
+        assert_eq!(selected(&lines[1..4], ""), ["src/a.rs:1: error: one", "cannot frobnicate"]);
+        assert_eq!(selected(&lines, ""), [lines[0], lines[1], lines[2], lines[4]]);
     }
 
     #[test]
-    fn weak_lines_give_way_repeated_and_shown_ones_are_left_out() {
+    fn unlikely_repeated_and_shown_lines_are_left_out() {
         let strong: Vec<String> = (1..8).map(|n| format!("error: {n}")).collect();
         let mut lines = vec!["it failed"];
         lines.extend(strong.iter().map(String::as_str));
-        assert_eq!(told(&lines, ""), &lines[1..7]);
-        assert_eq!(told(&["error: x", "error: x", "error: y"], "… error: y …"), ["error: x"]);
+        assert_eq!(selected(&lines, ""), &lines[1..7]);
+        assert_eq!(selected(&["error: x", "error: x", "error: y"], "… error: y …"), ["error: x"]);
     }
 
     #[test]
     fn a_long_line_is_cut() {
         let long = format!("error: {}", "é".repeat(500));
-        assert_eq!(told(&[&long], "")[0].chars().count(), MAX_ERROR_LINE + 1);
+        assert_eq!(selected(&[&long], "")[0].chars().count(), MAX_ERROR_LINE_CHARS + 1);
     }
 }

@@ -4,38 +4,36 @@
 //! `finished`. `exited` and `closed` are logged on their own only when they do not coincide with
 //! `finished`, which implies both.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// What happened to a process. Each happens at most once to each process, but for matches, waits for
-/// input, heartbeats and handovers, which are told apart by a number of their own.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+/// What happened to a process. Each kind occurs at most once per process, except matches, heartbeats and handovers.
+// Those, and waits for input, are distinguished by a number: the cursor of the matching line, or a count.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum EventKind {
-    /// Its leader runs.
     Started,
-    /// Its leader ended, and strays or output ends are still open.
+    /// The leader ended; descendants are alive or the output is still open.
     Exited,
-    /// All its output ends are closed, and its tree is not empty yet.
+    /// The output is complete; the tree is not empty yet.
     Closed,
-    /// Leader gone, tree empty, output drained; or it never started.
     Finished,
-    /// Its keeper died; nobody saw the end.
     Lost,
-    /// A line of its output matched a watched pattern; its number is the cursor of the line.
+    /// A line of its output matched a watched pattern.
     Matched,
-    /// Its output is no longer watched.
+    /// Its output is no longer watched; the process runs on.
     WatchEnded,
-    /// It has a terminal and waits for input; they are counted.
+    /// It has a terminal and waits for input; `text` is the last line it wrote.
     WaitingForInput,
-    /// It lives, as its owner wished to be told; they are counted.
+    /// It is alive; announced at the interval that `notify` sets.
     Heartbeat,
-    /// It belongs to another owner now; they are counted.
+    /// It was handed over to another owner.
     HandedOver,
-    /// It does what it was started for, as its `ready` says.
+    /// It is ready, by its own `ready` condition.
     Ready,
-    /// It was not ready in time, and goes on.
+    /// It was not ready in time; it runs on.
     NotReady,
-    /// It was restarted as often as allowed, and is not any more.
+    /// It reached the maximum number of restarts and is not restarted again.
     GaveUp,
 }
 

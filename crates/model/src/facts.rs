@@ -1,13 +1,15 @@
-//! What is known of a process: the facts that are written down and told, in the order in which they happen.
+//! What is known of a process: the facts that are recorded and sent, in the order in which they happen.
 //!
 //! [`Fact`] is both a line of the record in the store and a message on the keeper's link, so that what is
-//! told is what is written. [`History`] is what the facts add up to.
+//! sent is what is written. [`History`] is what the facts add up to.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::cached_json::CachedJson;
 use crate::event::EventKind;
 use crate::id::ProcessId;
 use crate::lifecycle::End;
@@ -15,7 +17,6 @@ use crate::link::KeeperIdentity;
 use crate::outcome::{Cause, Outcome};
 use crate::ready::{Readiness, ReadyState, ReadyVerdict};
 use crate::spec::Spec;
-use crate::spelled::Spelled;
 use crate::units::Moment;
 
 /// How these facts begin.
@@ -35,7 +36,7 @@ pub enum Fact {
     HandedOver(Handover),
     /// It is ready, or was not in time.
     Readiness(Readiness),
-    /// Something that a reader should know and that nothing else tells.
+    /// A remark for readers of the record.
     Noted {
         text: String,
         at: Moment,
@@ -47,14 +48,14 @@ pub enum Fact {
     },
 }
 
-/// What was asked for, before anything ran. Environment values are blanked.
+/// The start as requested, before anything ran. Environment values are blanked.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Intent {
     /// The version of the record's format.
     pub format: u32,
     pub id: ProcessId,
     pub spec: Spec,
-    /// The value of `PINFOLD_MARK` in its environment: tells its descendants from all others.
+    /// The value of `PINFOLD_MARK` in its environment, by which its descendants are recognised.
     pub mark: String,
     pub at: Moment,
     /// Boot and keeper: where to look for its remains.
@@ -75,7 +76,7 @@ pub struct Start {
 pub struct Exit {
     pub end: End,
     pub at: Moment,
-    /// False when it coincided with the end of all, which then told it.
+    /// False if exit and end were written as one `finished` line.
     pub told_apart: bool,
 }
 
@@ -90,7 +91,7 @@ pub struct Handover {
     pub at: Moment,
 }
 
-/// All is over.
+/// The process has finished: its tree is empty and its output is closed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Finish {
     pub end: End,
@@ -106,12 +107,13 @@ pub struct Finish {
     pub usage: Usage,
 }
 
-/// What the whole tree used.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+/// What the whole tree has used so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Usage {
     pub cpu_ms: u64,
     pub max_rss_bytes: u64,
-    /// The most processes seen alive at once; sampled, so a short burst may be missed.
+    /// Maximum number of processes seen alive at once.
+    // Sampled: a short burst may be missed.
     pub processes: u32,
 }
 
@@ -128,7 +130,7 @@ impl Fact {
         serde_json::from_str(text)
     }
 
-    /// The event that tells this fact; an intent and a note are told by none.
+    /// The event that reports this fact; there is none for an intent and a note.
     pub fn event(&self) -> Option<EventKind> {
         match self {
             Fact::Intended(_) | Fact::Noted { .. } => None,
@@ -157,14 +159,16 @@ impl Fact {
     }
 }
 
-/// What clients see of the phase.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+/// The status of a process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Status {
     Starting,
     Running,
+    /// The leader has exited; descendants are still running.
     Lingering,
     Finished,
+    /// Its keeper died, so its end was not observed.
     Lost,
 }
 
@@ -187,20 +191,20 @@ impl Status {
 }
 
 /// More notes than this are not kept.
-pub const NOTES_MOST: usize = 8;
+pub const MAX_NOTES: usize = 8;
 
 /// All the facts of one process, added up.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct History {
-    /// Shared: histories are handed around, and what was asked for is most of one.
-    pub intent: Arc<Spelled<Intent>>,
+    /// Shared, because histories are copied and the intent is the largest part of one.
+    pub intent: Arc<CachedJson<Intent>>,
     pub start: Option<Start>,
     pub exit: Option<Exit>,
     pub closed_at: Option<Moment>,
     /// Every change of owner, in order.
     #[serde(default)]
     pub handovers: Vec<Handover>,
-    /// What a reader should know besides, in order; at most [`NOTES_MOST`].
+    /// What a reader should know besides, in order; at most [`MAX_NOTES`].
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -210,13 +214,13 @@ pub struct History {
 }
 
 impl History {
-    /// A process that was asked for and nothing more.
+    /// The history of a process that was requested and has not started.
     pub fn new(intent: Intent) -> Self {
         Self::of(Arc::new(intent.into()))
     }
 
-    /// The same, of what is shared already.
-    pub fn of(intent: Arc<Spelled<Intent>>) -> Self {
+    /// As [`Self::new`], with an intent that others share.
+    pub fn of(intent: Arc<CachedJson<Intent>>) -> Self {
         Self {
             intent,
             start: None,
@@ -255,7 +259,7 @@ impl History {
                 self.readiness.get_or_insert(readiness);
             }
             Fact::Noted { text, .. } => {
-                if self.notes.len() < NOTES_MOST && !self.notes.contains(&text) {
+                if self.notes.len() < MAX_NOTES && !self.notes.contains(&text) {
                     self.notes.push(text);
                 }
             }
@@ -299,12 +303,12 @@ impl History {
         Some(end.cause.clone())
     }
 
-    /// Whether the leader's end was told apart from the end of all.
+    /// Whether the leader's exit was recorded separately, before the end of the tree.
     pub fn lingered(&self) -> bool {
         self.exit.as_ref().is_some_and(|exit| exit.told_apart)
     }
 
-    /// When it was over.
+    /// When its tree was empty, or when it was recorded as lost.
     pub fn ended_at(&self) -> Option<Moment> {
         self.finish.as_ref().map(|finish| finish.at).or(self.lost.as_ref().map(|(_, at)| *at))
     }
@@ -319,7 +323,7 @@ impl History {
         self.handovers.last().map_or(&self.intent.spec.ancestors, |handover| &handover.ancestors)
     }
 
-    /// Whether this kind of event tells the leader's end first, and so is the completion of the process.
+    /// Whether this kind of event is the first to report the leader's exit, and so is the completion of the process.
     pub fn is_completion(&self, kind: EventKind) -> bool {
         match kind {
             EventKind::Exited => true,
@@ -328,7 +332,7 @@ impl History {
         }
     }
 
-    /// How it stands with its readiness, if that was asked for.
+    /// Its readiness; `None` if it was started without a readiness check.
     pub fn ready_state(&self) -> Option<ReadyState> {
         self.intent.spec.service.ready.as_ref()?;
         Some(match &self.readiness {

@@ -1,100 +1,97 @@
-//! Input for a process: what a client sends, and the queue in which the keeper holds it until it is written.
+//! Input for a process, and the queue in which the keeper holds it until it is written.
 //!
-//! Invariant L5, *an input is applied once*: every input has a key, and one that comes again under its key goes on
-//! where it was left, or does nothing. The queue lives in the keeper, so this holds over the death of daemons.
-//! Bounds: [`QUEUE_MOST`] bytes wait, what is beyond is not taken and the answer says how much was; [`KEYS_MOST`]
-//! keys are remembered, the oldest are forgotten first.
+//! Invariant L5, *an input is applied once*: every input has a key. An input sent again with the same key continues
+//! where it stopped, or does nothing. The queue belongs to the keeper, so this holds across daemon restarts. Bounds:
+//! at most [`MAX_QUEUE`] bytes are queued, and the reply says how many were accepted; [`MAX_KEYS`] keys are
+//! remembered, oldest forgotten first.
 
 use std::collections::VecDeque;
 use std::hash::{DefaultHasher, Hasher};
 
 use serde::{Deserialize, Serialize};
 
-/// Bytes that wait to be written, at most; also the longest input.
-pub const QUEUE_MOST: usize = 1 << 20;
-/// Inputs that are remembered by their keys.
-pub const KEYS_MOST: usize = 256;
+/// The most bytes queued at once; also the longest input.
+pub const MAX_QUEUE: usize = 1 << 20;
+/// How many inputs are remembered by their keys.
+pub const MAX_KEYS: usize = 256;
 /// The longest key.
-pub const KEY_MOST: usize = 128;
+pub const MAX_KEY: usize = 128;
 
-/// Something to write to a process's stdin.
+/// Bytes to write to a process's stdin.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Input {
-    /// Tells this input from all others of the process.
+    /// Unique among the inputs of the process.
     pub key: String,
     #[serde(with = "as_base64")]
     pub bytes: Vec<u8>,
-    /// Whether the end follows the bytes.
+    /// Whether the end of input follows the bytes.
     #[serde(default)]
     pub eof: bool,
 }
 
-/// What became of an input.
+/// How much of an input was accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Taken {
-    /// Bytes of this input that are held by the keeper or written.
+pub struct InputResult {
+    /// Bytes of this input that are queued or written.
     pub accepted: u64,
-    /// Whether that is all of it, and its end too.
+    /// Whether all of it was accepted, including its end.
     pub complete: bool,
-    /// Whether its key was known already.
+    /// Whether its key was seen before.
     pub repeated: bool,
-    /// Bytes that wait to be written, of this input and others.
+    /// Bytes queued, of this input and others.
     pub queued: u64,
-    pub stdin: Standing,
+    pub stdin: StdinState,
 }
 
-/// How a stdin stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Standing {
+pub enum StdinState {
     Open,
-    /// Its end was sent, and follows what is queued.
+    /// The end was sent; it follows the queued bytes.
     Ending,
-    /// Its end was sent and written.
+    /// The end was written.
     Ended,
-    /// Nobody in the tree reads it any more.
+    /// No process reads it any more.
     Broken,
-    /// There is none.
+    /// The process has no stdin.
     Absent,
-    /// The key belongs to another input.
+    /// The key was used for another input.
     KeyTaken,
 }
 
-/// What the end of input is.
+/// How the end of input is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ending {
-    /// The pipe is closed; nothing can follow.
+pub enum EndOfInput {
+    /// By closing the pipe: no input can follow.
     Close,
-    /// A terminal's key for it; more can follow.
+    /// By a terminal's end-of-file key: more input can follow.
     Key(u8),
 }
 
-/// Input on its way.
+/// Input that is not written yet.
 #[derive(Debug)]
-pub struct Queue {
-    waiting: VecDeque<u8>,
-    ending: Ending,
-    standing: Standing,
-    known: VecDeque<Known>,
+pub struct InputQueue {
+    pending: VecDeque<u8>,
+    end_of_input: EndOfInput,
+    state: StdinState,
+    seen: VecDeque<SeenInput>,
 }
 
-/// An input that was seen before.
 #[derive(Debug)]
-struct Known {
+struct SeenInput {
     key: String,
-    print: u64,
-    /// Bytes taken, and one more for its end.
+    content_hash: u64,
+    /// Accepted bytes, plus one if its end was accepted.
     taken: usize,
 }
 
 impl Input {
-    /// Its bytes, and one more for its end.
-    fn units(&self) -> usize {
+    /// Its bytes, plus one for its end.
+    fn len_with_end(&self) -> usize {
         self.bytes.len() + usize::from(self.eof)
     }
 
-    /// Tells it from an input of other content.
-    fn print(&self) -> u64 {
+    fn content_hash(&self) -> u64 {
         let mut hasher = DefaultHasher::new();
         hasher.write(&self.bytes);
         hasher.write_u8(u8::from(self.eof));
@@ -102,120 +99,118 @@ impl Input {
     }
 }
 
-impl Taken {
-    /// The answer where there is nothing to write to.
-    pub fn nothing(stdin: Standing) -> Self {
+impl InputResult {
+    /// The result where nothing can be written.
+    pub fn rejected(stdin: StdinState) -> Self {
         Self { accepted: 0, complete: false, repeated: false, queued: 0, stdin }
     }
 }
 
-impl Queue {
-    pub fn new(ending: Ending) -> Self {
-        Self { waiting: VecDeque::new(), ending, standing: Standing::Open, known: VecDeque::new() }
+impl InputQueue {
+    pub fn new(end_of_input: EndOfInput) -> Self {
+        Self { pending: VecDeque::new(), end_of_input, state: StdinState::Open, seen: VecDeque::new() }
     }
 
-    /// Takes as much of an input as there is room for, from where it was left.
-    pub fn offer(&mut self, input: &Input) -> Taken {
-        let print = input.print();
-        let at = self.known.iter().position(|known| known.key == input.key);
-        let before = match at.map(|at| &self.known[at]) {
-            Some(known) if known.print != print => return Taken::nothing(Standing::KeyTaken),
-            Some(known) => known.taken,
+    /// Queues as much of an input as fits, starting after what was accepted before.
+    pub fn accept(&mut self, input: &Input) -> InputResult {
+        let content_hash = input.content_hash();
+        let at = self.seen.iter().position(|seen| seen.key == input.key);
+        let before = match at.map(|at| &self.seen[at]) {
+            Some(seen) if seen.content_hash != content_hash => return InputResult::rejected(StdinState::KeyTaken),
+            Some(seen) => seen.taken,
             None => 0,
         };
         let taken = self.take(input, before);
         match at {
-            Some(at) => self.known[at].taken = taken,
-            // One of which nothing was taken has nothing to be repeated.
-            None if taken == 0 && input.units() > 0 => {}
-            None => self.remember(Known { key: input.key.clone(), print, taken }),
+            Some(at) => self.seen[at].taken = taken,
+            // Nothing was accepted, so there is nothing to deduplicate.
+            None if taken == 0 && input.len_with_end() > 0 => {}
+            None => self.remember(SeenInput { key: input.key.clone(), content_hash, taken }),
         }
-        Taken {
+        InputResult {
             accepted: taken.min(input.bytes.len()) as u64,
-            complete: taken == input.units(),
+            complete: taken == input.len_with_end(),
             repeated: at.is_some(),
-            queued: self.waiting.len() as u64,
-            stdin: self.standing,
+            queued: self.pending.len() as u64,
+            stdin: self.state,
         }
     }
 
     fn take(&mut self, input: &Input, mut taken: usize) -> usize {
-        if self.standing != Standing::Open {
+        if self.state != StdinState::Open {
             return taken;
         }
         let rest = input.bytes.get(taken..).unwrap_or_default();
-        let fits = rest.len().min(QUEUE_MOST.saturating_sub(self.waiting.len()));
-        self.waiting.extend(&rest[..fits]);
+        let fits = rest.len().min(MAX_QUEUE.saturating_sub(self.pending.len()));
+        self.pending.extend(&rest[..fits]);
         taken += fits;
         let ends = input.eof && taken == input.bytes.len();
-        match self.ending {
-            Ending::Close if ends => {
-                self.standing = Standing::Ending;
+        match self.end_of_input {
+            EndOfInput::Close if ends => {
+                self.state = StdinState::Ending;
                 taken + 1
             }
-            Ending::Key(key) if ends && self.waiting.len() < QUEUE_MOST => {
-                self.waiting.push_back(key);
+            EndOfInput::Key(key) if ends && self.pending.len() < MAX_QUEUE => {
+                self.pending.push_back(key);
                 taken + 1
             }
             _ => taken,
         }
     }
 
-    fn remember(&mut self, known: Known) {
-        if self.known.len() >= KEYS_MOST {
-            self.known.pop_front();
+    fn remember(&mut self, seen: SeenInput) {
+        if self.seen.len() >= MAX_KEYS {
+            self.seen.pop_front();
         }
-        self.known.push_back(known);
+        self.seen.push_back(seen);
     }
 
-    /// Adds bytes that are nobody's input: what a terminal answers by itself. Beyond the bound they are lost.
+    /// Queues bytes that no client sent: a reply of the terminal emulator. Dropped if the queue is full.
     pub fn push(&mut self, bytes: &[u8]) {
-        if self.standing == Standing::Open && self.waiting.len() + bytes.len() <= QUEUE_MOST {
-            self.waiting.extend(bytes);
+        if self.state == StdinState::Open && self.pending.len() + bytes.len() <= MAX_QUEUE {
+            self.pending.extend(bytes);
         }
     }
 
-    /// What is to be written next.
+    /// The next bytes to write.
     pub fn front(&self) -> &[u8] {
-        self.waiting.as_slices().0
+        self.pending.as_slices().0
     }
 
-    /// So much of the front was written.
-    pub fn wrote(&mut self, count: usize) {
-        self.waiting.drain(..count.min(self.waiting.len()));
+    /// Removes bytes from the front, after they were written.
+    pub fn advance(&mut self, count: usize) {
+        self.pending.drain(..count.min(self.pending.len()));
     }
 
-    /// Bytes that wait.
     pub fn len(&self) -> usize {
-        self.waiting.len()
+        self.pending.len()
     }
 
     pub fn is_empty(&self) -> bool {
-        self.waiting.is_empty()
+        self.pending.is_empty()
     }
 
-    /// Whether all is written and the end is due.
-    pub fn must_end(&self) -> bool {
-        self.standing == Standing::Ending && self.waiting.is_empty()
+    /// Whether everything is written and the pipe is to be closed.
+    pub fn should_end(&self) -> bool {
+        self.state == StdinState::Ending && self.pending.is_empty()
     }
 
-    /// The end was written.
-    pub fn ended(&mut self) {
-        self.standing = Standing::Ended;
+    pub fn mark_ended(&mut self) {
+        self.state = StdinState::Ended;
     }
 
-    /// Nobody reads any more: what waits is given up.
-    pub fn broke(&mut self) {
-        self.standing = Standing::Broken;
-        self.waiting = VecDeque::new();
+    /// The reader is gone: drops queued input.
+    pub fn mark_broken(&mut self) {
+        self.state = StdinState::Broken;
+        self.pending = VecDeque::new();
     }
 
-    pub fn standing(&self) -> Standing {
-        self.standing
+    pub fn state(&self) -> StdinState {
+        self.state
     }
 }
 
-/// Bytes as text, for frames of JSON.
+/// Bytes as base64 text in JSON.
 pub(crate) mod as_base64 {
     use base64::Engine;
     use base64::engine::general_purpose::STANDARD;
@@ -239,11 +234,11 @@ mod tests {
         Input { key: key.into(), bytes: bytes.into(), eof: false }
     }
 
-    fn written(queue: &mut Queue) -> Vec<u8> {
+    fn written(queue: &mut InputQueue) -> Vec<u8> {
         let mut all = Vec::new();
         while !queue.is_empty() {
             let front = queue.front().to_vec();
-            queue.wrote(front.len());
+            queue.advance(front.len());
             all.extend(front);
         }
         all
@@ -251,60 +246,60 @@ mod tests {
 
     #[test]
     fn l5_an_input_is_applied_once() {
-        let mut queue = Queue::new(Ending::Close);
-        assert!(!queue.offer(&input("a", b"one")).repeated);
-        let again = queue.offer(&input("a", b"one"));
+        let mut queue = InputQueue::new(EndOfInput::Close);
+        assert!(!queue.accept(&input("a", b"one")).repeated);
+        let again = queue.accept(&input("a", b"one"));
         assert!(again.repeated && again.complete && again.accepted == 3);
         assert_eq!(written(&mut queue), b"one");
-        assert!(queue.offer(&input("a", b"one")).complete);
+        assert!(queue.accept(&input("a", b"one")).complete);
         assert_eq!(written(&mut queue), b"");
-        assert_eq!(queue.offer(&input("a", b"two")).stdin, Standing::KeyTaken);
+        assert_eq!(queue.accept(&input("a", b"two")).stdin, StdinState::KeyTaken);
     }
 
     #[test]
-    fn what_did_not_fit_goes_on_where_it_was_left() {
-        let mut queue = Queue::new(Ending::Close);
-        let bytes: Vec<u8> = (0..QUEUE_MOST + 500).map(|at| at as u8).collect();
+    fn input_that_did_not_fit_continues_where_it_stopped() {
+        let mut queue = InputQueue::new(EndOfInput::Close);
+        let bytes: Vec<u8> = (0..MAX_QUEUE + 500).map(|at| at as u8).collect();
         let long = Input { key: "long".into(), bytes, eof: true };
-        let first = queue.offer(&long);
-        assert_eq!((first.accepted, first.complete, first.stdin), (QUEUE_MOST as u64, false, Standing::Open));
-        assert_eq!(queue.offer(&input("other", b"x")).accepted, 0);
-        queue.wrote(400);
-        assert_eq!(queue.offer(&long).accepted, QUEUE_MOST as u64 + 400);
+        let first = queue.accept(&long);
+        assert_eq!((first.accepted, first.complete, first.stdin), (MAX_QUEUE as u64, false, StdinState::Open));
+        assert_eq!(queue.accept(&input("other", b"x")).accepted, 0);
+        queue.advance(400);
+        assert_eq!(queue.accept(&long).accepted, MAX_QUEUE as u64 + 400);
         let mut all = long.bytes[..400].to_vec();
         all.extend(written(&mut queue));
-        let last = queue.offer(&long);
-        assert!(last.complete && last.stdin == Standing::Ending);
+        let last = queue.accept(&long);
+        assert!(last.complete && last.stdin == StdinState::Ending);
         all.extend(written(&mut queue));
-        assert!(queue.must_end() && all == long.bytes);
+        assert!(queue.should_end() && all == long.bytes);
     }
 
     #[test]
-    fn nothing_follows_the_end_of_a_pipe_and_anything_that_of_a_terminal() {
+    fn no_input_follows_the_end_of_a_pipe_but_it_may_follow_that_of_a_terminal() {
         let end = Input { key: "end".into(), bytes: vec![], eof: true };
-        let mut pipe = Queue::new(Ending::Close);
-        assert!(pipe.offer(&end).complete && pipe.must_end());
+        let mut pipe = InputQueue::new(EndOfInput::Close);
+        assert!(pipe.accept(&end).complete && pipe.should_end());
         assert_eq!(
-            pipe.offer(&input("late", b"x")),
-            Taken { stdin: Standing::Ending, ..Taken::nothing(Standing::Open) }
+            pipe.accept(&input("late", b"x")),
+            InputResult { stdin: StdinState::Ending, ..InputResult::rejected(StdinState::Open) }
         );
-        let mut terminal = Queue::new(Ending::Key(4));
-        assert!(terminal.offer(&end).complete && terminal.offer(&input("more", b"x")).complete);
+        let mut terminal = InputQueue::new(EndOfInput::Key(4));
+        assert!(terminal.accept(&end).complete && terminal.accept(&input("more", b"x")).complete);
         assert_eq!(written(&mut terminal), [4, b'x']);
     }
 
     #[test]
     fn the_oldest_keys_are_forgotten_first() {
-        let mut queue = Queue::new(Ending::Close);
-        for number in 0..=KEYS_MOST {
-            queue.offer(&input(&number.to_string(), b"x"));
+        let mut queue = InputQueue::new(EndOfInput::Close);
+        for number in 0..=MAX_KEYS {
+            queue.accept(&input(&number.to_string(), b"x"));
         }
-        assert!(queue.offer(&input("1", b"x")).repeated);
-        assert!(!queue.offer(&input("0", b"x")).repeated);
+        assert!(queue.accept(&input("1", b"x")).repeated);
+        assert!(!queue.accept(&input("0", b"x")).repeated);
     }
 
     #[test]
-    fn every_byte_survives_the_wire() {
+    fn every_byte_survives_encoding() {
         let sent = input("k", &(0..=255).collect::<Vec<u8>>());
         let text = serde_json::to_string(&sent).expect("serialises");
         assert_eq!(serde_json::from_str::<Input>(&text).expect("parses"), sent);

@@ -1,18 +1,17 @@
-//! Keys by name, and the bytes that a terminal sends for them: `ctrl+c`, `up`, `alt+x`, `f1`, `shift+tab`.
+//! Key names such as `ctrl+c`, `up`, `alt+x`, `f1`, `shift+tab`, and the bytes that a terminal sends for them.
 //!
-//! The bytes are those of xterm. Programs that switch the cursor keys to application mode (vim, less) get the other
-//! form of them; a pipe is no terminal, and there `enter` is a newline.
+//! The bytes are those of xterm, including application cursor mode (vim, less). To a pipe, `enter` is a newline.
 
-/// How keys are sent.
+/// What the keys are sent to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Keyboard {
-    /// Whether a terminal reads them; else a pipe does.
+    /// A terminal, or else a pipe.
     pub terminal: bool,
-    /// Whether the program has switched cursor keys to application mode.
+    /// Whether the program has switched the cursor keys to application mode.
     pub application_cursor: bool,
 }
 
-/// A key that nobody knows.
+/// An unknown key name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "no key is named `{0}`: use one character, enter, tab, esc, space, backspace, delete, insert, up, down, left, right, \
@@ -20,28 +19,28 @@ pub struct Keyboard {
 )]
 pub struct BadKey(String);
 
-/// What is held down with a key.
+/// Modifier keys pressed together with a key.
 #[derive(Clone, Copy, Debug, Default)]
-struct Held {
+struct Modifiers {
     shift: bool,
     alt: bool,
     ctrl: bool,
 }
 
-impl Held {
-    /// xterm's number for it; 1 for nothing.
-    fn number(self) -> u8 {
+impl Modifiers {
+    /// xterm's modifier parameter; 1 means none.
+    fn xterm_parameter(self) -> u8 {
         1 + u8::from(self.shift) + 2 * u8::from(self.alt) + 4 * u8::from(self.ctrl)
     }
 
     fn any(self) -> bool {
-        self.number() > 1
+        self.xterm_parameter() > 1
     }
 }
 
-/// What a key without modifiers is.
+/// A key without its modifiers.
 enum Key {
-    /// Ends an escape sequence by itself: `CSI A`, or `SS3 A` in application mode.
+    /// The last byte of `CSI A`, or of `SS3 A` in application mode.
     Cursor(char),
     /// `SS3 P`.
     Function(char),
@@ -53,31 +52,31 @@ enum Key {
 /// The bytes of a key.
 pub fn encode(name: &str, keyboard: Keyboard) -> Result<Vec<u8>, BadKey> {
     let bad = || BadKey(name.chars().take(40).collect());
-    let (held, rest) = modifiers(name);
+    let (modifiers, rest) = parse_modifiers(name);
     let key = parse_key(rest).ok_or_else(bad)?;
-    let number = held.number();
+    let parameter = modifiers.xterm_parameter();
     Ok(match key {
-        Key::Cursor(end) if held.any() => format!("\x1b[1;{number}{end}").into_bytes(),
+        Key::Cursor(end) if modifiers.any() => format!("\x1b[1;{parameter}{end}").into_bytes(),
         Key::Cursor(end) if keyboard.application_cursor => format!("\x1bO{end}").into_bytes(),
         Key::Cursor(end) => format!("\x1b[{end}").into_bytes(),
-        Key::Function(end) if held.any() => format!("\x1b[1;{number}{end}").into_bytes(),
+        Key::Function(end) if modifiers.any() => format!("\x1b[1;{parameter}{end}").into_bytes(),
         Key::Function(end) => format!("\x1bO{end}").into_bytes(),
-        Key::Numbered(key) if held.any() => format!("\x1b[{key};{number}~").into_bytes(),
+        Key::Numbered(key) if modifiers.any() => format!("\x1b[{key};{parameter}~").into_bytes(),
         Key::Numbered(key) => format!("\x1b[{key}~").into_bytes(),
-        Key::Character('\t') if held.shift => b"\x1b[Z".to_vec(),
-        Key::Character(character) => plain(character, held, keyboard).ok_or_else(bad)?,
+        Key::Character('\t') if modifiers.shift => b"\x1b[Z".to_vec(),
+        Key::Character(character) => plain(character, modifiers, keyboard).ok_or_else(bad)?,
     })
 }
 
-/// A character, changed by what is held with it.
-fn plain(character: char, held: Held, keyboard: Keyboard) -> Option<Vec<u8>> {
+/// A character with modifiers applied.
+fn plain(character: char, modifiers: Modifiers, keyboard: Keyboard) -> Option<Vec<u8>> {
     let character = match character {
         '\r' if !keyboard.terminal => '\n',
         other => other,
     };
-    let character = if held.shift { character.to_ascii_uppercase() } else { character };
-    let character = if held.ctrl { control(character)? } else { character };
-    let mut bytes = if held.alt { vec![0x1b] } else { vec![] };
+    let character = if modifiers.shift { character.to_ascii_uppercase() } else { character };
+    let character = if modifiers.ctrl { control(character)? } else { character };
+    let mut bytes = if modifiers.alt { vec![0x1b] } else { vec![] };
     bytes.extend(character.encode_utf8(&mut [0; 4]).bytes());
     Some(bytes)
 }
@@ -94,19 +93,21 @@ fn control(character: char) -> Option<char> {
     }
 }
 
-/// `ctrl+`, `C-`, `^` and the like, in any order; a last `+`, `-` or `^` is a key itself.
-fn modifiers(name: &str) -> (Held, &str) {
-    let (mut held, mut rest) = (Held::default(), name);
+/// Parses `ctrl+`, `C-`, `^` and the like, in any order; a final `+`, `-` or `^` is the key itself.
+fn parse_modifiers(name: &str) -> (Modifiers, &str) {
+    let (mut modifiers, mut rest) = (Modifiers::default(), name);
     loop {
         if let Some(letter) = rest.strip_prefix('^').filter(|letter| !letter.is_empty()) {
-            return (Held { ctrl: true, ..held }, letter);
+            return (Modifiers { ctrl: true, ..modifiers }, letter);
         }
-        let Some(at) = rest.find(['+', '-']).filter(|at| *at > 0 && at + 1 < rest.len()) else { return (held, rest) };
+        let Some(at) = rest.find(['+', '-']).filter(|at| *at > 0 && at + 1 < rest.len()) else {
+            return (modifiers, rest);
+        };
         match rest[..at].to_ascii_lowercase().as_str() {
-            "ctrl" | "control" | "c" => held.ctrl = true,
-            "alt" | "meta" | "option" | "m" => held.alt = true,
-            "shift" | "s" => held.shift = true,
-            _ => return (held, rest),
+            "ctrl" | "control" | "c" => modifiers.ctrl = true,
+            "alt" | "meta" | "option" | "m" => modifiers.alt = true,
+            "shift" | "s" => modifiers.shift = true,
+            _ => return (modifiers, rest),
         }
         rest = &rest[at + 1..];
     }
@@ -188,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn control_keys_have_many_spellings_and_one_byte() {
+    fn a_control_key_has_many_spellings_and_one_byte() {
         for name in ["ctrl+c", "Ctrl+C", "ctrl-c", "C-c", "^C", "^c", "control+c"] {
             assert_eq!(sent(name), "\x03", "{name}");
         }
@@ -197,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn application_mode_changes_the_cursor_keys_and_a_pipe_the_enter_key() {
+    fn application_mode_changes_cursor_keys_and_a_pipe_changes_enter() {
         let vim = Keyboard { application_cursor: true, ..TERMINAL };
         assert_eq!(encode("up", vim).expect("up"), b"\x1bOA");
         assert_eq!(encode("shift+up", vim).expect("up"), b"\x1b[1;2A");
@@ -205,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_key_is_refused_by_name() {
+    fn an_unknown_key_is_refused_by_name() {
         for name in ["", "enterr", "fx", "f0", "f13", "hyper+x", "ctrl+é", "ctrl+1"] {
             let refused = encode(name, TERMINAL).expect_err(name).to_string();
             assert!(refused.contains(&format!("`{name}`")) && refused.contains("pagedown"), "{refused}");

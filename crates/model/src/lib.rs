@@ -1,9 +1,10 @@
-//! The decisions of pinfold: what states, requests and outcomes mean.
+//! What states, requests and outcomes mean, and every policy decision.
 //!
-//! Owns every policy decision. Pure: no I/O, no clock, no logging, no async; time comes in as a value.
-//! Other rooms act on what is decided here.
+//! Pure: no I/O, no clock, no logging, no async; time comes in as a value. Other crates carry out what is decided
+//! here.
 
 pub mod admission;
+pub mod cached_json;
 pub mod clock_steps;
 pub mod environment;
 pub mod event;
@@ -23,8 +24,8 @@ pub mod owner;
 pub mod reach;
 pub mod ready;
 pub mod restart;
+pub mod sandbox;
 pub mod service;
 pub mod signal;
 pub mod spec;
-pub mod spelled;
 pub mod units;

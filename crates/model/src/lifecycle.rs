@@ -1,14 +1,15 @@
-//! The life of a process as one pure, total function: `step(phase, input) -> (phase, effects)`.
+//! The lifecycle of a process as one pure, total function: `step(phase, input) -> (phase, effects)`.
 //!
-//! Invariants that live here, each with a test of its name:
-//! - L1 no outcome is invented: every `End` holds the outcome that came in with `LeaderExited`,
-//!   `StartFailed` or `KeeperDied`.
-//! - L2 at most one end is recorded, and never replaced: `Finished` and `Lost` absorb every input.
+//! Invariants, each with a test of its name:
+//! - L1 no outcome is invented: every `End` holds the outcome that came in with `LeaderExited` or `StartFailed`.
+//! - L2 at most one end is recorded, and never replaced: `Finished` absorbs every input.
 //! - L3 the leader's end is recorded before `Finished`, or with it.
-//! - L4 a stop is bounded: from `Asking` the only ways are the end and `Killing`.
+//! - L4 a stop is bounded: `Requested` is followed only by the end or by `Killing`.
 //!
-//! A milestone is recorded by one function of the driver: written to the store first, sent to the daemon after. Only
-//! [`step`] makes a [`Phase`].
+//! This is the keeper's view. If the keeper dies, the daemon records the process as lost (`loss`).
+//!
+//! The driver records a milestone by writing it to the store first and sending it to the daemon afterwards. Only
+//! [`step`] creates a [`Phase`].
 
 use std::time::Duration;
 
@@ -19,27 +20,24 @@ use crate::outcome::{Cause, Outcome, StartStep};
 use crate::signal::Signal;
 use crate::spec::{StopManner, Strays};
 
-/// How long somebody outside the tree may hold the output open after the tree is empty.
-pub const DRAIN: Duration = Duration::from_secs(1);
-/// How long after a KILL the tree is looked at, and killed, again.
-pub const KILL_AGAIN: Duration = Duration::from_millis(500);
+/// How long a process outside of the tree may hold the output open after the tree is empty.
+pub const DRAIN_TIMEOUT: Duration = Duration::from_secs(1);
+/// How long after a KILL the tree is checked and killed again.
+pub const KILL_INTERVAL: Duration = Duration::from_millis(500);
 
-/// Where a process is in its life.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "phase", rename_all = "snake_case")]
 pub enum Phase {
-    /// Asked for; no leader yet.
+    /// Requested; no leader yet.
     Starting,
     /// The leader runs.
     Running { stop: Stop, closed: bool },
-    /// The leader ended; strays live.
+    /// The leader ended; strays are running.
     Lingering { end: End, stop: Stop, closed: bool },
-    /// The tree is empty; somebody outside it still holds the output.
+    /// The tree is empty; a process outside of it still holds the output open.
     Draining { end: End },
-    /// Over: recorded for ever.
+    /// Over.
     Finished { end: End, closed: bool },
-    /// The keeper died; nobody saw the end.
-    Lost { evidence: String },
 }
 
 /// How a leader ended, and why.
@@ -49,19 +47,19 @@ pub struct End {
     pub cause: Cause,
 }
 
-/// How far a stop has come.
+/// The state of a stop.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "stop", rename_all = "snake_case")]
 pub enum Stop {
-    /// Nobody asked; `sent` is the last signal that a client had sent.
-    Unasked { sent: Option<(Signal, String)> },
-    /// The signal was sent, the grace runs.
-    Asking { cause: Cause },
+    /// No stop was requested; `last_signal` is the last signal a client sent, with the client's name.
+    NotRequested { last_signal: Option<(Signal, String)> },
+    /// The signal was sent; the grace period is running.
+    Requested { cause: Cause },
     /// KILL was sent and is repeated until the tree is empty.
     Killing { cause: Cause },
 }
 
-/// What happened to the process, or what is asked of it.
+/// An event of the process, or a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Input {
     LeaderStarted {
@@ -72,9 +70,8 @@ pub enum Input {
         step: StartStep,
         error: String,
     },
-    /// `out_of_memory`: since it was last asked, the kernel killed somebody of the tree for want of memory.
-    /// `output_closed`: all output ends are closed by now. Without strays that is part of the end; with strays,
-    /// [`Input::OutputClosed`] follows.
+    /// `out_of_memory`: the OOM killer killed a member of the tree since the last check. `output_closed`: all writers
+    /// have closed the output. Without strays this is part of the end; with strays, [`Input::OutputClosed`] follows.
     LeaderExited {
         outcome: Outcome,
         out_of_memory: bool,
@@ -94,34 +91,30 @@ pub enum Input {
     },
     GraceElapsed,
     DrainElapsed,
-    KeeperDied {
-        evidence: String,
-    },
 }
 
-/// What the driver must do, in this order.
+/// What the driver must do, in order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Effect {
     /// Write it to the record, then send it to the daemon.
     Record(Milestone),
     /// Send this signal, then CONT, to the whole tree.
     SignalTree(Signal),
-    /// Send KILL to the whole tree, whatever it does.
+    /// Send KILL to the whole tree.
     KillTree,
-    /// Feed `GraceElapsed` after this time, unless armed anew.
+    /// Give `GraceElapsed` as input after this time; replaces an earlier timer.
     ArmGrace(Duration),
-    /// Feed `DrainElapsed` after this time.
+    /// Give `DrainElapsed` as input after this time.
     ArmDrain(Duration),
 }
 
-/// What is recorded of a life. The driver adds the times and, to the end, what was used.
+/// A step of the lifecycle that is recorded. The driver adds times and, at the end, resource use.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Milestone {
     Started { pid: u32, start_time: u64 },
     Exited(End),
     Closed,
     Finished { end: End, closed: bool },
-    Lost { evidence: String },
 }
 
 impl Milestone {
@@ -132,22 +125,18 @@ impl Milestone {
             Milestone::Exited(_) => EventKind::Exited,
             Milestone::Closed => EventKind::Closed,
             Milestone::Finished { .. } => EventKind::Finished,
-            Milestone::Lost { .. } => EventKind::Lost,
         }
     }
 }
 
-/// The whole life. Total: every phase answers every input.
+/// The whole lifecycle. Total: every phase handles every input.
 pub fn step(phase: Phase, input: Input) -> (Phase, Vec<Effect>) {
     use Effect::Record;
     match (phase, input) {
-        (phase @ (Phase::Finished { .. } | Phase::Lost { .. }), _) => (phase, vec![]),
-        (_, Input::KeeperDied { evidence }) => {
-            (Phase::Lost { evidence: evidence.clone() }, vec![Record(Milestone::Lost { evidence })])
-        }
+        (phase @ Phase::Finished { .. }, _) => (phase, vec![]),
 
         (Phase::Starting, Input::LeaderStarted { pid, start_time }) => {
-            let stop = Stop::Unasked { sent: None };
+            let stop = Stop::NotRequested { last_signal: None };
             (Phase::Running { stop, closed: false }, vec![Record(Milestone::Started { pid, start_time })])
         }
         (Phase::Starting, Input::StartFailed { step, error }) => {
@@ -175,11 +164,11 @@ pub fn step(phase: Phase, input: Input) -> (Phase, Vec<Effect>) {
         (Phase::Draining { end }, Input::DrainElapsed) => finish(end, false),
 
         (Phase::Running { stop, closed }, input) => {
-            let (stop, effects) = stopping(stop, input);
+            let (stop, effects) = apply_to_stop(stop, input);
             (Phase::Running { stop, closed }, effects)
         }
         (Phase::Lingering { end, stop, closed }, input) => {
-            let (stop, effects) = stopping(stop, input);
+            let (stop, effects) = apply_to_stop(stop, input);
             (Phase::Lingering { end, stop, closed }, effects)
         }
         (Phase::Draining { end }, _) => (Phase::Draining { end }, vec![]),
@@ -203,8 +192,8 @@ fn leader_exited(
         return (phase, effects);
     }
     let stop = match (stop, strays) {
-        (Stop::Unasked { .. }, Strays::Stop) => {
-            let (stop, more) = ask(Cause::OnItsOwn, manner);
+        (Stop::NotRequested { .. }, Strays::Stop) => {
+            let (stop, more) = request(Cause::OnItsOwn, manner);
             effects.extend(more);
             stop
         }
@@ -214,7 +203,7 @@ fn leader_exited(
 }
 
 fn tree_emptied(end: End, closed: bool) -> (Phase, Vec<Effect>) {
-    if closed { finish(end, closed) } else { (Phase::Draining { end }, vec![Effect::ArmDrain(DRAIN)]) }
+    if closed { finish(end, closed) } else { (Phase::Draining { end }, vec![Effect::ArmDrain(DRAIN_TIMEOUT)]) }
 }
 
 fn finish(end: End, closed: bool) -> (Phase, Vec<Effect>) {
@@ -222,28 +211,29 @@ fn finish(end: End, closed: bool) -> (Phase, Vec<Effect>) {
     (Phase::Finished { end, closed }, vec![Effect::Record(milestone)])
 }
 
-/// Why the leader ended: a stop under way, or the very signal a client had sent, or the KILL by which the kernel
-/// makes room, or nothing of ours.
+/// Why the leader ended: a stop, the signal that a client sent last, the OOM killer, or by itself.
 fn cause_of(stop: &Stop, outcome: &Outcome, out_of_memory: bool) -> Cause {
     match (stop, outcome) {
-        (Stop::Asking { cause } | Stop::Killing { cause }, _) => cause.clone(),
-        (Stop::Unasked { sent: Some((sent, by)) }, Outcome::Signaled { signal, .. }) if sent == signal => {
+        (Stop::Requested { cause } | Stop::Killing { cause }, _) => cause.clone(),
+        (Stop::NotRequested { last_signal: Some((sent, by)) }, Outcome::Signaled { signal, .. }) if sent == signal => {
             Cause::StopRequested { by: by.clone() }
         }
-        (Stop::Unasked { .. }, Outcome::Signaled { signal: Signal::KILL, .. }) if out_of_memory => Cause::OutOfMemory,
-        (Stop::Unasked { .. }, _) => Cause::OnItsOwn,
+        (Stop::NotRequested { .. }, Outcome::Signaled { signal: Signal::KILL, .. }) if out_of_memory => {
+            Cause::OutOfMemory
+        }
+        (Stop::NotRequested { .. }, _) => Cause::OnItsOwn,
     }
 }
 
-/// What an input does to a stop while the tree lives.
-fn stopping(stop: Stop, input: Input) -> (Stop, Vec<Effect>) {
+/// Applies an input to a stop while the tree is running.
+fn apply_to_stop(stop: Stop, input: Input) -> (Stop, Vec<Effect>) {
     match (stop, input) {
-        (Stop::Unasked { .. }, Input::SignalSent { signal, by }) => {
-            (Stop::Unasked { sent: Some((signal, by)) }, vec![])
+        (Stop::NotRequested { .. }, Input::SignalSent { signal, by }) => {
+            (Stop::NotRequested { last_signal: Some((signal, by)) }, vec![])
         }
-        (Stop::Unasked { .. }, Input::Stop { cause, manner }) => ask(cause, manner),
-        (Stop::Asking { cause }, Input::Stop { manner, .. }) if is_immediate(manner) => kill(cause),
-        (Stop::Asking { cause } | Stop::Killing { cause }, Input::GraceElapsed) => kill(cause),
+        (Stop::NotRequested { .. }, Input::Stop { cause, manner }) => request(cause, manner),
+        (Stop::Requested { cause }, Input::Stop { manner, .. }) if is_immediate(manner) => kill(cause),
+        (Stop::Requested { cause } | Stop::Killing { cause }, Input::GraceElapsed) => kill(cause),
         (stop, _) => (stop, vec![]),
     }
 }
@@ -252,15 +242,15 @@ fn is_immediate(manner: StopManner) -> bool {
     manner.grace.is_zero() || manner.signal == Signal::KILL
 }
 
-fn ask(cause: Cause, manner: StopManner) -> (Stop, Vec<Effect>) {
+fn request(cause: Cause, manner: StopManner) -> (Stop, Vec<Effect>) {
     if is_immediate(manner) {
         return kill(cause);
     }
-    (Stop::Asking { cause }, vec![Effect::SignalTree(manner.signal), Effect::ArmGrace(manner.grace)])
+    (Stop::Requested { cause }, vec![Effect::SignalTree(manner.signal), Effect::ArmGrace(manner.grace)])
 }
 
 fn kill(cause: Cause) -> (Stop, Vec<Effect>) {
-    (Stop::Killing { cause }, vec![Effect::KillTree, Effect::ArmGrace(KILL_AGAIN)])
+    (Stop::Killing { cause }, vec![Effect::KillTree, Effect::ArmGrace(KILL_INTERVAL)])
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! The bounds of one process's whole tree: what may be asked for, and when one is reached.
+//! The limits of one process's whole tree: which values are accepted, and when one is reached.
 //!
 //! By what a bound is enforced (a controller of the kernel, or the keeper's own accounting) is decided where the
 //! machine is seen; here stands only what a reading means.
@@ -10,13 +10,23 @@ use serde::{Deserialize, Serialize};
 use crate::outcome::Cause;
 
 /// Less than this holds no program at all.
-pub const MEMORY_LEAST: u64 = 1 << 20;
+pub const MIN_MEMORY: u64 = 1 << 20;
 /// The least share of a core, in thousandths: the kernel's own least quota is a hundredth.
-pub const CPUS_LEAST: f64 = 0.01;
+pub const MIN_CPUS: f64 = 0.01;
 /// More cores than any machine has.
-pub const CPUS_MOST: f64 = 4096.0;
+pub const MAX_CPUS: f64 = 4096.0;
 
-/// The bounds of a tree; `None` is no bound.
+/// The limits of a process; `None` is no limit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ProcessLimits {
+    /// From its start on.
+    pub time: Option<Duration>,
+    /// Without output.
+    pub idle: Option<Duration>,
+    pub tree: TreeLimits,
+}
+
+/// The limits of a whole tree; `None` is no limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TreeLimits {
     /// Bytes of memory of all its processes together.
@@ -36,11 +46,11 @@ pub struct TreeLimits {
 /// Why a bound cannot be set.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadLimit {
-    #[error("memory_limit {0} is too small: give at least {MEMORY_LEAST} bytes")]
+    #[error("memory_limit {0} is too small: give at least {MIN_MEMORY} bytes")]
     SmallMemory(u64),
     #[error("{0} is zero: leave it out for no limit")]
     Zero(&'static str),
-    #[error("cpus {0} is not usable: give a number of cores from {CPUS_LEAST} to {CPUS_MOST}, such as 0.5")]
+    #[error("cpus {0} is not usable: give a number of cores from {MIN_CPUS} to {MAX_CPUS}, such as 0.5")]
     BadCpus(String),
 }
 
@@ -64,7 +74,7 @@ impl TreeLimits {
     /// Checks what needs no look at the machine.
     pub fn check(&self) -> Result<(), BadLimit> {
         match self {
-            Self { memory: Some(bytes), .. } if *bytes < MEMORY_LEAST => Err(BadLimit::SmallMemory(*bytes)),
+            Self { memory: Some(bytes), .. } if *bytes < MIN_MEMORY => Err(BadLimit::SmallMemory(*bytes)),
             Self { pids: Some(0), .. } => Err(BadLimit::Zero("pids_limit")),
             Self { cpu_time: Some(Duration::ZERO), .. } => Err(BadLimit::Zero("cpu_time_limit")),
             _ => Ok(()),
@@ -100,7 +110,7 @@ impl TreeLimits {
 
 /// A number of cores as thousandths.
 pub fn parse_cpus(cpus: f64) -> Result<u32, BadLimit> {
-    if !cpus.is_finite() || !(CPUS_LEAST..=CPUS_MOST).contains(&cpus) {
+    if !cpus.is_finite() || !(MIN_CPUS..=MAX_CPUS).contains(&cpus) {
         return Err(BadLimit::BadCpus(cpus.to_string()));
     }
     Ok((cpus * 1000.0).round() as u32)

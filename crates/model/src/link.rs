@@ -8,28 +8,30 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
+use crate::cached_json::CachedJson;
 use crate::facts::{Fact, History, Intent};
 use crate::id::ProcessId;
-use crate::input::{Input, Standing, Taken, as_base64};
+use crate::input::{Input, InputResult, StdinState, as_base64};
 use crate::outcome::{Cause, StartStep};
 use crate::ready::Readiness;
 use crate::signal::Signal;
 use crate::spec::{PtySize, StopManner};
-use crate::spelled::Spelled;
 
-/// The version of this protocol. A daemon adopts keepers of its own version and older ones; an older one is given no
-/// second process, since it may not know what that asks for. Version 2 knows stdin, 3 terminals, 4 what comes next,
-/// 5 the step at which a start was refused, and why a keeper was not forked. From 6 on a keeper locks its record, tells its daemon from other visitors,
-/// answers messages that it does not know, and starts a daemon.
-pub const VERSION: u32 = 6;
+/// The version of this protocol. A daemon adopts keepers of its own version and older ones. An older one gets no second
+/// process, since it may not know all fields of its order. Version 2 added stdin, 3 terminals, 4 [`Order::next`], 5 the
+/// step at which a start was refused and the reason why a keeper was not forked. Since version 6 a keeper locks its
+/// record, distinguishes its daemon from other clients, answers messages that it does not know, and can start a daemon. Version 7
+/// added sandboxes.
+pub const VERSION: u32 = 7;
 /// From this version on an unknown message is answered, and no reason to hang up.
 pub const ANSWERS_UNKNOWN: u32 = 6;
 /// No frame is longer: a command of 1 MiB and an environment of 2 MiB fit with their escapes.
-pub const FRAME_MOST: usize = 16 << 20;
+pub const MAX_FRAME: usize = 16 << 20;
 /// What is read at once, at least: most messages fit.
 const ROOM: usize = 4096;
 /// Bytes of the length before each frame.
@@ -50,6 +52,9 @@ pub struct NurserySetup {
     /// How to start the next daemon of this home.
     #[serde(default)]
     pub daemon: Option<DaemonLaunch>,
+    /// The soft limit on open descriptors that commands get; none to leave it as it is.
+    #[serde(default)]
+    pub descriptor_limit: Option<u64>,
 }
 
 /// The daemon's program and environment, as the daemon that started the nursery had them.
@@ -59,7 +64,7 @@ pub struct DaemonLaunch {
     pub env: Vec<(OsString, OsString)>,
 }
 
-/// What the daemon tells a keeper.
+/// Messages from the daemon to a keeper.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "do", rename_all = "snake_case")]
 pub enum ToKeeper {
@@ -124,7 +129,8 @@ pub enum ToKeeper {
         id: ProcessId,
         size: PtySize,
     },
-    /// Answer what it asked of its terminal in its output before this byte; not if that was answered before.
+    /// Answer the terminal queries (such as for the cursor position) in its output before this byte, unless they were
+    /// answered before.
     Reply {
         id: ProcessId,
         through: u64,
@@ -133,12 +139,12 @@ pub enum ToKeeper {
     },
     /// Exit, if there is no process to keep.
     Retire,
-    /// Start the daemon of this home, as nobody below this keeper. From a client that runs inside what is kept.
+    /// Start the daemon of this home, outside of this keeper's tree. Sent by a client inside a managed process.
     /// Answered by `DaemonStarted`.
     StartDaemon {
         request: u64,
     },
-    /// What the keeper said is not known here.
+    /// The keeper's message is unknown here.
     Unknown {
         error: String,
     },
@@ -175,7 +181,7 @@ impl ToKeeper {
             }
             ToKeeper::HandOver { request, .. } => Some(FromKeeper::HandedOver { request, done: false }),
             ToKeeper::Input { request, .. } => {
-                Some(FromKeeper::Input { request, taken: Taken::nothing(Standing::Absent) })
+                Some(FromKeeper::Input { request, taken: InputResult::rejected(StdinState::Absent) })
             }
             ToKeeper::Resize { request, .. } => Some(FromKeeper::Resized { request, done: false }),
             _ => None,
@@ -183,31 +189,31 @@ impl ToKeeper {
     }
 }
 
-/// What a keeper is to run; on its way in, with the intent as it was sent.
+/// A start order for a keeper; the intent is kept as the JSON that was sent.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Order<I = Arc<Spelled<Intent>>> {
+pub struct Order<I = Arc<CachedJson<Intent>>> {
     pub intent: I,
     pub env: BTreeMap<String, Option<String>>,
     /// Where controllers can limit it; empty for one without limits.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub limit_places: Vec<LimitPlace>,
-    /// What this keeper will keep after it: its directory is made as soon as this one is over.
+    /// The id of the keeper's next process. Its directory is created as soon as this process is over.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next: Option<ProcessId>,
 }
 
-/// What a keeper tells the daemon.
+/// Messages from a keeper to the daemon.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "say", rename_all = "snake_case")]
 pub enum FromKeeper {
-    /// Who speaks, and what it keeps; first on every link.
+    /// The keeper and its process. The first message on every link.
     Hello { version: u32, keeper: KeeperIdentity, kept: Option<Box<Kept>> },
     /// The nursery could not fork the keeper that was to have this link.
     Unborn { errno: i32 },
-    /// A fact, written to the record before it is told.
+    /// A fact, written to the record before it is sent.
     Fact { id: ProcessId, fact: Fact },
     /// Nothing was started and nothing is left of it. Without a step the store refused it; with one, the directory or
-    /// the program that was asked for does not exist, or there was no process to be had (`spawn`).
+    /// the requested program does not exist, or no process could be created (`spawn`).
     Refused {
         id: ProcessId,
         error: String,
@@ -222,21 +228,21 @@ pub enum FromKeeper {
     Signaled { request: u64, reached: u32, refused: Vec<Survivor> },
     /// The handover is written; false if the process is over, or the disk refused it.
     HandedOver { request: u64, done: bool },
-    /// Whether its terminal has the size that was asked for.
+    /// Whether its terminal has the requested size.
     Resized { request: u64, done: bool },
-    /// Whether it waits for input, as far as that is known; told when it changes.
+    /// Whether it waits for input, as far as that is known; sent when it changes.
     Waiting { id: ProcessId, waiting: Waiting },
-    /// What became of an input.
-    Input { request: u64, taken: Taken },
-    /// Nothing is kept: ready for the next process.
+    /// The result of an input.
+    Input { request: u64, taken: InputResult },
+    /// This keeper has no process and is ready for the next one.
     Idle,
-    /// A daemon is on its way, or why not. Whether it comes up, its log tells.
+    /// A daemon was launched, or the error why not. If it then fails to start, the reason is in its log.
     DaemonStarted { request: u64, error: Option<String> },
-    /// What was said is not known here, or not from this visitor; nothing came of it.
+    /// The message is unknown, or not allowed on this connection; it was ignored.
     Unknown { request: Option<u64>, error: String },
 }
 
-/// Which keeper speaks, and the cgroup of what it keeps.
+/// The keeper at the other end, and the cgroup of its process.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KeeperIdentity {
     pub pid: u32,
@@ -244,7 +250,7 @@ pub struct KeeperIdentity {
     pub cgroup: Option<PathBuf>,
 }
 
-/// What a keeper holds when a daemon comes to it.
+/// The state of a keeper's process when a daemon connects.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Kept {
     pub history: History,
@@ -268,7 +274,7 @@ pub struct Terminal {
 /// Whether a process waits for input.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Waiting {
-    /// `None` if nobody can tell.
+    /// `None` if unknown.
     pub now: Option<bool>,
     /// How often it began to.
     pub count: u64,
@@ -284,8 +290,8 @@ pub struct LimitPlace {
     pub path: PathBuf,
 }
 
-/// A process that is still there.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+/// A process that could not be killed or signalled.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Survivor {
     pub pid: u32,
     pub command: String,
@@ -337,14 +343,14 @@ pub trait Message: DeserializeOwned {
 impl Message for NurserySetup {}
 
 impl Message for ToKeeper {
-    /// The one message on whose way a command waits is parsed as what it is: to find that out, serde reads a message
-    /// twice.
+    /// `start` is parsed directly: the start of a command waits for it, and to find out the kind of a message, serde reads
+    /// it twice.
     fn parse(frame: &[u8]) -> serde_json::Result<Self> {
         if !frame.starts_with(START) {
             return serde_json::from_slice(frame);
         }
         let Order::<&RawValue> { intent, env, limit_places, next } = serde_json::from_slice(frame)?;
-        let intent = Arc::new(Spelled::read(intent)?);
+        let intent = Arc::new(CachedJson::read(intent)?);
         Ok(Self::Start(Box::new(Order { intent, env, limit_places, next })))
     }
 }
@@ -375,7 +381,7 @@ pub struct Decoder {
 
 impl Default for Decoder {
     fn default() -> Self {
-        Self::bounded(FRAME_MOST)
+        Self::bounded(MAX_FRAME)
     }
 }
 
@@ -433,7 +439,7 @@ mod tests {
     use crate::facts::{Finish, Start, Usage};
     use crate::lifecycle::End;
     use crate::outcome::Outcome;
-    use crate::spec::{Defaults, Draft};
+    use crate::spec::{Defaults, Program, Spec};
     use crate::units::Moment;
 
     fn id() -> ProcessId {
@@ -461,10 +467,8 @@ mod tests {
     /// However it is parsed, an order is the same, and one that is none is an error.
     #[test]
     fn an_order_is_known_by_how_it_begins() {
-        let draft = Draft { command: Some("true".into()), ..Draft::default() };
-        let spec = draft
-            .try_into_spec(&Defaults { cwd: "/".into(), output_limit: 1 << 20, ..Defaults::default() })
-            .expect("valid");
+        let program = Program::Argv { argv: vec!["true".into()] };
+        let spec = Spec::new(program, "/".into(), &Defaults::default());
         let keeper = KeeperIdentity { pid: 1, start_time: 1, cgroup: None };
         let (mark, boot_id) = ("m".into(), "b".into());
         let intent = Intent { format: 1, id: id(), spec, mark, at: Moment(1), boot_id, keeper };

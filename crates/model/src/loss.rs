@@ -1,79 +1,78 @@
-//! A process whose keeper died: its record tells the end, or it is lost. What proof that needs, what follows from what is found, and
-//! what may be told.
+//! What follows when a keeper died: its record holds the end, or the process is lost.
 //!
-//! Nothing is swept, written or told without [`Proof`]; and a loss is told only when it is written, since it could be told otherwise
-//! later.
+//! Without proof of death ([`DeathEvidence`]) nothing is killed, written or reported. A loss is reported only after
+//! it is written: otherwise a later daemon might conclude something else.
 
 use crate::facts::{Fact, History};
 
-/// How it stands with the lock on a record, which a keeper holds from the moment it makes the record to the end.
+/// The lock on a record. A keeper holds it from creating the record until it ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Lock {
+pub enum LockState {
     Free,
     Held,
-    /// There is no record that could be locked.
+    /// There is no record.
     Absent,
-    /// It could not be looked at, for want of descriptors, say.
+    /// It could not be checked, for example because no descriptors are free.
     Unknown,
 }
 
 /// What is known of the keeper of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Proof {
-    /// The kernel knows it, or cannot be asked. Never so of a keeper of another boot.
-    pub lives: bool,
-    /// It has told that it keeps another process.
+pub struct DeathEvidence {
+    /// The kernel reports it running, or cannot be asked. Always false for a keeper of an earlier boot.
+    pub alive: bool,
+    /// It has reported that it runs another process.
     pub disowned: bool,
-    pub lock: Lock,
+    pub lock: LockState,
 }
 
-/// Why a keeper does not count as dead.
+/// Why a keeper is not proven dead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum NotDead {
-    Lives,
-    /// Its record is locked: it is not gone, or a child that it was starting.
+pub enum NotProvenDead {
+    Alive,
+    /// Its record is locked: it has not ended, or a child it was starting has not.
     Locked,
     Unknown,
 }
 
-impl Proof {
-    /// Without this nothing is swept and no loss is written. A keeper of before version 6 held no lock.
-    pub fn check(self) -> Result<(), NotDead> {
+impl DeathEvidence {
+    /// Whether the remains may be killed and a loss be written. Keepers before protocol version 6 hold no lock.
+    pub fn check(self) -> Result<(), NotProvenDead> {
         match self {
-            Self { lives: true, disowned: false, .. } => Err(NotDead::Lives),
-            Self { lock: Lock::Held, .. } => Err(NotDead::Locked),
-            Self { lock: Lock::Unknown, .. } => Err(NotDead::Unknown),
-            Self { lock: Lock::Free | Lock::Absent, .. } => Ok(()),
+            Self { alive: true, disowned: false, .. } => Err(NotProvenDead::Alive),
+            Self { lock: LockState::Held, .. } => Err(NotProvenDead::Locked),
+            Self { lock: LockState::Unknown, .. } => Err(NotProvenDead::Unknown),
+            Self { lock: LockState::Free | LockState::Absent, .. } => Ok(()),
         }
     }
 }
 
-/// What reading a record gave.
+/// The result of reading a record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RecordRead {
     Facts(Vec<Fact>),
-    /// There is none, or not even its first line.
+    /// It does not exist, or not even its first line is complete.
     Nothing,
-    /// It is damaged, or of a newer pinfold.
+    /// It is damaged, or was written by a newer pinfold.
     Unreadable,
 }
 
-/// What the record of a process says whose keeper died.
+/// What the record of a dead keeper's process says.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RecordedEnd {
-    /// All: it is over. These facts are new.
+    /// It is over; these facts are new.
     End(Vec<Fact>),
-    /// These facts are new, and none of them is its end.
+    /// These facts are new; none of them is an end.
     NoEnd(Vec<Fact>),
-    /// It has no record, and nothing was started: the intent is written before that.
-    NeverBegan,
+    /// It has no record, so nothing was started: the intent is written first.
+    NeverStarted,
 }
 
-/// What a record adds to what is known of a process.
+/// Compares the record with what is known of the process.
 pub fn recorded_end(history: &History, read: RecordRead) -> RecordedEnd {
     let facts = match read {
         RecordRead::Facts(facts) => facts,
-        RecordRead::Nothing if history.start.is_none() => return RecordedEnd::NeverBegan,
+        RecordRead::Nothing if history.start.is_none() => return RecordedEnd::NeverStarted,
         RecordRead::Nothing | RecordRead::Unreadable => vec![],
     };
     let (news, after) = history.news(facts);
@@ -81,51 +80,51 @@ pub fn recorded_end(history: &History, read: RecordRead) -> RecordedEnd {
 }
 
 impl RecordedEnd {
-    /// Whether what is left of the tree must be looked for: it was not before, as `has_evidence` says, and it may exist.
+    /// Whether remains of the tree must be looked for: they may exist, and there is no evidence of an earlier search.
     pub fn needs_sweep(&self, has_evidence: bool) -> bool {
         match self {
             RecordedEnd::End(_) => false,
             RecordedEnd::NoEnd(_) => !has_evidence,
-            RecordedEnd::NeverBegan => true,
+            RecordedEnd::NeverStarted => true,
         }
     }
 }
 
-/// What came of appending a loss to the record.
+/// The result of appending a loss to the record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Appended {
+pub enum LossAppend {
     Written,
-    /// The record holds an end.
+    /// The record already holds an end.
     Over,
-    /// The record is gone.
+    /// The record was deleted.
     Missing,
-    /// Somebody holds its lock.
-    Held,
-    /// The disk refused it.
+    /// The record is locked.
+    Locked,
+    /// The write failed.
     Refused,
-    /// The record is damaged, or of a newer pinfold: it takes nothing more.
+    /// The record is damaged or was written by a newer pinfold: nothing can be appended.
     Unusable,
 }
 
-/// What follows from that.
+/// What to do after it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AfterAppend {
-    /// The loss is told.
-    Tell,
-    /// What stands there is what is told.
+    /// Report the loss.
+    Report,
+    /// Report what the record says.
     ReadAgain,
-    /// Its directory was deleted: what is told must be written somewhere.
-    WriteAnew,
-    /// Nothing is told yet; it is tried again.
-    Again,
+    /// Its directory was deleted: write a new record first.
+    Recreate,
+    /// Report nothing yet; try again.
+    Retry,
 }
 
-pub fn after_append(appended: Appended) -> AfterAppend {
+pub fn after_append(appended: LossAppend) -> AfterAppend {
     match appended {
-        Appended::Written | Appended::Unusable => AfterAppend::Tell,
-        Appended::Over => AfterAppend::ReadAgain,
-        Appended::Missing => AfterAppend::WriteAnew,
-        Appended::Held | Appended::Refused => AfterAppend::Again,
+        LossAppend::Written | LossAppend::Unusable => AfterAppend::Report,
+        LossAppend::Over => AfterAppend::ReadAgain,
+        LossAppend::Missing => AfterAppend::Recreate,
+        LossAppend::Locked | LossAppend::Refused => AfterAppend::Retry,
     }
 }
 
@@ -133,25 +132,25 @@ pub fn after_append(appended: Appended) -> AfterAppend {
 mod tests {
     use super::*;
 
-    /// The proof, cell by cell: a living keeper, a held lock and a failed look each forbid it.
+    /// Each combination: a running keeper, a held lock and a failed check each rule it out.
     #[test]
-    fn a_keeper_counts_as_dead_only_with_proof() {
-        for lives in [false, true] {
+    fn a_keeper_is_dead_only_with_proof() {
+        for alive in [false, true] {
             for disowned in [false, true] {
-                for lock in [Lock::Free, Lock::Held, Lock::Absent, Lock::Unknown] {
-                    let dead = Proof { lives, disowned, lock }.check();
-                    let expected = (!lives || disowned) && matches!(lock, Lock::Free | Lock::Absent);
-                    assert_eq!(dead.is_ok(), expected, "{lives} {disowned} {lock:?}");
+                for lock in [LockState::Free, LockState::Held, LockState::Absent, LockState::Unknown] {
+                    let dead = DeathEvidence { alive, disowned, lock }.check();
+                    let expected = (!alive || disowned) && matches!(lock, LockState::Free | LockState::Absent);
+                    assert_eq!(dead.is_ok(), expected, "{alive} {disowned} {lock:?}");
                 }
             }
         }
     }
 
     #[test]
-    fn a_loss_is_told_only_when_it_is_written_or_never_can_be() {
-        assert_eq!(after_append(Appended::Refused), AfterAppend::Again);
-        assert_eq!(after_append(Appended::Held), AfterAppend::Again);
-        assert_eq!(after_append(Appended::Over), AfterAppend::ReadAgain);
-        assert_eq!(after_append(Appended::Written), AfterAppend::Tell);
+    fn a_loss_is_reported_only_after_it_is_written_or_never_can_be() {
+        assert_eq!(after_append(LossAppend::Refused), AfterAppend::Retry);
+        assert_eq!(after_append(LossAppend::Locked), AfterAppend::Retry);
+        assert_eq!(after_append(LossAppend::Over), AfterAppend::ReadAgain);
+        assert_eq!(after_append(LossAppend::Written), AfterAppend::Report);
     }
 }

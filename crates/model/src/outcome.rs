@@ -1,13 +1,14 @@
-//! How a process ended: what the kernel said, and why we think so. Never folded into one integer.
+//! How a process ended, as reported by the kernel, and why. Never reduced to one integer.
 //!
 //! Invariant L1, *no outcome is invented*: an [`Outcome`] is built from a wait status, from the error of a
 //! failed start, or is `Lost` with its evidence. There is no default and no conversion from a bare number.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::signal::Signal;
 
-/// What the kernel reported of the leader.
+/// How the leader ended, as reported by the kernel.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum Outcome {
@@ -17,7 +18,7 @@ pub enum Outcome {
     Signaled { signal: Signal, core_dumped: bool },
     /// It never ran: this step of the start failed with this error.
     FailedToStart { step: StartStep, error: String },
-    /// Nobody saw its end; this is what is known.
+    /// Its end was not observed; the evidence says what is known.
     Lost { evidence: String },
 }
 
@@ -35,31 +36,65 @@ pub enum StartStep {
     Exec,
 }
 
-/// Why it ended, as far as pinfold had a part in it.
+/// Why it ended, as far as pinfold knows.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum Cause {
-    /// Nobody asked pinfold to end it.
+    /// Pinfold did nothing to end it.
     OnItsOwn,
-    /// A client asked for a stop, or for the very signal that ended it.
+    /// A client requested a stop, or sent the signal that ended it.
     StopRequested { by: String },
     /// Its `time_limit` passed.
     TimeLimit,
-    /// It was silent for longer than its `idle_limit`.
+    /// It produced no output for longer than its `idle_limit`.
     IdleLimit,
-    /// Its tree reached its `memory_limit`, and the kernel or the keeper killed it for that.
+    /// Its tree reached its `memory_limit` and was killed by the kernel or the keeper.
     OutOfMemory,
     /// Its tree reached its `pids_limit`.
     PidsLimit,
     /// Its tree used up its `cpu_time_limit`.
     CpuTimeLimit,
-    /// Its owner was ended, or was not heard of for its `owner_grace`.
+    /// Its owner was ended, or had no contact for longer than its `owner_grace`.
+    OwnerEnded,
+}
+
+/// Why it ended.
+// A `Cause` without its details: this is what goes over the wire. Its docs are those of the API.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+#[schemars(rename = "Cause")]
+pub enum CauseKind {
+    OnItsOwn,
+    StopRequested,
+    TimeLimit,
+    /// It produced no output for longer than its `idle_limit`.
+    IdleLimit,
+    /// Its tree reached its `memory_limit` and was killed by the kernel or the keeper.
+    OutOfMemory,
+    /// Its tree reached its `pids_limit`.
+    PidsLimit,
+    /// Its tree used up its `cpu_time_limit`.
+    CpuTimeLimit,
+    /// Its owner was ended, or had no contact for longer than its `owner_grace`.
     OwnerEnded,
 }
 
 impl Cause {
-    /// Who asked for it, where that is the cause.
-    pub fn asked_by(&self) -> Option<&str> {
+    pub fn kind(&self) -> CauseKind {
+        match self {
+            Cause::OnItsOwn => CauseKind::OnItsOwn,
+            Cause::StopRequested { .. } => CauseKind::StopRequested,
+            Cause::TimeLimit => CauseKind::TimeLimit,
+            Cause::IdleLimit => CauseKind::IdleLimit,
+            Cause::OutOfMemory => CauseKind::OutOfMemory,
+            Cause::PidsLimit => CauseKind::PidsLimit,
+            Cause::CpuTimeLimit => CauseKind::CpuTimeLimit,
+            Cause::OwnerEnded => CauseKind::OwnerEnded,
+        }
+    }
+
+    /// Who requested the stop, if that is the cause.
+    pub fn stopped_by(&self) -> Option<&str> {
         match self {
             Cause::StopRequested { by } => Some(by),
             _ => None,
@@ -67,8 +102,36 @@ impl Cause {
     }
 }
 
+impl CauseKind {
+    /// The name in records and on the wire.
+    pub fn name(self) -> &'static str {
+        match self {
+            CauseKind::OnItsOwn => "on_its_own",
+            CauseKind::StopRequested => "stop_requested",
+            CauseKind::TimeLimit => "time_limit",
+            CauseKind::IdleLimit => "idle_limit",
+            CauseKind::OutOfMemory => "out_of_memory",
+            CauseKind::PidsLimit => "pids_limit",
+            CauseKind::CpuTimeLimit => "cpu_time_limit",
+            CauseKind::OwnerEnded => "owner_ended",
+        }
+    }
+}
+
+impl StartStep {
+    /// The name in records and on the wire.
+    pub fn name(self) -> &'static str {
+        match self {
+            StartStep::Spawn => "spawn",
+            StartStep::Pty => "pty",
+            StartStep::Cwd => "cwd",
+            StartStep::Exec => "exec",
+        }
+    }
+}
+
 impl Outcome {
-    /// The exit code that a shell would show for it: the code, or 128 plus the signal.
+    /// The exit code that a shell would report: the code, or 128 plus the signal.
     pub fn shell_code(&self) -> Option<u8> {
         match self {
             Outcome::Exited { code } => Some(*code),

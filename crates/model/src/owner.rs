@@ -1,19 +1,19 @@
 //! Owners and their parents: who sees whose processes.
 //!
-//! An owner sees itself and its descendants, and nothing else. Whoever is not known to be a descendant is none: a
-//! gap in what is known makes a view smaller, never wider.
+//! An owner sees itself and its descendants, and nothing else. An unknown relation counts as none, so missing data
+//! makes a view smaller, never larger.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::spec::check_name;
 
-/// Parents, grandparents and so on: a chain is at most this long.
-pub const DEPTH_MOST: usize = 16;
+/// The most ancestors an owner can have.
+pub const MAX_DEPTH: usize = 16;
 
-/// Owners with a parent; another is refused one.
-pub const CHILDREN_MOST: usize = 100_000;
+/// The most owners that can have a parent.
+pub const MAX_CHILDREN: usize = 100_000;
 
-/// Who the parent of each owner is.
+/// The parent of each owner.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Owners {
     parents: BTreeMap<String, String>,
@@ -23,28 +23,29 @@ pub struct Owners {
 /// Why a parent is refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadParent {
-    #[error("the parent of owner `{owner}` is `{parent}` and stays so: leave `parent` out, or name that one")]
+    #[error("the parent of owner `{owner}` is `{parent}` and cannot be changed: leave `parent` out, or give that one")]
     Another { owner: String, parent: String },
-    #[error("owner `{owner}` cannot be below itself: name a parent that is not its descendant")]
+    #[error("owner `{owner}` cannot be its own ancestor: give a parent that is not its descendant")]
     Cycle { owner: String },
-    #[error("owner `{owner}` would be more than {DEPTH_MOST} generations deep")]
+    #[error("owner `{owner}` would have more than {MAX_DEPTH} ancestors: give a parent higher up")]
     TooDeep { owner: String },
-    #[error("owner `{owner}` cannot have a parent: {CHILDREN_MOST} owners have one, which is the most")]
+    #[error(
+        "owner `{owner}` cannot have a parent: {MAX_CHILDREN} owners have one, which is the maximum; reuse an owner or leave `parent` out"
+    )]
     TooMany { owner: String },
 }
 
 impl Owners {
-    /// The parent, if there is one.
     pub fn parent(&self, owner: &str) -> Option<&str> {
         self.parents.get(owner).map(String::as_str)
     }
 
-    /// The parent, its parent, and so on.
+    /// The parent, its parent, and so on, nearest first.
     pub fn ancestors(&self, owner: &str) -> Vec<String> {
         let mut chain = Vec::new();
         let mut at = owner;
         while let Some(parent) = self.parent(at)
-            && chain.len() < DEPTH_MOST
+            && chain.len() < MAX_DEPTH
         {
             chain.push(parent.to_owned());
             at = parent;
@@ -52,7 +53,7 @@ impl Owners {
         chain
     }
 
-    /// Whether this owner's processes are in the view of that one.
+    /// Whether `viewer` sees the processes of `owner`.
     pub fn sees(&self, viewer: &str, owner: &str) -> bool {
         viewer == owner || self.ancestors(owner).iter().any(|ancestor| ancestor == viewer)
     }
@@ -74,20 +75,20 @@ impl Owners {
         self.parents.keys().chain(self.children.keys()).map(String::as_str)
     }
 
-    /// Says who the parent of an owner is. The first one said stands.
+    /// Sets the parent of an owner. The first parent is final.
     pub fn try_add(&mut self, owner: &str, parent: &str) -> Result<(), BadParent> {
         match self.parent(owner) {
             Some(known) if known == parent => return Ok(()),
             Some(known) => return Err(BadParent::Another { owner: owner.to_owned(), parent: known.to_owned() }),
             None => {}
         }
-        if self.parents.len() >= CHILDREN_MOST {
+        if self.parents.len() >= MAX_CHILDREN {
             return Err(BadParent::TooMany { owner: owner.to_owned() });
         }
         if self.sees(owner, parent) {
             return Err(BadParent::Cycle { owner: owner.to_owned() });
         }
-        if self.ancestors(parent).len() + 1 + self.height(owner) > DEPTH_MOST {
+        if self.ancestors(parent).len() + 1 + self.height(owner) > MAX_DEPTH {
             return Err(BadParent::TooDeep { owner: owner.to_owned() });
         }
         self.parents.insert(owner.to_owned(), parent.to_owned());
@@ -95,8 +96,8 @@ impl Owners {
         Ok(())
     }
 
-    /// Takes up a chain that was written down. What contradicts what is known is left out.
-    pub fn learn(&mut self, owner: &str, ancestors: &[String]) {
+    /// Adds ancestors read from a record, up to the first that contradicts what is known.
+    pub fn add_ancestors(&mut self, owner: &str, ancestors: &[String]) {
         let mut at = owner;
         for parent in ancestors {
             if check_name("parent", parent).is_err() || self.try_add(at, parent).is_err() {
@@ -118,13 +119,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn as_many_have_a_parent_as_there_may_be_and_no_more() {
+    fn the_number_of_owners_with_a_parent_is_bounded() {
         let mut owners = Owners::default();
-        for number in 0..CHILDREN_MOST {
+        for number in 0..MAX_CHILDREN {
             assert_eq!(owners.try_add(&number.to_string(), "parent"), Ok(()));
         }
         assert!(matches!(owners.try_add("another", "parent"), Err(BadParent::TooMany { .. })));
-        assert_eq!(owners.try_add("7", "parent"), Ok(()), "it is one of them");
+        assert_eq!(owners.try_add("7", "parent"), Ok(()), "it has this parent already");
     }
 
     fn family() -> Owners {
@@ -146,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_parent_stands_and_no_cycle_is_made() {
+    fn the_first_parent_is_final_and_cycles_are_refused() {
         let mut owners = family();
         assert_eq!(owners.try_add("child", "chat"), Ok(()));
         assert!(matches!(owners.try_add("child", "other"), Err(BadParent::Another { .. })));
@@ -155,21 +156,21 @@ mod tests {
     }
 
     #[test]
-    fn a_chain_has_an_end() {
+    fn the_depth_is_bounded() {
         let mut owners = Owners::default();
-        for n in 0..DEPTH_MOST {
+        for n in 0..MAX_DEPTH {
             owners.try_add(&format!("o{}", n + 1), &format!("o{n}")).expect("accepted");
         }
-        assert!(matches!(owners.try_add("deeper", &format!("o{DEPTH_MOST}")), Err(BadParent::TooDeep { .. })));
+        assert!(matches!(owners.try_add("deeper", &format!("o{MAX_DEPTH}")), Err(BadParent::TooDeep { .. })));
         assert!(matches!(owners.try_add("o0", "above"), Err(BadParent::TooDeep { .. })));
     }
 
     #[test]
-    fn a_chain_that_was_written_down_is_taken_up_as_far_as_it_fits() {
+    fn recorded_ancestors_are_added_up_to_the_first_contradiction() {
         let mut owners = family();
-        owners.learn("new", &["child".into(), "chat".into(), "top".into()]);
+        owners.add_ancestors("new", &["child".into(), "chat".into(), "top".into()]);
         assert!(owners.sees("top", "new"));
-        owners.learn("child", &["stranger".into()]);
+        owners.add_ancestors("child", &["stranger".into()]);
         assert!(!owners.sees("stranger", "child"));
     }
 }

@@ -1,8 +1,8 @@
-//! What the daemon concludes from a link that closed or could not be made: whether the keeper lives, whether to connect again,
-//! and when what it kept must be settled without it ([`crate::loss`]).
+//! What the daemon does when a link to a keeper closed or could not be made: reconnect, or handle the keeper's death
+//! ([`crate::loss`]).
 //!
-//! A closed link is no sign of the keeper's death: a send may have failed, or a message was not a message. The kernel says
-//! whether it is dead; one that lives is connected to again, for as long as it lives.
+//! A closed link does not mean that the keeper is dead: a send may have failed, or a message was malformed. Only the
+//! kernel knows. A running keeper is reconnected to, for as long as it runs.
 
 use std::io;
 use std::time::Duration;
@@ -11,75 +11,73 @@ use crate::facts::Status;
 use crate::id::ProcessId;
 use crate::link::KeeperIdentity;
 
-/// The pauses between two tries grow from the first to the last.
-const FIRST_PAUSE: Duration = Duration::from_millis(10);
-const LAST_PAUSE: Duration = Duration::from_secs(1);
+/// Bounds of the delay between two attempts; it doubles each time.
+const MIN_DELAY: Duration = Duration::from_millis(10);
+const MAX_DELAY: Duration = Duration::from_secs(1);
 
-/// What the kernel says of a pid.
+/// The kernel's answer about a pid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Sighting {
-    /// No process has it.
+pub enum PidState {
+    /// No process has this pid.
     Gone,
     Process {
         start_time: u64,
-        living: bool,
+        alive: bool,
     },
-    /// It could not be looked up, for want of descriptors, say.
+    /// It could not be looked up, for example because no descriptors are free.
     Unknown,
 }
 
-/// Whether this very keeper lives: its pid may be another's by now. Only the kernel's word that there is no such process
-/// counts, not that we cannot look.
-pub fn lives(keeper: &KeeperIdentity, sighting: Sighting) -> bool {
-    match sighting {
-        Sighting::Gone => false,
-        Sighting::Process { start_time, living } => start_time == keeper.start_time && living,
-        Sighting::Unknown => true,
+/// Whether this keeper is running. Another process may have its pid by now; a failed lookup is no proof of death.
+pub fn is_alive(keeper: &KeeperIdentity, state: PidState) -> bool {
+    match state {
+        PidState::Gone => false,
+        PidState::Process { start_time, alive } => start_time == keeper.start_time && alive,
+        PidState::Unknown => true,
     }
 }
 
-/// What follows when a new daemon cannot connect to the socket of a keeper.
+/// What to do if a new daemon cannot connect to a keeper's socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Unconnected {
-    /// Nobody listens there any more: the socket is removed.
+pub enum AfterConnectError {
+    /// No process listens: remove the socket.
     Remove,
-    /// The socket is gone, and so is its keeper.
+    /// The socket no longer exists, so its keeper has ended.
     Forget,
-    /// A failure of ours, such as a lack of descriptors, says nothing of the keeper. It is tried again, also if no record
-    /// tells of it: a start may be under way there.
-    Again,
+    /// An error on our side, such as no free descriptors, says nothing about the keeper. Retry even if no record
+    /// names this keeper: it may be starting a process.
+    Retry,
 }
 
-pub fn unconnected(failure: io::ErrorKind) -> Unconnected {
+pub fn after_connect_error(failure: io::ErrorKind) -> AfterConnectError {
     match failure {
-        io::ErrorKind::ConnectionRefused => Unconnected::Remove,
-        io::ErrorKind::NotFound => Unconnected::Forget,
-        _ => Unconnected::Again,
+        io::ErrorKind::ConnectionRefused => AfterConnectError::Remove,
+        io::ErrorKind::NotFound => AfterConnectError::Forget,
+        _ => AfterConnectError::Retry,
     }
 }
 
-/// What follows when the link to the keeper of a process closed, or could not be made.
+/// What to do when the link to a process's keeper closed or could not be made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AfterClose {
-    /// The process is over: nothing.
+    /// The process is over.
     Nothing,
-    /// The keeper is dead.
-    Settle,
-    /// It lives: it is connected to again.
-    Reach,
+    KeeperDied,
+    /// The keeper is running.
+    Reconnect,
 }
 
-pub fn after_close(is_over: bool, lives: impl FnOnce() -> bool) -> AfterClose {
+pub fn after_close(is_over: bool, is_alive: impl FnOnce() -> bool) -> AfterClose {
     match is_over {
         true => AfterClose::Nothing,
-        false if lives() => AfterClose::Reach,
-        false => AfterClose::Settle,
+        false if is_alive() => AfterClose::Reconnect,
+        false => AfterClose::KeeperDied,
     }
 }
 
-/// What was heard on a new link to a keeper.
+/// What a keeper sent on a new link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Heard<'a> {
+pub enum KeeperReply<'a> {
     Hello {
         keeper: &'a KeeperIdentity,
         keeps: Option<&'a ProcessId>,
@@ -87,149 +85,148 @@ pub enum Heard<'a> {
     /// It speaks a newer protocol.
     Newer,
     Closed,
-    /// Nothing in time: it may be stopped by a signal, and say hello when it goes on.
+    /// Nothing in time; it may be stopped by a signal and reply later.
     Silent,
 }
 
-/// What came of a try to reach the keeper of a process.
+/// The result of an attempt to reconnect to the keeper of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reached {
-    /// It has the process.
+pub enum Reconnected {
+    /// It runs the process.
     Linked,
-    /// It is connected, and will say what it keeps when it can; the text says what is wrong with it.
-    Bound(&'static str),
-    /// It keeps nothing: it ends.
-    WithoutIt,
-    /// It keeps another process.
-    Disowned,
-    Not,
+    /// Connected, but without a hello; the text says what is wrong. It will say later what it runs.
+    Waiting(&'static str),
+    /// It runs nothing, and will end.
+    KeepsNothing,
+    /// It runs another process.
+    KeepsAnother,
+    Failed,
 }
 
-/// What a new link to the keeper of this process amounts to.
-pub fn reached(keeper: &KeeperIdentity, process: &ProcessId, heard: Heard<'_>) -> Reached {
-    match heard {
-        Heard::Hello { keeper: told, .. } if told != keeper => Reached::Not,
-        Heard::Hello { keeps: None, .. } => Reached::WithoutIt,
-        Heard::Hello { keeps: Some(kept), .. } if kept == process => Reached::Linked,
-        Heard::Hello { .. } => Reached::Disowned,
-        Heard::Newer => Reached::Bound("is of a newer pinfold: upgrade this one"),
-        Heard::Closed => Reached::Not,
-        Heard::Silent => Reached::Bound("does not answer"),
+/// Evaluates the reply on a new link.
+pub fn reconnected(keeper: &KeeperIdentity, process: &ProcessId, reply: KeeperReply<'_>) -> Reconnected {
+    match reply {
+        KeeperReply::Hello { keeper: actual, .. } if actual != keeper => Reconnected::Failed,
+        KeeperReply::Hello { keeps: None, .. } => Reconnected::KeepsNothing,
+        KeeperReply::Hello { keeps: Some(kept), .. } if kept == process => Reconnected::Linked,
+        KeeperReply::Hello { .. } => Reconnected::KeepsAnother,
+        KeeperReply::Newer => Reconnected::Waiting("is of a newer pinfold: upgrade this one"),
+        KeeperReply::Closed => Reconnected::Failed,
+        KeeperReply::Silent => Reconnected::Waiting("does not answer"),
     }
 }
 
-/// Reaching one keeper, try after try, until its process is over, it is linked again, or it is dead.
+/// The delay between attempts to reconnect to one keeper.
 #[derive(Debug)]
-pub struct Reaching {
-    pause: Duration,
+pub struct Backoff {
+    delay: Duration,
 }
 
-/// What to do after a pause.
+/// What to do before an attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BeforeTry {
-    /// Nothing more: it is over, or linked.
+    /// The process is over, or its keeper is connected.
     Done,
-    /// The keeper is dead.
-    Settle,
+    KeeperDied,
     Try,
 }
 
-/// What to do after a try.
+/// What to do after an attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AfterTry {
     Done,
-    /// Its keeper said that it keeps another process.
-    SettleDisowned,
-    Again,
-    /// The same, and its process is listed with a note.
-    AgainUnreachable,
+    /// The keeper runs another process.
+    KeepsAnother,
+    Retry,
+    /// Retry, and note in lists that the keeper cannot be reached.
+    RetryUnreachable,
 }
 
-impl Default for Reaching {
+impl Default for Backoff {
     fn default() -> Self {
-        Self { pause: FIRST_PAUSE }
+        Self { delay: MIN_DELAY }
     }
 }
 
-impl Reaching {
-    /// How long to wait before the next try.
-    pub fn pause(&mut self) -> Duration {
-        let pause = self.pause;
-        self.pause = (pause * 2).min(LAST_PAUSE);
-        pause
+impl Backoff {
+    /// The delay before the next attempt.
+    pub fn next_delay(&mut self) -> Duration {
+        let delay = self.delay;
+        self.delay = (delay * 2).min(MAX_DELAY);
+        delay
     }
 
-    /// `is_over`: also by its record, which a keeper may have written and could not report.
+    /// `is_over`: according to the keeper, or to the record, which may hold an end that the keeper could not send.
     pub fn before_try(
         &self,
         is_over: bool,
-        lives: impl FnOnce() -> bool,
+        is_alive: impl FnOnce() -> bool,
         is_linked: impl FnOnce() -> bool,
     ) -> BeforeTry {
         match is_over {
             true => BeforeTry::Done,
-            false if !lives() => BeforeTry::Settle,
+            false if !is_alive() => BeforeTry::KeeperDied,
             false if is_linked() => BeforeTry::Done,
             false => BeforeTry::Try,
         }
     }
 
-    pub fn after_try(&self, reached: Reached) -> AfterTry {
+    pub fn after_try(&self, reached: Reconnected) -> AfterTry {
         match reached {
-            Reached::Linked | Reached::Bound(_) => AfterTry::Done,
-            Reached::WithoutIt => AfterTry::Again,
-            Reached::Disowned => AfterTry::SettleDisowned,
-            Reached::Not => AfterTry::AgainUnreachable,
+            Reconnected::Linked | Reconnected::Waiting(_) => AfterTry::Done,
+            Reconnected::KeepsNothing => AfterTry::Retry,
+            Reconnected::KeepsAnother => AfterTry::KeepsAnother,
+            Reconnected::Failed => AfterTry::RetryUnreachable,
         }
     }
 }
 
-/// Whether a process was bound by mistake to a keeper that did not answer then, and now says who it is and what it keeps.
-pub fn is_mistaken(
+/// Whether a process was bound to a keeper that did not reply, and its late hello names another keeper or process.
+pub fn is_wrong_keeper(
     (process, keeper): (&ProcessId, &KeeperIdentity),
-    told: &KeeperIdentity,
+    actual: &KeeperIdentity,
     keeps: Option<&ProcessId>,
 ) -> bool {
-    told != keeper || keeps != Some(process)
+    actual != keeper || keeps != Some(process)
 }
 
-/// Whether the word of a keeper about what it keeps is taken up, given the status that is known of the process. A keeper may
-/// say hello in the moment between writing the end and letting go: a process that is over, and new to this daemon, is taken up
+/// Whether to accept what a keeper's hello says about a process, given the status known so far. The process may be
+/// over already, if the hello was sent just after the end was written: if it is new to this daemon, it is adopted
 /// with its end.
-pub fn is_adopted(known: Option<Status>) -> bool {
+pub fn should_adopt(known: Option<Status>) -> bool {
     known.is_none_or(|status| !status.is_over())
 }
 
-/// How it stands with the link to a keeper, when a new daemon takes up what it kept.
+/// The link to a process's keeper, when a new daemon adopts the process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KnownLink {
-    /// None could be made.
+    /// Could not be made.
     Absent,
-    /// It is connected, and has not said hello.
+    /// Connected, but no hello yet.
     Silent,
     Newer,
-    /// It has said hello, or the link closed.
+    /// Got a hello, or closed since.
     Other,
 }
 
-/// What a new daemon does about a process that is not over and that no keeper has said to keep.
+/// What a new daemon does about a process that is not over and that no keeper has claimed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum TakeUp {
-    /// It belongs to the keeper at the other end of the link, about which the text says what is wrong.
+pub enum Adoption {
+    /// It belongs to the keeper on this link; the text says what is wrong with the keeper.
     Bind(&'static str),
-    /// Its keeper lives: connect again.
-    Reach,
-    /// Its keeper is dead, or (`disowned`) lives and keeps another process.
-    Settle { disowned: bool },
+    /// Its keeper is running.
+    Reconnect,
+    /// Its keeper is dead, or (`disowned`) runs another process.
+    KeeperDied { disowned: bool },
 }
 
-pub fn take_up(link: KnownLink, lives: bool, keeps_another: impl FnOnce() -> bool) -> TakeUp {
+pub fn adopt(link: KnownLink, is_alive: bool, keeps_another: impl FnOnce() -> bool) -> Adoption {
     match link {
-        KnownLink::Silent if lives => TakeUp::Bind("does not answer"),
-        KnownLink::Newer => TakeUp::Bind("is of a newer pinfold: upgrade this one"),
-        // Its socket is gone, say, or the link closed; its process is none the worse for it.
-        _ if lives && !keeps_another() => TakeUp::Reach,
-        link => TakeUp::Settle { disowned: link != KnownLink::Absent && lives },
+        KnownLink::Silent if is_alive => Adoption::Bind("does not answer"),
+        KnownLink::Newer => Adoption::Bind("is of a newer pinfold: upgrade this one"),
+        // Its socket was deleted, or the link closed.
+        _ if is_alive && !keeps_another() => Adoption::Reconnect,
+        link => Adoption::KeeperDied { disowned: link != KnownLink::Absent && is_alive },
     }
 }
 
@@ -242,73 +239,73 @@ mod tests {
     }
 
     #[test]
-    fn only_the_kernels_word_makes_a_keeper_dead() {
-        assert!(!lives(&keeper(), Sighting::Gone));
-        assert!(lives(&keeper(), Sighting::Unknown), "that we cannot look is no proof");
-        assert!(lives(&keeper(), Sighting::Process { start_time: 3, living: true }));
-        assert!(!lives(&keeper(), Sighting::Process { start_time: 4, living: true }), "another has its pid");
-        assert!(!lives(&keeper(), Sighting::Process { start_time: 3, living: false }), "a zombie");
+    fn a_keeper_is_dead_only_if_the_kernel_says_so() {
+        assert!(!is_alive(&keeper(), PidState::Gone));
+        assert!(is_alive(&keeper(), PidState::Unknown), "a failed lookup is no proof");
+        assert!(is_alive(&keeper(), PidState::Process { start_time: 3, alive: true }));
+        assert!(!is_alive(&keeper(), PidState::Process { start_time: 4, alive: true }), "another has its pid");
+        assert!(!is_alive(&keeper(), PidState::Process { start_time: 3, alive: false }), "a zombie");
     }
 
     #[test]
-    fn a_closed_link_to_a_living_keeper_is_made_again() {
-        assert_eq!(after_close(false, || true), AfterClose::Reach);
-        assert_eq!(after_close(false, || false), AfterClose::Settle);
+    fn a_running_keeper_is_reconnected_to_after_its_link_closed() {
+        assert_eq!(after_close(false, || true), AfterClose::Reconnect);
+        assert_eq!(after_close(false, || false), AfterClose::KeeperDied);
         assert_eq!(after_close(true, || false), AfterClose::Nothing);
     }
 
     #[test]
-    fn a_hello_says_whether_the_process_is_kept() {
+    fn a_hello_says_which_process_the_keeper_runs() {
         let (ours, other) = (ProcessId::from_number(1, 1), ProcessId::from_number(2, 1));
-        let hello = |keeps| Heard::Hello { keeper: Box::leak(Box::new(keeper())), keeps };
-        assert_eq!(reached(&keeper(), &ours, hello(Some(&ours))), Reached::Linked);
-        assert_eq!(reached(&keeper(), &ours, hello(Some(&other))), Reached::Disowned);
-        assert_eq!(reached(&keeper(), &ours, hello(None)), Reached::WithoutIt);
+        let hello = |keeps| KeeperReply::Hello { keeper: Box::leak(Box::new(keeper())), keeps };
+        assert_eq!(reconnected(&keeper(), &ours, hello(Some(&ours))), Reconnected::Linked);
+        assert_eq!(reconnected(&keeper(), &ours, hello(Some(&other))), Reconnected::KeepsAnother);
+        assert_eq!(reconnected(&keeper(), &ours, hello(None)), Reconnected::KeepsNothing);
         let stranger = KeeperIdentity { start_time: 4, ..keeper() };
-        let hello = Heard::Hello { keeper: &stranger, keeps: Some(&ours) };
-        assert_eq!(reached(&keeper(), &ours, hello), Reached::Not, "another keeper has its pid");
-        assert!(matches!(reached(&keeper(), &ours, Heard::Silent), Reached::Bound(_)));
+        let hello = KeeperReply::Hello { keeper: &stranger, keeps: Some(&ours) };
+        assert_eq!(reconnected(&keeper(), &ours, hello), Reconnected::Failed, "another keeper has its pid");
+        assert!(matches!(reconnected(&keeper(), &ours, KeeperReply::Silent), Reconnected::Waiting(_)));
     }
 
     #[test]
     fn only_a_refused_connection_removes_a_keepers_socket() {
-        assert_eq!(unconnected(io::ErrorKind::ConnectionRefused), Unconnected::Remove);
-        assert_eq!(unconnected(io::ErrorKind::NotFound), Unconnected::Forget);
-        assert_eq!(unconnected(io::Error::from_raw_os_error(24).kind()), Unconnected::Again);
+        assert_eq!(after_connect_error(io::ErrorKind::ConnectionRefused), AfterConnectError::Remove);
+        assert_eq!(after_connect_error(io::ErrorKind::NotFound), AfterConnectError::Forget);
+        assert_eq!(after_connect_error(io::Error::from_raw_os_error(24).kind()), AfterConnectError::Retry);
     }
 
     #[test]
-    fn an_end_is_taken_up_from_a_hello_once() {
-        assert!(is_adopted(None), "also if it is over");
-        assert!(is_adopted(Some(Status::Running)));
-        assert!(!is_adopted(Some(Status::Finished)) && !is_adopted(Some(Status::Lost)));
+    fn an_end_is_adopted_from_a_hello_once() {
+        assert!(should_adopt(None), "also if it is over");
+        assert!(should_adopt(Some(Status::Running)));
+        assert!(!should_adopt(Some(Status::Finished)) && !should_adopt(Some(Status::Lost)));
     }
 
-    /// A keeper that does not answer may be another that was given the pid of a dead one.
+    /// A silent keeper may be a new one with the pid of a dead one.
     #[test]
-    fn a_silent_keeper_may_turn_out_to_be_another() {
+    fn a_late_hello_may_reveal_another_keeper() {
         let (ours, other) = (ProcessId::from_number(1, 1), ProcessId::from_number(2, 1));
         let stranger = KeeperIdentity { start_time: 4, ..keeper() };
-        assert!(!is_mistaken((&ours, &keeper()), &keeper(), Some(&ours)));
-        assert!(is_mistaken((&ours, &keeper()), &keeper(), Some(&other)));
-        assert!(is_mistaken((&ours, &keeper()), &keeper(), None));
-        assert!(is_mistaken((&ours, &keeper()), &stranger, Some(&ours)));
+        assert!(!is_wrong_keeper((&ours, &keeper()), &keeper(), Some(&ours)));
+        assert!(is_wrong_keeper((&ours, &keeper()), &keeper(), Some(&other)));
+        assert!(is_wrong_keeper((&ours, &keeper()), &keeper(), None));
+        assert!(is_wrong_keeper((&ours, &keeper()), &stranger, Some(&ours)));
     }
 
     #[test]
-    fn pauses_grow_to_a_second() {
-        let mut reaching = Reaching::default();
-        let pauses: Vec<_> = (0..9).map(|_| reaching.pause().as_millis()).collect();
+    fn delays_grow_to_a_second() {
+        let mut backoff = Backoff::default();
+        let pauses: Vec<_> = (0..9).map(|_| backoff.next_delay().as_millis()).collect();
         assert_eq!(pauses, [10, 20, 40, 80, 160, 320, 640, 1000, 1000]);
     }
 
     #[test]
-    fn a_living_keeper_is_taken_for_dead_only_if_it_says_so_itself() {
+    fn a_running_keeper_is_given_up_only_if_it_runs_another_process() {
         for link in [KnownLink::Absent, KnownLink::Silent, KnownLink::Newer, KnownLink::Other] {
-            assert!(!matches!(take_up(link, true, || false), TakeUp::Settle { .. }), "{link:?}");
+            assert!(!matches!(adopt(link, true, || false), Adoption::KeeperDied { .. }), "{link:?}");
         }
-        assert_eq!(take_up(KnownLink::Other, true, || true), TakeUp::Settle { disowned: true });
-        assert_eq!(take_up(KnownLink::Absent, false, || false), TakeUp::Settle { disowned: false });
-        assert_eq!(take_up(KnownLink::Silent, false, || false), TakeUp::Settle { disowned: false });
+        assert_eq!(adopt(KnownLink::Other, true, || true), Adoption::KeeperDied { disowned: true });
+        assert_eq!(adopt(KnownLink::Absent, false, || false), Adoption::KeeperDied { disowned: false });
+        assert_eq!(adopt(KnownLink::Silent, false, || false), Adoption::KeeperDied { disowned: false });
     }
 }

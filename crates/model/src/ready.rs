@@ -1,6 +1,6 @@
 //! Readiness: what says that a process does what it was started for, and what came of looking for it.
 //!
-//! [`Ready`] is what was asked for, [`Readiness`] the one verdict. A process that ends without one ended before it was
+//! [`Ready`] is the condition, [`Readiness`] the one result. A process that ends without one ended before it was
 //! ready: that is seen from its history and needs no verdict of its own.
 //!
 //! Invariant L8, *readiness is decided once*: the first verdict stands, and none comes after the end
@@ -8,6 +8,7 @@
 
 use std::time::Duration;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::output_view::{BadPattern, parse_pattern};
@@ -15,8 +16,8 @@ use crate::units::Moment;
 
 /// How long is looked, unless asked otherwise, and at most.
 pub const TIMEOUT: Duration = Duration::from_secs(60);
-pub const TIMEOUT_MOST: Duration = Duration::from_secs(24 * 3600);
-const PATH_MOST: usize = 2048;
+pub const MAX_TIMEOUT: Duration = Duration::from_secs(24 * 3600);
+const MAX_PATH: usize = 2048;
 
 /// What makes it ready, and how long that may take.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -98,11 +99,14 @@ pub enum ReadyVerdict {
     TimedOut,
 }
 
-/// What clients see.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Whether a process is ready.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
 pub enum ReadyState {
+    /// Not ready yet.
     Waiting,
     Ready,
+    /// Not ready in time; it runs on.
     TimedOut,
     /// It ended before it was ready.
     Exited,
@@ -127,7 +131,7 @@ pub enum BadReady {
 
 impl Ready {
     pub fn check(&self) -> Result<(), BadReady> {
-        if self.timeout.is_zero() || self.timeout > TIMEOUT_MOST {
+        if self.timeout.is_zero() || self.timeout > MAX_TIMEOUT {
             return Err(BadReady::Timeout);
         }
         if self.by.port() == Some(&ReadyPort::Number(0)) {
@@ -165,7 +169,7 @@ pub fn parse_loopback(address: &str) -> Result<(LoopbackHost, u16, String), BadR
 /// Whether it can stand in a request as it is.
 fn is_path(path: &str) -> bool {
     let written = |c: char| c.is_ascii_graphic() && !"\"<>\\^`{|}#".contains(c);
-    path.starts_with('/') && path.len() <= PATH_MOST && path.chars().all(written)
+    path.starts_with('/') && path.len() <= MAX_PATH && path.chars().all(written)
 }
 
 fn bad_address(address: &str) -> BadReady {
@@ -176,6 +180,7 @@ fn bad_address(address: &str) -> BadReady {
 mod tests {
     use super::*;
     use crate::facts::{Fact, History, Intent};
+    use crate::spec::{Defaults, Program, Spec};
 
     #[test]
     fn only_addresses_on_this_machine_are_read() {
@@ -203,9 +208,8 @@ mod tests {
 
     #[test]
     fn l8_readiness_is_decided_once() {
-        let draft = crate::spec::Draft { command: Some("serve".into()), ..Default::default() };
-        let defaults = crate::spec::Defaults { cwd: "/".into(), output_limit: 1 << 20, ..Default::default() };
-        let spec = draft.try_into_spec(&defaults).expect("valid");
+        let program = Program::Argv { argv: vec!["serve".into()] };
+        let spec = Spec::new(program, "/".into(), &Defaults::default());
         let keeper = crate::link::KeeperIdentity { pid: 1, start_time: 1, cgroup: None };
         let (id, at) = (crate::id::ProcessId::from_number(1, 1), Moment(0));
         let intent = Intent { format: 1, id, spec, mark: "m".into(), at, boot_id: "b".into(), keeper };

@@ -1,14 +1,14 @@
-//! Restarts: whether and when a process that ended lives again. One pure function, [`after_end`], decides from the
-//! history alone, so that whoever asks, before a crash of the daemon or after, gets the same answer.
+//! Whether and when a process is restarted after its end. One pure function, [`after_end`], decides from the history
+//! alone, so that every daemon, before or after a crash, decides the same.
 //!
-//! Each life is a process of its own. It knows the one before ([`Life::previous`]), the first of the chain, and the
-//! [`Life::streak`]: the ends of lives before it that count against the limit. The streak alone decides how long the
-//! next restart waits and when it is given up; a life that was stable clears it.
+//! Each run is a process of its own; together they form a chain. A run knows the previous and the first run, and the
+//! [`ChainPosition::streak`]: the recent ends that count against the limit. The streak determines the delay before
+//! the next restart and when to give up; a stable run clears it.
 //!
-//! Invariant L6, *what was asked to end is not restarted*: a stop, a signal that a client sent and that ended it, and the
-//! end of the owner are final.
+//! Invariant L6, *what a client ended is not restarted*: a stop, a client's signal that ended the process, and the
+//! end of its owner are final.
 //!
-//! Invariant L7, *restarts are bounded*: at most `limit` within `window` without a stable life between.
+//! Invariant L7, *restarts are bounded*: at most `limit` within `window`, unless a stable run is between them.
 
 use std::time::Duration;
 
@@ -19,43 +19,43 @@ use crate::id::ProcessId;
 use crate::outcome::{Cause, Outcome};
 use crate::units::Moment;
 
-/// The most restarts that a limit may allow: so many moments are kept with a life.
-pub const LIMIT_MOST: u32 = 100;
-const WAIT_MOST: Duration = Duration::from_secs(24 * 3600);
-const WINDOW_MOST: Duration = Duration::from_secs(30 * 24 * 3600);
-/// A factor is kept in hundredths.
+/// The largest `limit`: each run stores this many timestamps at most.
+pub const MAX_LIMIT: u32 = 100;
+const MAX_WAIT: Duration = Duration::from_secs(24 * 3600);
+const MAX_WINDOW: Duration = Duration::from_secs(30 * 24 * 3600);
+/// The backoff factor in percent.
 const FACTOR: std::ops::RangeInclusive<u32> = 100..=1000;
 
-/// Which ends are followed by another life.
+/// Which ends are followed by a restart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum When {
-    /// Any end but exit code 0 and a passed `time_limit`.
+    /// Any end except exit code 0 and a reached `time_limit`.
     OnFailure,
     Always,
-    /// None by itself: the next life comes when it is asked for, by whoever drives its turns.
+    /// Only on request: hosted agents start the next run for the next turn.
     AfterTurn,
 }
 
-/// How it is restarted.
+/// A restart policy.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Restart {
     pub when: When,
-    /// The wait before the first restart of a streak.
+    /// The delay before the first restart of a streak.
     pub initial: Duration,
-    /// By how much each further wait of the streak is longer, in hundredths.
+    /// How much longer each further delay of the streak is, in percent.
     pub factor_percent: u32,
-    /// No wait is longer.
+    /// The longest delay.
     pub max: Duration,
-    /// So many restarts within the window, and it is given up.
+    /// Give up after this many restarts within the window.
     pub limit: u32,
     pub window: Duration,
-    /// A life that lasted so long clears the streak.
+    /// A run that lasts this long clears the streak.
     pub stable: Duration,
 }
 
 impl Restart {
-    /// The defaults: 1s, 2s, 4s … 1m between lives, five times in ten minutes, cleared by 30s of life.
+    /// The defaults: delays of 1s, 2s, 4s … 1m; five restarts in ten minutes; a run of 30s is stable.
     pub fn new(when: When) -> Self {
         Self {
             when,
@@ -72,13 +72,13 @@ impl Restart {
         if !FACTOR.contains(&self.factor_percent) {
             return Err(BadRestart::Factor);
         }
-        if self.initial > self.max || self.max > WAIT_MOST {
+        if self.initial > self.max || self.max > MAX_WAIT {
             return Err(BadRestart::Backoff);
         }
-        if !(1..=LIMIT_MOST).contains(&self.limit) {
+        if !(1..=MAX_LIMIT).contains(&self.limit) {
             return Err(BadRestart::Limit { given: self.limit });
         }
-        if self.window.is_zero() || self.window > WINDOW_MOST {
+        if self.window.is_zero() || self.window > MAX_WINDOW {
             return Err(BadRestart::Window);
         }
         if self.stable.is_zero() {
@@ -87,10 +87,10 @@ impl Restart {
         Ok(())
     }
 
-    /// How long the restart after so many others waits.
+    /// The delay before a restart, given the length of the streak.
     pub fn wait(&self, streak: usize) -> Duration {
         let mut wait = self.initial;
-        for _ in 0..streak.min(LIMIT_MOST as usize) {
+        for _ in 0..streak.min(MAX_LIMIT as usize) {
             wait = wait.saturating_mul(self.factor_percent) / 100;
             if wait >= self.max {
                 break;
@@ -100,14 +100,14 @@ impl Restart {
     }
 }
 
-/// Why a restart is refused.
+/// Why a restart policy is refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadRestart {
     #[error("restart.factor: give 1 to 10, such as 2")]
     Factor,
     #[error("restart: `initial` is longer than `max`, or `max` longer than a day: give initial ≤ max ≤ 24h")]
     Backoff,
-    #[error("restart.limit {given}: give 1 to {LIMIT_MOST} restarts")]
+    #[error("restart.limit {given}: give 1 to {MAX_LIMIT} restarts")]
     Limit { given: u32 },
     #[error("restart.window is zero or longer than 30 days: give a time such as 10m")]
     Window,
@@ -115,81 +115,81 @@ pub enum BadRestart {
     Stable,
 }
 
-/// Which life of a chain a process is.
+/// The position of a process in its chain of runs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Life {
-    /// Two or more.
+pub struct ChainPosition {
+    /// The number of this run, from 2.
     pub number: u32,
     pub previous: ProcessId,
-    /// The first of the chain.
+    /// The first run of the chain.
     pub first: ProcessId,
-    /// The ends that count against the limit, oldest first.
+    /// Recent ends that count against the limit, oldest first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub streak: Vec<Moment>,
 }
 
-/// What follows an end.
+/// What to do after an end.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Verdict {
-    /// Nothing: it has no policy, its policy wants no other life, or it was asked to end.
+pub enum RestartDecision {
+    /// No restart: no policy, the policy does not cover this end, or a client ended it.
     Over,
-    /// Another life, then.
-    Restart { at: Moment, next: Life },
-    /// Another life when it is asked for.
-    AwaitTurn { next: Life },
-    /// It was restarted as often as allowed.
+    /// Restart at this time.
+    Restart { at: Moment, next: ChainPosition },
+    /// Restart when the next turn is requested.
+    AwaitTurn { next: ChainPosition },
+    /// The limit of restarts is reached.
     GiveUp { restarts: u32 },
 }
 
-/// The first of its chain.
-pub fn first_of(history: &History) -> &ProcessId {
+/// The first run of its chain.
+pub fn first_run(history: &History) -> &ProcessId {
     let life = history.intent.spec.service.life.as_ref();
     life.map_or(&history.intent.id, |life| &life.first)
 }
 
-/// Which life of its chain it is; the first is 1.
-pub fn number_of(history: &History) -> u32 {
+/// The number of the run in its chain, from 1.
+pub fn run_number(history: &History) -> u32 {
     history.intent.spec.service.life.as_ref().map_or(1, |life| life.number)
 }
 
-/// The key under which the next life is started: one for each process, so that no end has two successors.
-pub fn key_after(id: &ProcessId) -> String {
+/// The idempotency key of the next run: one for each process, so that it is never restarted twice.
+pub fn restart_key(id: &ProcessId) -> String {
     format!("restart-of-{id}")
 }
 
-/// The life after this one, with this streak.
-pub fn next_life(history: &History, streak: Vec<Moment>) -> Life {
-    Life {
-        number: number_of(history).saturating_add(1),
+/// The position of the next run.
+pub fn next_run(history: &History, streak: Vec<Moment>) -> ChainPosition {
+    ChainPosition {
+        number: run_number(history).saturating_add(1),
         previous: history.intent.id.clone(),
-        first: first_of(history).clone(),
+        first: first_run(history).clone(),
         streak,
     }
 }
 
-/// Decides what follows the end of a process. `boot_id` is that of the running machine: what a reboot ended is not
-/// restarted, since nobody is there who wants it.
-pub fn after_end(history: &History, boot_id: &str) -> Verdict {
+/// Decides whether a process is restarted after its end. `boot_id` is that of the running machine: a process that was
+/// lost by a reboot is not restarted.
+pub fn after_end(history: &History, boot_id: &str) -> RestartDecision {
     let (Some(restart), Some(ended)) = (&history.intent.spec.service.restart, history.ended_at()) else {
-        return Verdict::Over;
+        return RestartDecision::Over;
     };
-    if !is_followed(history, restart.when, boot_id) {
-        return Verdict::Over;
+    if !is_restarted(history, restart.when, boot_id) {
+        return RestartDecision::Over;
     }
     if restart.when == When::AfterTurn {
-        return Verdict::AwaitTurn { next: next_life(history, vec![]) };
+        return RestartDecision::AwaitTurn { next: next_run(history, vec![]) };
     }
     let mut streak = streak_before(history, restart, ended);
     if streak.len() >= restart.limit as usize {
-        return Verdict::GiveUp { restarts: streak.len() as u32 };
+        return RestartDecision::GiveUp { restarts: streak.len() as u32 };
     }
     let wait = restart.wait(streak.len());
     streak.push(ended);
-    Verdict::Restart { at: ended.after(wait), next: next_life(history, streak) }
+    RestartDecision::Restart { at: ended.after(wait), next: next_run(history, streak) }
 }
 
-/// Whether this end is one that the policy follows with another life.
-fn is_followed(history: &History, when: When, boot_id: &str) -> bool {
+/// Whether the policy covers this end.
+fn is_restarted(history: &History, when: When, boot_id: &str) -> bool {
     let cause = history.cause();
     if matches!(cause, Some(Cause::StopRequested { .. } | Cause::OwnerEnded)) {
         return false;
@@ -197,8 +197,9 @@ fn is_followed(history: &History, when: When, boot_id: &str) -> bool {
     let failed = match history.outcome() {
         Some(Outcome::Exited { code: 0 }) => false,
         Some(Outcome::Exited { .. } | Outcome::Signaled { .. }) => true,
-        // What never ran was refused to whoever asked for it; a later life has nobody else to try again.
-        Some(Outcome::FailedToStart { .. }) if number_of(history) == 1 => return false,
+        // The client learns of a failed first start and can try again; a failed restart has no client, so it is
+        // retried.
+        Some(Outcome::FailedToStart { .. }) if run_number(history) == 1 => return false,
         Some(Outcome::FailedToStart { .. }) => true,
         Some(Outcome::Lost { .. }) | None => true,
     };
@@ -211,7 +212,7 @@ fn is_followed(history: &History, when: When, boot_id: &str) -> bool {
     }
 }
 
-/// The ends that count, without this one: none if this life was stable.
+/// The ends that count, without this one; none if this run was stable.
 fn streak_before(history: &History, restart: &Restart, ended: Moment) -> Vec<Moment> {
     let exited = history.exit.as_ref().map_or(ended, |exit| exit.at);
     let lasted = history.start.as_ref().map_or(Duration::ZERO, |start| exited.since(start.at));

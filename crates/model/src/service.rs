@@ -1,4 +1,4 @@
-//! A process as a service: when it is ready, which ports it is lent, and when it lives again. What is asked for stands in
+//! A process as a service: when it is ready, which ports are leased to it, and when it is restarted. The request is in
 //! [`crate::ready`] and [`crate::restart`]; here is how it goes together, and the ports.
 
 use std::collections::BTreeMap;
@@ -6,13 +6,13 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::ready::{BadReady, Ready, ReadyPort};
-use crate::restart::{BadRestart, Life, Restart};
+use crate::restart::{BadRestart, ChainPosition, Restart};
 use crate::spec::RESERVED_ENV;
 
-/// Ports lent to one process at most.
-pub const PORTS_MOST: usize = 16;
+/// Maximum number of ports leased to one process.
+pub const MAX_PORTS: usize = 16;
 /// Ports below this need privileges, or belong to well-known services.
-pub const PORT_LEAST: u16 = 1024;
+pub const MIN_PORT: u16 = 1024;
 /// The variable with the socket that a process connects to when it is ready.
 pub const READY_SOCKET: &str = "PINFOLD_READY_SOCKET";
 
@@ -26,8 +26,8 @@ pub struct Service {
     pub restart: Option<Restart>,
     /// Which life it is, from the second on.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub life: Option<Life>,
-    /// Loopback ports that it is lent, by the variable that tells it. `None` is any that is free; what runs has numbers.
+    pub life: Option<ChainPosition>,
+    /// Leased loopback ports, by environment variable. `None` is any free port; a running process has numbers.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub ports: BTreeMap<String, Option<u16>>,
 }
@@ -39,11 +39,11 @@ pub enum BadService {
     Ready(#[from] BadReady),
     #[error(transparent)]
     Restart(#[from] BadRestart),
-    #[error("ports has {count} entries: give at most {PORTS_MOST}")]
+    #[error("ports has {count} entries: give at most {MAX_PORTS}")]
     TooManyPorts { count: usize },
     #[error("ports: `{name}` is no variable: use letters, digits and `_`, such as PORT or API_PORT")]
     PortName { name: String },
-    #[error("ports.{name}: port {port} cannot be lent: give {PORT_LEAST} to 65535, or `lease` for any that is free")]
+    #[error("ports.{name}: port {port} cannot be lent: give {MIN_PORT} to 65535, or `lease` for any that is free")]
     PortNumber { name: String, port: u16 },
     #[error("ports: {first} and {second} are both port {port}: give each its own")]
     PortTwice { first: String, second: String, port: u16 },
@@ -58,14 +58,14 @@ impl Service {
 
     /// Whether all of it can be done.
     pub fn check(&self) -> Result<(), BadService> {
-        if self.ports.len() > PORTS_MOST {
+        if self.ports.len() > MAX_PORTS {
             return Err(BadService::TooManyPorts { count: self.ports.len() });
         }
         let mut numbers: BTreeMap<u16, &String> = BTreeMap::new();
         for (name, port) in &self.ports {
             check_variable(name)?;
             let Some(port) = *port else { continue };
-            if port < PORT_LEAST {
+            if port < MIN_PORT {
                 return Err(BadService::PortNumber { name: name.clone(), port });
             }
             if let Some(first) = numbers.insert(port, name) {

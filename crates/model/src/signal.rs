@@ -1,15 +1,15 @@
-//! Signals by name. Linux numbers them alike on every architecture that Rust's std supports but MIPS and SPARC.
+//! Signals by name and number. The numbers are the same on every Linux architecture except MIPS and SPARC.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// A signal that exists, by number.
+/// A valid signal number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Signal(i32);
 
-/// Why a text is no signal.
+/// Why a text is not a signal.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("unknown signal `{0}`: use a name or number of {names}, or RTMIN to RTMAX", names = names())]
 pub struct BadSignal(String);
@@ -47,7 +47,7 @@ const NAMES: [(i32, &str); 31] = [
     (30, "PWR"),
     (31, "SYS"),
 ];
-/// The realtime signals a program may use; the C library keeps 32 and 33.
+/// Realtime signals; the C library reserves 32 and 33.
 const RT_MIN: i32 = 34;
 const RT_MAX: i32 = 64;
 
@@ -59,7 +59,7 @@ impl Signal {
     pub const CONT: Self = Self(18);
     pub const STOP: Self = Self(19);
 
-    /// Takes `TERM`, `sigterm`, `15` or `RTMIN+3`.
+    /// Parses `TERM`, `sigterm`, `15` or `RTMIN+3`.
     pub fn parse(text: &str) -> Result<Self, BadSignal> {
         let bad = || BadSignal(text.chars().take(40).collect());
         let upper = text.trim().to_ascii_uppercase();
@@ -83,17 +83,16 @@ impl Signal {
         Some(base.checked_add(offset)?).filter(|number| (RT_MIN..=RT_MAX).contains(number)).map(Self)
     }
 
-    /// The signal with this number, if programs may send it.
+    /// The signal with this number, if there is one.
     pub fn from_number(number: i32) -> Option<Self> {
         ((1..=31).contains(&number) || (RT_MIN..=RT_MAX).contains(&number)).then_some(Self(number))
     }
 
-    /// The kernel's number.
     pub fn number(self) -> i32 {
         self.0
     }
 
-    /// `TERM`, `RTMIN+3`.
+    /// The name without `SIG`: `TERM`, `RTMIN+3`.
     pub fn name(self) -> String {
         match NAMES.get(self.0 as usize - 1) {
             Some((_, name)) => (*name).to_owned(),

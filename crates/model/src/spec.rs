@@ -1,13 +1,16 @@
-//! What is asked for: one command and how it is to be kept. A `Spec` that exists is valid.
+//! One command and its options. A [`Spec`] is the one shape of it: the daemon makes it from a request, the keeper writes it
+//! to the record, and a restart reads it back. The daemon starts only what passed [`Spec::check`].
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::limits::{BadLimit, TreeLimits};
+use crate::limits::{BadLimit, ProcessLimits, TreeLimits};
 use crate::notify::{self, Notify};
+use crate::sandbox::Enforcement;
 use crate::service::{BadService, READY_SOCKET, Service};
 use crate::signal::Signal;
 
@@ -19,7 +22,7 @@ pub const HOME_ENV: &str = "PINFOLD_HOME";
 pub const DEFAULT_SHELL: &str = "/bin/sh";
 /// Where programs are looked for when the environment has no PATH, as the C library has it.
 pub const DEFAULT_PATH: &str = "/usr/local/bin:/bin:/usr/bin";
-/// The owner of what nobody claims.
+/// The owner of a process that is started without one.
 pub const DEFAULT_OWNER: &str = "default";
 
 /// What to run: a script for a shell, or a program with its arguments.
@@ -31,24 +34,24 @@ pub enum Program {
 }
 
 /// How the two output streams are captured.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Streams {
-    /// One pipe for both: the order of writes is exact.
+    // One pipe for both: the order of writes is exact.
     #[default]
     Merged,
-    /// One pipe each: they can be read apart; their order is that of arrival.
+    // One pipe each: they can be read separately; their order is the order of arrival.
     Separate,
 }
 
-/// What a process reads as its standard input.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+/// The standard input of a process.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Stdin {
     /// Nothing: `/dev/null`.
     #[default]
     Null,
-    /// What clients send, until they end it.
+    /// A pipe that clients write to with `POST /v1/processes/{id}/input`, until they close it.
     Pipe,
 }
 
@@ -58,8 +61,8 @@ impl Stdin {
     }
 }
 
-/// The size of a terminal.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+/// The size of a terminal: 1 to 500 rows, 1 to 1000 columns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct PtySize {
     pub rows: u16,
     pub cols: u16,
@@ -72,39 +75,39 @@ impl Default for PtySize {
 }
 
 impl PtySize {
-    /// A size that a screen can be kept for.
-    pub fn check(self) -> Result<Self, Refusal> {
-        let fits = (1..=PTY_ROWS_MOST).contains(&self.rows) && (1..=PTY_COLS_MOST).contains(&self.cols);
-        if fits { Ok(self) } else { Err(Refusal::BadPtySize { rows: self.rows, cols: self.cols }) }
+    /// Checks that a screen of this size can be kept in memory.
+    pub fn check(self) -> Result<Self, SpecError> {
+        let fits = (1..=MAX_PTY_ROWS).contains(&self.rows) && (1..=MAX_PTY_COLS).contains(&self.cols);
+        if fits { Ok(self) } else { Err(SpecError::BadPtySize { rows: self.rows, cols: self.cols }) }
     }
 }
 
-/// What becomes of descendants that outlive the leader.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+/// What happens to descendants that outlive the command.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Strays {
-    /// They stay listed, captured and stoppable.
+    // They stay listed, their output is captured, and a stop ends them.
     #[default]
     Keep,
-    /// They are stopped as soon as the leader is gone.
+    // They are stopped as soon as the leader has exited.
     Stop,
 }
 
-/// What becomes of a process when its owner is ended.
+/// What happens to a process when its owner is ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "until", rename_all = "snake_case")]
 pub enum Lifetime {
-    /// It lives until it finishes or is stopped.
+    /// It runs until it finishes or is stopped.
     #[default]
     Keep,
-    /// It is stopped, also when its owner was not heard of for the grace.
+    /// It is stopped, also if its owner had no contact for longer than the grace.
     Owner { grace: Option<Duration> },
-    /// It is handed over to the owner's parent; without one it is stopped.
+    /// It is handed over to the owner's parent, and stopped if there is none.
     Parent { grace: Option<Duration> },
 }
 
 impl Lifetime {
-    /// How long the owner may be silent before it counts as ended.
+    /// How long the owner may have no contact before it counts as ended.
     pub fn grace(self) -> Option<Duration> {
         match self {
             Lifetime::Keep => None,
@@ -129,17 +132,17 @@ pub struct StopManner {
     pub grace: Duration,
 }
 
-/// One command and how it is to be kept.
+/// One command and its options.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Spec {
     pub program: Program,
     pub cwd: PathBuf,
-    /// Whether the daemon's environment lies under `env`.
+    /// Whether `env` is added to the daemon's environment, or to an empty one.
     pub inherit_env: bool,
-    /// Laid over the base; `None` unsets. Values live in memory only, see [`Spec::without_values`].
+    /// `None` unsets a variable. Values are in memory only, see [`Spec::without_values`].
     pub env: BTreeMap<String, Option<String>>,
     pub owner: String,
-    /// The owner's parent, its parent, and so on, as known at the start.
+    /// The owner's parent, the parent's parent, and so on, as known at the start.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ancestors: Vec<String>,
     #[serde(default)]
@@ -153,7 +156,7 @@ pub struct Spec {
     pub streams: Streams,
     #[serde(default, skip_serializing_if = "Stdin::is_null")]
     pub stdin: Stdin,
-    /// A terminal for all three streams, of this size at the start.
+    /// A terminal for all three streams, with this size at the start.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pty: Option<PtySize>,
     pub strays: Strays,
@@ -164,6 +167,9 @@ pub struct Spec {
     pub idle_limit: Option<Duration>,
     #[serde(default, skip_serializing_if = "TreeLimits::is_none")]
     pub limits: TreeLimits,
+    /// What it may do, if that is restricted, and what the kernel enforces of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sandbox: Option<Enforcement>,
     #[serde(default)]
     pub notify: Notify,
     #[serde(default, skip_serializing_if = "Service::is_none")]
@@ -187,7 +193,7 @@ impl Spec {
         self.stdin == Stdin::Pipe || self.pty.is_some()
     }
 
-    /// The spec with every environment value blanked: what may be written down or shown.
+    /// The spec with every environment value blanked: what may be written to disk or shown.
     pub fn without_values(mut self) -> Self {
         for value in self.env.values_mut().flatten() {
             value.clear();
@@ -196,51 +202,20 @@ impl Spec {
     }
 }
 
-/// What a request asks for, before it is checked. Text as it came, defaults not yet filled in.
-#[derive(Clone, Debug, Default)]
-pub struct Draft {
-    pub command: Option<String>,
-    pub argv: Option<Vec<String>>,
-    pub shell: Option<String>,
-    pub cwd: Option<String>,
-    pub inherit_env: bool,
-    pub env: BTreeMap<String, Option<String>>,
-    pub owner: Option<String>,
-    pub ancestors: Vec<String>,
-    pub lifetime: Lifetime,
-    pub name: Option<String>,
-    pub intent: Option<String>,
-    pub labels: BTreeMap<String, String>,
-    pub streams: Streams,
-    pub stdin: Option<Stdin>,
-    pub pty: Option<PtySize>,
-    pub strays: Strays,
-    pub stop_signal: Option<Signal>,
-    pub grace: Option<Duration>,
-    pub time_limit: Option<Duration>,
-    pub idle_limit: Option<Duration>,
-    pub limits: TreeLimits,
-    pub notify: Notify,
-    pub service: Service,
-    pub output_limit: Option<u64>,
-    pub idempotency_key: Option<String>,
-}
-
-/// What the daemon fills in where a request is silent.
+/// What a process gets that is started without these options.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Defaults {
     pub cwd: String,
+    /// What `~` stands for in a working directory.
     pub home: String,
     pub grace: Duration,
     pub output_limit: u64,
-    pub time_limit: Option<Duration>,
-    pub idle_limit: Option<Duration>,
-    pub limits: TreeLimits,
+    pub limits: ProcessLimits,
 }
 
-/// Why a request is refused. Each names the field and the way out.
+/// Why a spec is refused. Each names the field and says what to give instead.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Refusal {
+pub enum SpecError {
     #[error("command is empty: give a shell command in `command`, or a program in `argv`")]
     EmptyCommand,
     #[error("both `command` and `argv` are given: give `command` for a shell, or `argv` for a program, not both")]
@@ -270,7 +245,7 @@ pub enum Refusal {
     #[error("`pty` is one terminal for all three streams: leave `{field}` out, or leave `pty` out")]
     WithPty { field: &'static str },
     #[error(
-        "a terminal of {rows} rows and {cols} columns: give 1 to {PTY_ROWS_MOST} rows and 1 to {PTY_COLS_MOST} columns"
+        "a terminal of {rows} rows and {cols} columns: give 1 to {MAX_PTY_ROWS} rows and 1 to {MAX_PTY_COLS} columns"
     )]
     BadPtySize { rows: u16, cols: u16 },
     #[error(transparent)]
@@ -282,159 +257,162 @@ pub enum Refusal {
 }
 
 /// Longest owner, name, label key or idempotency key.
-const NAME_MOST: usize = 128;
+const MAX_NAME: usize = 128;
 /// Characters of an intent.
-const INTENT_MOST: usize = 200;
-const LABEL_VALUE_MOST: usize = 1024;
-const LABELS_MOST: usize = 32;
+const MAX_INTENT: usize = 200;
+const MAX_LABEL_VALUE: usize = 1024;
+const MAX_LABELS: usize = 32;
 /// The largest terminal: its screen is kept in memory.
-pub const PTY_ROWS_MOST: u16 = 500;
-pub const PTY_COLS_MOST: u16 = 1000;
+pub const MAX_PTY_ROWS: u16 = 500;
+pub const MAX_PTY_COLS: u16 = 1000;
 /// Less than this would not hold a head and a tail worth reading.
-pub const OUTPUT_LIMIT_LEAST: u64 = 64 * 1024;
+pub const MIN_OUTPUT_LIMIT: u64 = 64 * 1024;
 /// A grace is at most this long, so that every stop is bounded.
-pub const GRACE_MOST: Duration = Duration::from_secs(3600);
+pub const MAX_GRACE: Duration = Duration::from_secs(3600);
 
-impl Draft {
-    /// Nothing goes beside a terminal without being said.
-    fn check_pty(&self) -> Result<Option<PtySize>, Refusal> {
-        let Some(size) = self.pty else { return Ok(None) };
-        if self.streams == Streams::Separate {
-            return Err(Refusal::WithPty { field: "streams" });
-        }
-        if self.stdin.is_some() {
-            return Err(Refusal::WithPty { field: "stdin" });
-        }
-        size.check().map(Some)
-    }
-
-    /// Checks everything that needs no look at the machine.
-    pub fn try_into_spec(self, defaults: &Defaults) -> Result<Spec, Refusal> {
-        let program = self.program()?;
-        let cwd = self.resolve_cwd(defaults)?;
-        self.check_env()?;
-        self.check_names()?;
-        let output_limit = self.output_limit.unwrap_or(defaults.output_limit);
-        if output_limit < OUTPUT_LIMIT_LEAST {
-            return Err(Refusal::SmallOutputLimit { value: output_limit, least: OUTPUT_LIMIT_LEAST });
-        }
-        for (field, limit) in [("time_limit", self.time_limit), ("idle_limit", self.idle_limit)] {
-            if limit.is_some_and(|limit| limit.is_zero()) {
-                return Err(Refusal::ZeroLimit { field });
-            }
-        }
-        let pty = self.check_pty()?;
-        let limits = self.limits.or(defaults.limits);
-        limits.check()?;
-        self.notify.check()?;
-        self.service.check()?;
-        Ok(Spec {
-            program,
-            cwd,
-            inherit_env: self.inherit_env,
-            env: self.env,
-            owner: self.owner.unwrap_or_else(|| DEFAULT_OWNER.to_owned()),
-            ancestors: self.ancestors,
-            lifetime: self.lifetime,
-            name: self.name,
-            intent: self.intent,
-            labels: self.labels,
-            streams: self.streams,
-            stdin: self.stdin.unwrap_or_default(),
-            pty,
-            strays: self.strays,
-            stop: StopManner {
-                signal: self.stop_signal.unwrap_or(Signal::TERM),
-                grace: self.grace.unwrap_or(defaults.grace).min(GRACE_MOST),
-            },
-            time_limit: self.time_limit.or(defaults.time_limit),
-            idle_limit: self.idle_limit.or(defaults.idle_limit),
-            limits,
-            notify: self.notify,
-            service: self.service,
-            output_limit,
-            idempotency_key: self.idempotency_key,
-        })
-    }
-
-    fn program(&self) -> Result<Program, Refusal> {
-        match (&self.command, &self.argv) {
-            (Some(_), Some(_)) => Err(Refusal::TwoCommands),
-            (None, None) => Err(Refusal::EmptyCommand),
+impl Program {
+    /// A `command` for a `shell`, or an `argv`: exactly one of the two.
+    pub fn parse(command: Option<String>, argv: Option<Vec<String>>, shell: Option<&str>) -> Result<Self, SpecError> {
+        match (command, argv) {
+            (Some(_), Some(_)) => Err(SpecError::TwoCommands),
+            (None, None) => Err(SpecError::EmptyCommand),
             (Some(script), None) => {
                 if script.trim().is_empty() {
-                    return Err(Refusal::EmptyCommand);
+                    return Err(SpecError::EmptyCommand);
                 }
-                no_nul("command", script)?;
-                let shell = self.shell.as_deref().map_or(DEFAULT_SHELL, str::trim);
+                no_nul("command", &script)?;
+                let shell = shell.map_or(DEFAULT_SHELL, str::trim);
                 no_nul("shell", shell)?;
                 let shell = if shell.is_empty() { DEFAULT_SHELL } else { shell };
-                Ok(Program::Shell { shell: shell.to_owned(), script: script.clone() })
+                Ok(Program::Shell { shell: shell.to_owned(), script })
             }
             (None, Some(argv)) => {
                 if argv.first().is_none_or(|program| program.is_empty()) {
-                    return Err(Refusal::EmptyCommand);
+                    return Err(SpecError::EmptyCommand);
                 }
-                if self.shell.is_some() {
-                    return Err(Refusal::ShellWithArgv);
+                if shell.is_some() {
+                    return Err(SpecError::ShellWithArgv);
                 }
                 argv.iter().try_for_each(|arg| no_nul("argv", arg))?;
-                Ok(Program::Argv { argv: argv.clone() })
+                Ok(Program::Argv { argv })
             }
         }
     }
+}
 
-    fn resolve_cwd(&self, defaults: &Defaults) -> Result<PathBuf, Refusal> {
-        let cwd = self.cwd.as_deref().unwrap_or(&defaults.cwd);
+impl Defaults {
+    /// The working directory for this request: absolute, with `~` replaced.
+    pub fn resolve_cwd(&self, cwd: Option<&str>) -> Result<PathBuf, SpecError> {
+        let cwd = cwd.unwrap_or(&self.cwd);
         no_nul("cwd", cwd)?;
         let resolved = match cwd.strip_prefix('~') {
-            Some("") => defaults.home.clone(),
-            Some(rest) if rest.starts_with('/') => format!("{}{rest}", defaults.home),
+            Some("") => self.home.clone(),
+            Some(rest) if rest.starts_with('/') => format!("{}{rest}", self.home),
             _ => cwd.to_owned(),
         };
         if resolved.starts_with('/') {
             Ok(PathBuf::from(resolved))
         } else {
-            Err(Refusal::RelativeCwd { cwd: cwd.to_owned() })
+            Err(SpecError::RelativeCwd { cwd: cwd.to_owned() })
+        }
+    }
+}
+
+impl Spec {
+    /// This program in this directory, with the defaults for all other options.
+    pub fn new(program: Program, cwd: PathBuf, defaults: &Defaults) -> Self {
+        Self {
+            program,
+            cwd,
+            inherit_env: true,
+            env: BTreeMap::new(),
+            owner: DEFAULT_OWNER.to_owned(),
+            ancestors: vec![],
+            lifetime: Lifetime::Keep,
+            name: None,
+            intent: None,
+            labels: BTreeMap::new(),
+            streams: Streams::Merged,
+            stdin: Stdin::Null,
+            pty: None,
+            strays: Strays::Keep,
+            stop: StopManner { signal: Signal::TERM, grace: defaults.grace.min(MAX_GRACE) },
+            time_limit: defaults.limits.time,
+            idle_limit: defaults.limits.idle,
+            limits: defaults.limits.tree,
+            sandbox: None,
+            notify: Notify::default(),
+            service: Service::default(),
+            output_limit: defaults.output_limit,
+            idempotency_key: None,
         }
     }
 
-    fn check_env(&self) -> Result<(), Refusal> {
+    /// Checks every option, without looking at the machine.
+    pub fn check(self) -> Result<Self, SpecError> {
+        self.check_env()?;
+        self.check_names()?;
+        if self.output_limit < MIN_OUTPUT_LIMIT {
+            return Err(SpecError::SmallOutputLimit { value: self.output_limit, least: MIN_OUTPUT_LIMIT });
+        }
+        for (field, limit) in [("time_limit", self.time_limit), ("idle_limit", self.idle_limit)] {
+            if limit.is_some_and(|limit| limit.is_zero()) {
+                return Err(SpecError::ZeroLimit { field });
+            }
+        }
+        self.check_pty()?;
+        self.limits.check()?;
+        self.notify.check()?;
+        self.service.check()?;
+        Ok(self)
+    }
+
+    fn check_pty(&self) -> Result<(), SpecError> {
+        let Some(size) = self.pty else { return Ok(()) };
+        if self.streams == Streams::Separate {
+            return Err(SpecError::WithPty { field: "streams" });
+        }
+        if self.stdin == Stdin::Pipe {
+            return Err(SpecError::WithPty { field: "stdin" });
+        }
+        size.check().map(drop)
+    }
+
+    fn check_env(&self) -> Result<(), SpecError> {
         for (name, value) in &self.env {
             if name.is_empty() || name.contains(['=', '\0']) {
-                return Err(Refusal::BadEnvName { name: name.replace('\0', "\\0") });
+                return Err(SpecError::BadEnvName { name: name.replace('\0', "\\0") });
             }
             if RESERVED_ENV.contains(&name.as_str()) || name == READY_SOCKET {
-                return Err(Refusal::ReservedEnv { name: name.clone() });
+                return Err(SpecError::ReservedEnv { name: name.clone() });
             }
             if value.as_deref().is_some_and(|value| value.contains('\0')) {
-                return Err(Refusal::NulByte { field: "env" });
+                return Err(SpecError::NulByte { field: "env" });
             }
         }
         Ok(())
     }
 
-    fn check_names(&self) -> Result<(), Refusal> {
-        for (field, value) in [("owner", &self.owner), ("name", &self.name)] {
-            value.as_deref().map_or(Ok(()), |value| check_name(field, value))?;
-        }
-        if self.intent.as_ref().is_some_and(|intent| intent.chars().count() > INTENT_MOST) {
-            return Err(Refusal::TooLong { field: "intent", most: INTENT_MOST });
+    fn check_names(&self) -> Result<(), SpecError> {
+        check_name("owner", &self.owner)?;
+        self.name.as_deref().map_or(Ok(()), |name| check_name("name", name))?;
+        if self.intent.as_ref().is_some_and(|intent| intent.chars().count() > MAX_INTENT) {
+            return Err(SpecError::TooLong { field: "intent", most: MAX_INTENT });
         }
         match self.idempotency_key.as_ref().map(String::len) {
-            Some(0) => return Err(Refusal::Empty { field: "idempotency_key", most: NAME_MOST }),
-            Some(length) if length > NAME_MOST => {
-                return Err(Refusal::TooLong { field: "idempotency_key", most: NAME_MOST });
+            Some(0) => return Err(SpecError::Empty { field: "idempotency_key", most: MAX_NAME }),
+            Some(length) if length > MAX_NAME => {
+                return Err(SpecError::TooLong { field: "idempotency_key", most: MAX_NAME });
             }
             _ => {}
         }
-        if self.labels.len() > LABELS_MOST {
-            return Err(Refusal::TooManyLabels { count: self.labels.len(), most: LABELS_MOST });
+        if self.labels.len() > MAX_LABELS {
+            return Err(SpecError::TooManyLabels { count: self.labels.len(), most: MAX_LABELS });
         }
         for (key, value) in &self.labels {
             check_name("label", key)?;
-            if value.len() > LABEL_VALUE_MOST {
-                return Err(Refusal::TooLong { field: "labels", most: LABEL_VALUE_MOST });
+            if value.len() > MAX_LABEL_VALUE {
+                return Err(SpecError::TooLong { field: "labels", most: MAX_LABEL_VALUE });
             }
         }
         Ok(())
@@ -442,18 +420,18 @@ impl Draft {
 }
 
 /// Whether a text can name an owner, a process or a label.
-pub fn check_name(field: &'static str, value: &str) -> Result<(), Refusal> {
+pub fn check_name(field: &'static str, value: &str) -> Result<(), SpecError> {
     let plain = |c: char| c.is_alphanumeric() || "._-:@/ ".contains(c);
-    let fits = !value.trim().is_empty() && value.len() <= NAME_MOST && value.chars().all(plain);
+    let fits = !value.trim().is_empty() && value.len() <= MAX_NAME && value.chars().all(plain);
     if fits {
         Ok(())
     } else {
-        Err(Refusal::BadName { field, value: value.chars().take(40).collect(), most: NAME_MOST })
+        Err(SpecError::BadName { field, value: value.chars().take(40).collect(), most: MAX_NAME })
     }
 }
 
-fn no_nul(field: &'static str, text: &str) -> Result<(), Refusal> {
-    if text.contains('\0') { Err(Refusal::NulByte { field }) } else { Ok(()) }
+fn no_nul(field: &'static str, text: &str) -> Result<(), SpecError> {
+    if text.contains('\0') { Err(SpecError::NulByte { field }) } else { Ok(()) }
 }
 
 #[cfg(test)]
@@ -470,71 +448,71 @@ mod tests {
         }
     }
 
-    fn draft(command: &str) -> Draft {
-        Draft { command: Some(command.into()), inherit_env: true, ..Draft::default() }
+    fn parse(command: &str) -> Result<Program, SpecError> {
+        Program::parse(Some(command.into()), None, None)
+    }
+
+    fn spec(command: &str) -> Spec {
+        Spec::new(parse(command).expect("a command"), "/work".into(), &defaults())
     }
 
     #[test]
     fn a_plain_command_gets_the_defaults() {
-        let spec = draft("make").try_into_spec(&defaults()).expect("valid");
+        let spec = spec("make").check().expect("valid");
         assert_eq!(spec.program, Program::Shell { shell: "/bin/sh".into(), script: "make".into() });
-        assert_eq!(spec.cwd, PathBuf::from("/work"));
         assert_eq!(spec.owner, "default");
         assert_eq!(spec.stop, StopManner { signal: Signal::TERM, grace: Duration::from_secs(5) });
+        assert_eq!(defaults().resolve_cwd(None), Ok(PathBuf::from("/work")));
     }
 
     #[test]
     fn home_is_expanded_and_a_relative_cwd_is_refused() {
-        let at = |cwd: &str| Draft { cwd: Some(cwd.into()), ..draft("true") }.try_into_spec(&defaults());
-        assert_eq!(at("~").expect("valid").cwd, PathBuf::from("/home/ann"));
-        assert_eq!(at("~/src").expect("valid").cwd, PathBuf::from("/home/ann/src"));
+        let at = |cwd: &str| defaults().resolve_cwd(Some(cwd));
+        assert_eq!(at("~"), Ok(PathBuf::from("/home/ann")));
+        assert_eq!(at("~/src"), Ok(PathBuf::from("/home/ann/src")));
         for cwd in ["src", "", ".", "~bob"] {
-            assert!(matches!(at(cwd), Err(Refusal::RelativeCwd { .. })), "{cwd}");
+            assert!(matches!(at(cwd), Err(SpecError::RelativeCwd { .. })), "{cwd}");
         }
     }
 
     #[test]
-    fn each_kind_of_bad_request_is_refused_by_name() {
-        let refuse = |draft: Draft| draft.try_into_spec(&defaults()).expect_err("refused").to_string();
-        assert!(refuse(draft("")).contains("command is empty"));
-        assert!(refuse(draft(" \n\t")).contains("command is empty"));
-        assert!(refuse(Draft::default()).contains("command is empty"));
-        assert!(refuse(Draft { argv: Some(vec![]), ..Draft::default() }).contains("command is empty"));
-        assert!(refuse(Draft { argv: Some(vec!["ls".into()]), ..draft("ls") }).contains("not both"));
-        assert!(refuse(draft("a\0b")).contains("NUL"));
-        let env = |name: &str| Draft { env: [(name.to_owned(), None)].into(), ..draft("true") };
-        assert!(refuse(env("")).contains("not usable"));
-        assert!(refuse(env("A=B")).contains("not usable"));
-        assert!(refuse(env("PINFOLD_ID")).contains("pinfold's own"));
-        let owner = |owner: &str| Draft { owner: Some(owner.into()), ..draft("true") };
-        assert!(refuse(owner("")).contains("owner"));
-        assert!(refuse(owner("a\nb")).contains("owner"));
-        assert!(refuse(owner(&"x".repeat(129))).contains("owner"));
-        assert!(refuse(Draft { output_limit: Some(1), ..draft("true") }).contains("65536"));
-        assert!(refuse(Draft { time_limit: Some(Duration::ZERO), ..draft("true") }).contains("time_limit"));
-        let terminal = || Draft { pty: Some(PtySize::default()), ..draft("true") };
-        assert!(refuse(Draft { streams: Streams::Separate, ..terminal() }).contains("`streams`"));
-        assert!(refuse(Draft { stdin: Some(Stdin::Pipe), ..terminal() }).contains("`stdin`"));
-        assert!(refuse(Draft { pty: Some(PtySize { rows: 0, cols: 80 }), ..draft("true") }).contains("0 rows"));
-        let limits = TreeLimits { memory: Some(1), ..TreeLimits::default() };
-        assert!(refuse(Draft { limits, ..draft("true") }).contains("memory_limit"));
+    fn a_request_names_one_program() {
+        let refuse = |program: Result<Program, SpecError>| program.expect_err("refused").to_string();
+        assert!(refuse(parse("")).contains("command is empty"));
+        assert!(refuse(parse(" \n\t")).contains("command is empty"));
+        assert!(refuse(Program::parse(None, None, None)).contains("command is empty"));
+        assert!(refuse(Program::parse(None, Some(vec![]), None)).contains("command is empty"));
+        let argv = Some(vec!["ls".to_owned()]);
+        assert!(refuse(Program::parse(Some("ls".into()), argv.clone(), None)).contains("not both"));
+        assert!(refuse(Program::parse(None, argv, Some("sh"))).contains("`shell`"));
+        assert!(refuse(parse("a\0b")).contains("NUL"));
     }
 
     #[test]
-    fn the_configuration_limits_what_a_request_does_not() {
-        let pids = |pids| TreeLimits { pids: Some(pids), ..TreeLimits::default() };
-        let time_limit = Some(Duration::from_secs(9));
-        let defaults = Defaults { time_limit, limits: pids(7), ..defaults() };
-        let spec = draft("true").try_into_spec(&defaults).expect("valid");
-        assert_eq!((spec.time_limit, spec.idle_limit, spec.limits), (time_limit, None, pids(7)));
-        let spec = Draft { limits: pids(99), ..draft("true") }.try_into_spec(&defaults).expect("valid");
-        assert_eq!(spec.limits, pids(99));
+    fn each_kind_of_bad_option_is_refused_by_name() {
+        let refuse = |spec: Spec| spec.check().expect_err("refused").to_string();
+        let env = |name: &str| Spec { env: [(name.to_owned(), None)].into(), ..spec("true") };
+        assert!(refuse(env("")).contains("not usable"));
+        assert!(refuse(env("A=B")).contains("not usable"));
+        assert!(refuse(env("PINFOLD_ID")).contains("pinfold's own"));
+        let owner = |owner: &str| Spec { owner: owner.into(), ..spec("true") };
+        assert!(refuse(owner("")).contains("owner"));
+        assert!(refuse(owner("a\nb")).contains("owner"));
+        assert!(refuse(owner(&"x".repeat(129))).contains("owner"));
+        assert!(refuse(Spec { output_limit: 1, ..spec("true") }).contains("65536"));
+        assert!(refuse(Spec { time_limit: Some(Duration::ZERO), ..spec("true") }).contains("time_limit"));
+        let terminal = || Spec { pty: Some(PtySize::default()), ..spec("true") };
+        assert!(refuse(Spec { streams: Streams::Separate, ..terminal() }).contains("`streams`"));
+        assert!(refuse(Spec { stdin: Stdin::Pipe, ..terminal() }).contains("`stdin`"));
+        assert!(refuse(Spec { pty: Some(PtySize { rows: 0, cols: 80 }), ..spec("true") }).contains("0 rows"));
+        let limits = TreeLimits { memory: Some(1), ..TreeLimits::default() };
+        assert!(refuse(Spec { limits, ..spec("true") }).contains("memory_limit"));
     }
 
     #[test]
     fn values_of_the_environment_are_not_written_down() {
         let env = [("TOKEN".to_owned(), Some("s3cret".to_owned())), ("GONE".to_owned(), None)].into();
-        let spec = Draft { env, ..draft("true") }.try_into_spec(&defaults()).expect("valid");
+        let spec = Spec { env, ..spec("true") }.check().expect("valid");
         let text = serde_json::to_string(&spec.without_values()).expect("serialises");
         assert!(text.contains("TOKEN") && !text.contains("s3cret"), "{text}");
     }

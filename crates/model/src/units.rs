@@ -1,40 +1,40 @@
-//! Quantities as people write them: durations, byte counts, moments.
+//! Durations, sizes and timestamps: parsing and arithmetic.
 
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-/// A moment: microseconds since 1970 in UTC.
+/// A timestamp: microseconds since 1970 in UTC.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Moment(pub u64);
 
 impl Moment {
-    /// The time since an earlier moment; zero if the clock was set back in between.
+    /// The time since an earlier timestamp; zero if the clock was set back.
     pub fn since(self, earlier: Moment) -> Duration {
         Duration::from_micros(self.0.saturating_sub(earlier.0))
     }
 
-    /// The moment this much later.
+    /// The timestamp this much later.
     pub fn after(self, time: Duration) -> Moment {
         Moment(self.0.saturating_add(u64::try_from(time.as_micros()).unwrap_or(u64::MAX)))
     }
 }
 
-/// Why a text is no duration.
+/// Why a text is not a duration.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` is not a duration: write seconds (30, 1.5) or units (500ms, 30s, 5m, 1h30m, 2d)")]
 pub struct BadDuration(String);
 
-/// Why a text is no number of bytes.
+/// Why a text is not a size.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` is not a size: write bytes (65536) or units (64k, 64KiB, 8M, 1G)")]
 pub struct BadSize(String);
 
-/// No duration is longer than this: about 31 years, so that sums never overflow.
-const LONGEST_SECONDS: f64 = 1e9;
+/// The longest duration: about 31 years, so that sums cannot overflow.
+const MAX_SECONDS: f64 = 1e9;
 
-/// Takes `30`, `1.5`, `500ms`, `30s`, `5m`, `1h30m`, `2d`; not negative.
+/// Parses `30`, `1.5`, `500ms`, `30s`, `5m`, `1h30m`, `2d`; negative values are refused.
 pub fn parse_duration(text: &str) -> Result<Duration, BadDuration> {
     let bad = || BadDuration(text.chars().take(40).collect());
     let mut rest = text.trim();
@@ -63,10 +63,10 @@ pub fn parse_duration(text: &str) -> Result<Duration, BadDuration> {
         first = false;
         rest = tail;
     }
-    if seconds.is_finite() && seconds <= LONGEST_SECONDS { Ok(Duration::from_secs_f64(seconds)) } else { Err(bad()) }
+    if seconds.is_finite() && seconds <= MAX_SECONDS { Ok(Duration::from_secs_f64(seconds)) } else { Err(bad()) }
 }
 
-/// Takes `65536`, `64k`, `64KiB`, `8MB`, `1G`; units are powers of 1024.
+/// Parses `65536`, `64k`, `64KiB`, `8MB`, `1G`; units are powers of 1024.
 pub fn parse_size(text: &str) -> Result<u64, BadSize> {
     let bad = || BadSize(text.chars().take(40).collect());
     let lower = text.trim().to_ascii_lowercase();
@@ -89,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn durations_are_taken_in_every_form_people_write() {
+    fn durations_are_parsed_in_every_usual_form() {
         let cases = [
             ("0", 0),
             ("30", 30_000),
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_durations_are_refused_with_an_example() {
+    fn invalid_durations_are_refused_with_an_example() {
         for text in ["", "-1", "-5s", "abc", "5x", "1h30", "s", "1..5s", "NaN", "inf", "1e99", "99999999999999"] {
             let refusal = parse_duration(text).expect_err(text).to_string();
             assert!(refusal.contains("30s"), "{refusal}");

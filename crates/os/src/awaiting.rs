@@ -30,12 +30,12 @@ pub enum Awaiting {
 
 /// The pipe or terminal that input comes from, as the kernel identifies it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Source {
+pub enum InputSource {
     Pipe { device: u64, inode: u64 },
     Terminal { number: u64 },
 }
 
-impl Source {
+impl InputSource {
     /// The pipe or terminal of a descriptor: either end of a pipe, the process's end of a terminal.
     pub fn of(fd: BorrowedFd<'_>) -> io::Result<Self> {
         Ok(Self::from_stat(&fstat(fd.as_fd())?))
@@ -43,8 +43,8 @@ impl Source {
 
     fn from_stat(stat: &Stat) -> Self {
         match FileType::from_raw_mode(stat.st_mode) {
-            FileType::CharacterDevice => Source::Terminal { number: stat.st_rdev },
-            _ => Source::Pipe { device: stat.st_dev, inode: stat.st_ino },
+            FileType::CharacterDevice => InputSource::Terminal { number: stat.st_rdev },
+            _ => InputSource::Pipe { device: stat.st_dev, inode: stat.st_ino },
         }
     }
 
@@ -52,18 +52,19 @@ impl Source {
     fn is_open_as(self, pid: u32, fd: u64) -> bool {
         let Ok(stat) = rustix::fs::stat(format!("/proc/{pid}/fd/{fd}")) else { return false };
         let other = Self::from_stat(&stat);
-        other == self || matches!((self, other), (Source::Terminal { .. }, Source::Terminal { number: OWN_TERMINAL }))
+        other == self
+            || matches!((self, other), (InputSource::Terminal { .. }, InputSource::Terminal { number: OWN_TERMINAL }))
     }
 }
 
 /// Checks every thread of a process.
-pub fn observe(pid: u32, source: Source) -> Awaiting {
+pub fn observe(pid: u32, source: InputSource) -> Awaiting {
     let Ok(threads) = fs::read_dir(format!("/proc/{pid}/task")) else { return Awaiting::Else };
     let threads = threads.flatten().take(MAX_THREADS);
     threads.map(|thread| observe_thread(pid, &thread.path().join("syscall"), source)).max().unwrap_or(Awaiting::Else)
 }
 
-fn observe_thread(pid: u32, path: &std::path::Path, source: Source) -> Awaiting {
+fn observe_thread(pid: u32, path: &std::path::Path, source: InputSource) -> Awaiting {
     match fs::read_to_string(path) {
         Ok(line) => parse(&line).map_or(Awaiting::Else, |call| classify_wait(pid, &call, source)),
         Err(error) if crate::proc::is_gone(&error) => Awaiting::Else,
@@ -109,7 +110,7 @@ fn classify((number, arguments): &(i64, [u64; 6])) -> Call {
     }
 }
 
-fn classify_wait(pid: u32, call: &(i64, [u64; 6]), source: Source) -> Awaiting {
+fn classify_wait(pid: u32, call: &(i64, [u64; 6]), source: InputSource) -> Awaiting {
     let arguments = &call.1;
     let (watched, endless) = match classify(call) {
         Call::Read => (Some(vec![arguments[0]]), true),
@@ -181,7 +182,7 @@ mod tests {
     /// A program on a pipe of ours, and what it is seen to wait for.
     fn seen(program: &str, argument: &str, wanted: Awaiting) {
         let mut child = Command::new(program).args(["-c", argument]).stdin(Stdio::piped()).spawn().expect("a program");
-        let source = Source::of(child.stdin.as_ref().expect("its stdin").as_fd()).expect("a pipe");
+        let source = InputSource::of(child.stdin.as_ref().expect("its stdin").as_fd()).expect("a pipe");
         let deadline = Instant::now() + Duration::from_secs(60);
         while observe(child.id(), source) != wanted {
             assert!(Instant::now() < deadline, "{program} {argument}: {:?}", observe(child.id(), source));

@@ -113,6 +113,11 @@ impl Base {
         &self.0
     }
 
+    /// A base that another process made. Not probed: only for removing what is in it.
+    pub fn existing(path: &Path) -> Base {
+        Base(path.to_owned())
+    }
+
     /// Makes the leaf cgroup, or opens it if it exists.
     pub fn make(&self, leaf: &str) -> io::Result<Cgroup> {
         let path = self.0.join(single_component(leaf)?);
@@ -230,6 +235,12 @@ impl Cgroup {
     /// Removes this cgroup and all below it; EBUSY while there is a living process in any of them.
     pub fn remove(&self) -> io::Result<()> {
         remove_tree(&self.path)
+    }
+
+    /// Removes this cgroup and all below it. Waits at most `timeout` for a last process that is still exiting.
+    pub fn remove_when_empty(&self, timeout: Duration) -> io::Result<()> {
+        self.wait_empty(timeout)?;
+        self.remove()
     }
 
     /// CPU time of everything that ran here and below since the cgroup was made. Needs no controller.

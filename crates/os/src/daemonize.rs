@@ -2,6 +2,11 @@
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
+use std::sync::OnceLock;
+
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+static ORIGINAL_DESCRIPTOR_LIMIT: OnceLock<Option<u64>> = OnceLock::new();
 
 /// Makes all threads share one heap that shrinks only on [`trim_memory`]. By default glibc gives each thread a heap of
 /// its own, and each keeps its peak size. It also returns the top of a heap to the kernel as soon as 128 KiB of it are
@@ -130,8 +135,20 @@ pub fn own_pid() -> u32 {
 
 /// Raises the soft limit on open descriptors to the hard limit, and returns the limit that then applies.
 pub fn raise_descriptor_limit() -> u64 {
-    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let limit = getrlimit(Resource::Nofile);
+    ORIGINAL_DESCRIPTOR_LIMIT.get_or_init(|| limit.current);
     let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
     getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
+}
+
+/// The soft limit that this program was started with, if [`raise_descriptor_limit`] has changed it and it is not
+/// unlimited. Commands get it: programs that use `select` or close every descriptor rely on a low one.
+pub fn original_descriptor_limit() -> Option<u64> {
+    ORIGINAL_DESCRIPTOR_LIMIT.get().copied().flatten()
+}
+
+/// Lowers the soft limit on open descriptors.
+pub fn lower_descriptor_limit(soft: u64) -> io::Result<()> {
+    let maximum = getrlimit(Resource::Nofile).maximum;
+    Ok(setrlimit(Resource::Nofile, Rlimit { current: Some(soft), maximum })?)
 }

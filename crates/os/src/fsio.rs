@@ -67,7 +67,7 @@ pub fn set_nonblocking(fd: BorrowedFd<'_>) -> io::Result<()> {
 
 /// The result of [`read_some`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Moved {
+pub enum ReadResult {
     /// This many bytes were read.
     Bytes(usize),
     /// There is nothing to read now.
@@ -78,15 +78,15 @@ pub enum Moved {
 
 /// Appends what can be read to the buffer, up to its spare capacity. One `read`, which fills the spare capacity without
 /// zeroing it first.
-pub fn read_some(fd: BorrowedFd<'_>, buffer: &mut Vec<u8>) -> io::Result<Moved> {
+pub fn read_some(fd: BorrowedFd<'_>, buffer: &mut Vec<u8>) -> io::Result<ReadResult> {
     loop {
         return match rustix::io::read(fd, spare_capacity(buffer)) {
-            Ok(0) => Ok(Moved::Closed),
-            Ok(count) => Ok(Moved::Bytes(count)),
-            Err(Errno::AGAIN) => Ok(Moved::Empty),
+            Ok(0) => Ok(ReadResult::Closed),
+            Ok(count) => Ok(ReadResult::Bytes(count)),
+            Err(Errno::AGAIN) => Ok(ReadResult::Empty),
             Err(Errno::INTR) => continue,
             // EIO from a pseudoterminal means that the other side is closed.
-            Err(Errno::IO) => Ok(Moved::Closed),
+            Err(Errno::IO) => Ok(ReadResult::Closed),
             Err(error) => Err(error.into()),
         };
     }
@@ -94,7 +94,7 @@ pub fn read_some(fd: BorrowedFd<'_>, buffer: &mut Vec<u8>) -> io::Result<Moved> 
 
 /// The result of [`write_some`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Wrote {
+pub enum WriteResult {
     /// This many bytes were written.
     Bytes(usize),
     /// There is no room now.
@@ -104,13 +104,13 @@ pub enum Wrote {
 }
 
 /// Writes as much as fits. The caller must have SIGPIPE blocked or ignored.
-pub fn write_some(fd: BorrowedFd<'_>, bytes: &[u8]) -> Wrote {
+pub fn write_some(fd: BorrowedFd<'_>, bytes: &[u8]) -> WriteResult {
     loop {
         return match rustix::io::write(fd, bytes) {
-            Ok(count) => Wrote::Bytes(count),
-            Err(Errno::AGAIN) => Wrote::Full,
+            Ok(count) => WriteResult::Bytes(count),
+            Err(Errno::AGAIN) => WriteResult::Full,
             Err(Errno::INTR) => continue,
-            Err(_) => Wrote::Broken,
+            Err(_) => WriteResult::Broken,
         };
     }
 }

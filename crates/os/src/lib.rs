@@ -4,23 +4,26 @@
 //! kernel answered.
 
 pub mod awaiting;
-mod birth;
-pub mod brake;
 pub mod cgroup;
 pub mod controllers;
 pub mod crash;
 pub mod daemonize;
+pub mod file_watch;
+pub mod fork_limit;
 pub mod fsio;
-pub mod held;
 mod mounts;
 mod oom;
 pub mod poll;
 pub mod ports;
 pub mod proc;
+pub mod process_handle;
 pub mod pty;
+pub mod sandbox;
 pub mod socket;
 pub mod spawn;
+mod start_time;
 pub mod sweep;
+pub mod tcp_peer;
 pub mod tree;
-pub mod vanish;
+pub mod usage;
 pub mod wait;

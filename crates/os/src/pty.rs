@@ -12,13 +12,6 @@ use crate::fsio;
 /// Ctrl+D, used if the terminal's settings cannot be read.
 const DEFAULT_EOF: u8 = 4;
 
-/// Rows and columns.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Size {
-    pub rows: u16,
-    pub cols: u16,
-}
-
 /// The two ends of a pseudoterminal. Both descriptors are above 2.
 #[derive(Debug)]
 pub struct Pty {
@@ -29,22 +22,22 @@ pub struct Pty {
 }
 
 /// Opens a pseudoterminal of this size.
-pub fn open(size: Size) -> io::Result<Pty> {
+pub fn open(rows: u16, cols: u16) -> io::Result<Pty> {
     let master = rustix::pty::openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC)?;
     rustix::pty::unlockpt(&master)?;
     // Not by its path, which may name a different terminal in another mount namespace.
     let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
     let slave = rustix::pty::ioctl_tiocgptpeer(&master, flags)?;
     let (master, slave) = (fsio::above_stdio(master)?, fsio::above_stdio(slave)?);
-    resize(master.as_fd(), size)?;
+    resize(master.as_fd(), rows, cols)?;
     let status = rustix::fs::fcntl_getfl(&master)?;
     rustix::fs::fcntl_setfl(&master, status | OFlags::NONBLOCK)?;
     Ok(Pty { master, slave })
 }
 
 /// Changes the window size. The kernel sends SIGWINCH to the foreground process group.
-pub fn resize(terminal: BorrowedFd<'_>, size: Size) -> io::Result<()> {
-    let size = Winsize { ws_row: size.rows, ws_col: size.cols, ws_xpixel: 0, ws_ypixel: 0 };
+pub fn resize(terminal: BorrowedFd<'_>, rows: u16, cols: u16) -> io::Result<()> {
+    let size = Winsize { ws_row: rows, ws_col: cols, ws_xpixel: 0, ws_ypixel: 0 };
     Ok(rustix::termios::tcsetwinsize(terminal, size)?)
 }
 

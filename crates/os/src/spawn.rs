@@ -16,8 +16,9 @@ use std::ptr;
 use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::birth::{BirthClock, since_boot};
 use crate::oom::OomScore;
+use crate::sandbox::Restrictions;
+use crate::start_time::{BirthClock, since_boot};
 use crate::{proc, wait};
 
 /// Stack size of the child before exec: enough for a dozen C wrappers, and it calls nothing deeper.
@@ -54,6 +55,8 @@ pub struct Launch<'a> {
     /// A file whose lock shows that the calling process is alive. The child closes it first, so that a child that hangs
     /// before exec does not keep the lock.
     pub lock: Option<BorrowedFd<'a>>,
+    /// What it may not do, from exec on.
+    pub sandbox: Option<&'a Restrictions>,
 }
 
 /// A child of this process, not yet reaped.
@@ -74,14 +77,17 @@ pub enum Step {
     Exec,
     /// Taking the controlling terminal.
     Terminal,
+    /// Restricting itself to its sandbox.
+    Sandbox,
 }
 
 /// The steps by the number that the child stores; 0 means that it has not run yet.
-const STEPS: [Step; 5] = [Step::Clone, Step::Setup, Step::Cwd, Step::Exec, Step::Terminal];
+const STEPS: [Step; 6] = [Step::Clone, Step::Setup, Step::Cwd, Step::Exec, Step::Terminal, Step::Sandbox];
 const SETUP: i32 = 1;
 const CWD: i32 = 2;
 const EXEC: i32 = 3;
 const TERMINAL: i32 = 4;
+const SANDBOX: i32 = 5;
 
 /// A failed start. No child is left, unless it was `stuck`.
 #[derive(Debug, thiserror::Error)]
@@ -124,6 +130,8 @@ struct ChildArgs {
     entry_count: usize,
     /// Descriptor to close; -1 for none.
     lock: RawFd,
+    /// Null for none.
+    sandbox: *const Restrictions,
     parent: libc::pid_t,
     /// Out: when the child first ran, in nanoseconds since boot.
     alive: AtomicU64,
@@ -190,6 +198,7 @@ impl Spawner {
             entries: launch.entries.as_ptr().cast(),
             entry_count: launch.entries.len(),
             lock: launch.lock.map_or(-1, |lock| lock.as_raw_fd()),
+            sandbox: launch.sandbox.map_or(ptr::null(), ptr::from_ref),
             parent: std::process::id() as libc::pid_t,
             alive: AtomicU64::new(u64::MAX),
             step: AtomicI32::new(0),
@@ -370,6 +379,13 @@ extern "C" fn child_main(child_args: &ChildArgs) -> ! {
     // SAFETY: cwd is a C string of the waiting parent.
     if unsafe { libc::chdir(child_args.cwd) } < 0 {
         child_args.fail();
+    }
+    // SAFETY: null, or the restrictions of the waiting parent.
+    if let Some(sandbox) = unsafe { child_args.sandbox.as_ref() } {
+        child_args.begin(SANDBOX);
+        if !sandbox.apply() {
+            child_args.fail();
+        }
     }
     child_args.begin(EXEC);
     unblock_all_signals();

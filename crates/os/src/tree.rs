@@ -1,4 +1,4 @@
-//! The descendants of one process, and signals that reach all of them and no other process.
+//! The descendants of one process, and signals that reach all of them and no other process, even if a pid was reused.
 //!
 //! Owns the walk over parents and children, and the rule that a signal is sent through a pidfd whose process was checked
 //! *after* the pidfd was opened: a recycled pid is never signalled. It does not wait, reap or apply grace periods; the
@@ -141,7 +141,7 @@ pub fn usage_below(root: u32, max_threads: Option<u64>) -> TreeUsage {
 }
 
 /// Calls `visit` with each descendant once, breadth first, zombies included, until it returns `Break`.
-fn walk(root: u32, root_start: u64, mut visit: impl FnMut(Stat) -> ControlFlow<()>) {
+pub(crate) fn walk(root: u32, root_start: u64, mut visit: impl FnMut(Stat) -> ControlFlow<()>) {
     let scanned = (!kernel_lists_children()).then(scan_children);
     let children = |pid: u32| match &scanned {
         Some(map) => map.get(&pid).cloned().unwrap_or_default(),

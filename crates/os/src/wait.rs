@@ -9,36 +9,36 @@ use std::os::fd::{AsRawFd, OwnedFd};
 
 /// How a child ended, as the kernel reported it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Status {
+pub enum ExitStatus {
     Exited { code: u8 },
     Signaled { signal: i32, core_dumped: bool },
 }
 
 /// A child that ended, with the resource usage of itself and of the descendants it waited for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Ended {
+pub struct EndedChild {
     pub pid: u32,
-    pub status: Status,
+    pub status: ExitStatus,
     pub cpu_us: u64,
     pub max_rss_bytes: u64,
 }
 
 /// How the child ended, or `None` if it is alive. The child stays a zombie.
-pub fn observe_exit(pidfd: &OwnedFd) -> io::Result<Option<Ended>> {
+pub fn observe_exit(pidfd: &OwnedFd) -> io::Result<Option<EndedChild>> {
     waitid(libc::P_PIDFD, pidfd.as_raw_fd() as u32, libc::WEXITED | libc::WNOHANG | libc::WNOWAIT)
 }
 
 /// Waits until the child has ended and reaps it.
-pub fn reap(pidfd: &OwnedFd) -> io::Result<Option<Ended>> {
+pub fn reap(pidfd: &OwnedFd) -> io::Result<Option<EndedChild>> {
     waitid(libc::P_PIDFD, pidfd.as_raw_fd() as u32, libc::WEXITED)
 }
 
 /// Reaps this child if it has ended. The pid must be that of an unreaped child of ours.
-pub fn reap_if_ended(pid: u32) -> io::Result<Option<Ended>> {
+pub fn reap_if_ended(pid: u32) -> io::Result<Option<EndedChild>> {
     waitid(libc::P_PID, pid, libc::WEXITED | libc::WNOHANG | libc::__WALL)
 }
 
-fn waitid(kind: libc::idtype_t, id: u32, options: i32) -> io::Result<Option<Ended>> {
+fn waitid(kind: libc::idtype_t, id: u32, options: i32) -> io::Result<Option<EndedChild>> {
     // SAFETY: both are plain data, filled by the kernel.
     let (mut info, mut usage): (libc::siginfo_t, libc::rusage) = unsafe { mem::zeroed() };
     loop {
@@ -61,11 +61,11 @@ fn waitid(kind: libc::idtype_t, id: u32, options: i32) -> io::Result<Option<Ende
     // SAFETY: as above.
     let status = unsafe { info.si_status() };
     let status = match info.si_code {
-        libc::CLD_EXITED => Status::Exited { code: status as u8 },
-        code => Status::Signaled { signal: status, core_dumped: code == libc::CLD_DUMPED },
+        libc::CLD_EXITED => ExitStatus::Exited { code: status as u8 },
+        code => ExitStatus::Signaled { signal: status, core_dumped: code == libc::CLD_DUMPED },
     };
     let micros = |time: libc::timeval| time.tv_sec as u64 * 1_000_000 + time.tv_usec as u64;
-    Ok(Some(Ended {
+    Ok(Some(EndedChild {
         pid: pid as u32,
         status,
         cpu_us: micros(usage.ru_utime) + micros(usage.ru_stime),

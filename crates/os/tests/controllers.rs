@@ -6,7 +6,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use pinfold_os::controllers::{Bounds, Controller, Limited, existing, find, remove_unused};
 use pinfold_os::spawn::{Child, Launch, Spawner};
-use pinfold_os::wait::{self, Status};
+use pinfold_os::wait::{self, ExitStatus};
 use pinfold_os::{fsio, proc};
 
 /// Held while a child is started: during a start this process's own OOM score is raised.
@@ -58,6 +58,7 @@ fn start(limited: &Limited, script: &str) -> Child {
         cgroup: limited.v2().map(|cgroup| cgroup.fd()),
         entries: &limited.entries(),
         lock: None,
+        sandbox: None,
     };
     let _one_at_a_time = lock_starts();
     let mut spawner = Spawner::new();
@@ -66,7 +67,7 @@ fn start(limited: &Limited, script: &str) -> Child {
     child
 }
 
-fn end(child: &Child) -> Status {
+fn end(child: &Child) -> ExitStatus {
     wait::reap(&child.pidfd).expect("waited").expect("ended").status
 }
 
@@ -79,10 +80,10 @@ fn a_tree_that_exceeds_its_memory_limit_is_killed_and_counted() {
     let bounds = Bounds { memory_bytes: Some(32 << 20), ..Bounds::default() };
     let limited = Limited::make(&places.places, "leaf", &bounds);
     assert!(limited.enforces(Controller::Memory) && !limited.enforces(Controller::Pids));
-    assert_eq!(end(&start(&limited, "exit 3")), Status::Exited { code: 3 });
+    assert_eq!(end(&start(&limited, "exit 3")), ExitStatus::Exited { code: 3 });
     assert_eq!(limited.oom_kills(), 0);
     let eater = start(&limited, "exec tail /dev/zero");
-    assert_eq!(end(&eater), Status::Signaled { signal: libc::SIGKILL, core_dumped: false });
+    assert_eq!(end(&eater), ExitStatus::Signaled { signal: libc::SIGKILL, core_dumped: false });
     assert_eq!(limited.oom_kills(), 1);
     limited.remove();
 }
@@ -95,9 +96,9 @@ fn a_fork_beyond_the_limit_is_refused_and_counted() {
     }
     let bounds = Bounds { pids: Some(2), ..Bounds::default() };
     let limited = Limited::make(&places.places, "leaf", &bounds);
-    assert_eq!(end(&start(&limited, "(exit 0); exit 0")), Status::Exited { code: 0 });
+    assert_eq!(end(&start(&limited, "(exit 0); exit 0")), ExitStatus::Exited { code: 0 });
     assert_eq!(limited.refused_forks(), 0);
-    assert_eq!(end(&start(&limited, "(:; (exit 0); exit 5); exit $?")), Status::Exited { code: 2 });
+    assert_eq!(end(&start(&limited, "(:; (exit 0); exit 5); exit $?")), ExitStatus::Exited { code: 2 });
     assert!(limited.refused_forks() > 0);
     limited.remove();
 }
@@ -131,5 +132,5 @@ fn the_oom_killer_prefers_children_to_their_parent() {
     assert!(proc::stat(child.pid).is_ok());
     assert_eq!((oom_score(child.pid), oom_score(std::process::id())), ((own + 200).min(1000), own));
     pinfold_os::tree::kill_group(&child);
-    assert_eq!(end(&child), Status::Signaled { signal: libc::SIGKILL, core_dumped: false });
+    assert_eq!(end(&child), ExitStatus::Signaled { signal: libc::SIGKILL, core_dumped: false });
 }

@@ -5,7 +5,7 @@ use std::io::Read;
 use std::os::fd::{AsFd, BorrowedFd};
 
 use pinfold_os::spawn::{Child, Launch, SpawnError, Spawner, Step};
-use pinfold_os::wait::{Ended, Status, observe_exit, reap};
+use pinfold_os::wait::{EndedChild, ExitStatus, observe_exit, reap};
 use pinfold_os::{daemonize, fsio, poll, proc, socket};
 
 /// Runs `/bin/sh -c script`; returns the child and all its output.
@@ -29,6 +29,7 @@ fn run_by(spawner: &mut Spawner, script: &str, cwd: &CStr, programs: &[&str]) ->
         cgroup: None,
         entries: &[],
         lock: None,
+        sandbox: None,
     };
     let child = spawner.spawn(&launch)?;
     drop(pipe.write);
@@ -41,13 +42,13 @@ fn read_all(pipe: BorrowedFd<'_>) -> String {
         text.reserve(4096);
         poll::wait_ready(&[(pipe, poll::Interest::Read)], None).expect("poll");
         match fsio::read_some(pipe, &mut text).expect("read") {
-            fsio::Moved::Bytes(_) | fsio::Moved::Empty => {}
-            fsio::Moved::Closed => return String::from_utf8(text).expect("text"),
+            fsio::ReadResult::Bytes(_) | fsio::ReadResult::Empty => {}
+            fsio::ReadResult::Closed => return String::from_utf8(text).expect("text"),
         }
     }
 }
 
-fn end(child: &Child) -> Ended {
+fn end(child: &Child) -> EndedChild {
     reap(&child.pidfd).expect("waitid").expect("it ended")
 }
 
@@ -56,7 +57,7 @@ fn a_child_runs_with_its_arguments_environment_and_directory() {
     let (child, output) = run("echo $GREETING; pwd; exit 7", c"/usr", &["/bin/sh"]).expect("started");
     assert_eq!(output, "hello\n/usr\n");
     let ended = end(&child);
-    assert_eq!((ended.pid, ended.status), (child.pid, Status::Exited { code: 7 }));
+    assert_eq!((ended.pid, ended.status), (child.pid, ExitStatus::Exited { code: 7 }));
     assert!(ended.max_rss_bytes > 0);
 }
 
@@ -73,7 +74,7 @@ fn the_start_time_is_the_one_that_proc_shows() {
 #[test]
 fn an_exit_by_signal_is_distinguished_from_an_exit_code() {
     let (child, _) = run("kill -9 $$", c"/", &["/bin/sh"]).expect("started");
-    assert_eq!(end(&child).status, Status::Signaled { signal: 9, core_dumped: false });
+    assert_eq!(end(&child).status, ExitStatus::Signaled { signal: 9, core_dumped: false });
 }
 
 #[test]
@@ -83,9 +84,9 @@ fn observing_leaves_the_child_to_be_reaped() {
     poll::wait_ready(&ready, None).expect("poll");
     for _ in 0..2 {
         let seen = observe_exit(&child.pidfd).expect("waitid").expect("it ended");
-        assert_eq!(seen.status, Status::Exited { code: 3 });
+        assert_eq!(seen.status, ExitStatus::Exited { code: 3 });
     }
-    assert_eq!(end(&child).status, Status::Exited { code: 3 });
+    assert_eq!(end(&child).status, ExitStatus::Exited { code: 3 });
     assert!(observe_exit(&child.pidfd).is_err(), "no child is left");
 }
 

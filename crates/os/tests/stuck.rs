@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use pinfold_os::cgroup::open_base;
 use pinfold_os::spawn::{Child, Launch, SpawnError, Spawner, Step};
-use pinfold_os::wait::{Status, reap};
+use pinfold_os::wait::{ExitStatus, reap};
 use pinfold_os::{fsio, proc, tree};
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 
@@ -32,12 +32,13 @@ fn start(spawner: &mut Spawner, cwd: &CStr, cgroup: Option<BorrowedFd<'_>>) -> R
         cgroup,
         entries: &[],
         lock: None,
+        sandbox: None,
     })
 }
 
 fn assert_starts(spawner: &mut Spawner, cgroup: Option<BorrowedFd<'_>>) {
     let child = start(spawner, c"/", cgroup).expect("it starts");
-    assert_eq!(reap(&child.pidfd).expect("waitid").expect("it ended").status, Status::Exited { code: 5 });
+    assert_eq!(reap(&child.pidfd).expect("waitid").expect("it ended").status, ExitStatus::Exited { code: 5 });
 }
 
 fn own_children() -> Vec<u32> {
@@ -154,6 +155,10 @@ fn a_child_that_cannot_be_killed_is_left_behind_and_holds_up_nothing() {
         std::thread::sleep(Duration::from_millis(5));
     }
     let ended = pinfold_os::wait::reap_if_ended(left[0]).expect("waitid").expect("it ended");
-    assert_eq!(ended.status, Status::Signaled { signal: 9, core_dumped: false }, "without having executed anything");
+    assert_eq!(
+        ended.status,
+        ExitStatus::Signaled { signal: 9, core_dumped: false },
+        "without having executed anything"
+    );
     assert_starts(&mut spawner, None);
 }

@@ -1,4 +1,4 @@
-//! What must hold at every step, whatever happens.
+//! The invariants, checked at every step.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -7,20 +7,20 @@ use pinfold_model::event::EventKind;
 use pinfold_model::facts::{Fact, History};
 use pinfold_model::id::ProcessId;
 use pinfold_model::outcome::Outcome;
-use pinfold_os::wait::Status;
+use pinfold_os::wait::ExitStatus;
 use pinfold_store::record::{Record, RecordError, parse_record};
 
+use crate::harness::record_of;
 use crate::index::NewEvent;
 use crate::keeper::RunningKeeper;
 use crate::machine::{Machine, State};
-use crate::scene::record_of;
 
-/// How a frame with a fact begins, after its length.
+/// The start of a frame with a fact, after its length.
 const FACT: &[u8] = br#"{"say":"fact","id":""#;
 const BETWEEN: &[u8] = br#"","fact":"#;
 
-/// K1: what a keeper sends as a fact is in the record already, word for word.
-pub(crate) fn sent_by_keeper(state: &mut State, bytes: &[u8]) {
+/// K1: a fact that a keeper sends is in the record already, byte for byte.
+pub(crate) fn keeper_sent(state: &mut State, bytes: &[u8]) {
     let mut rest = bytes;
     while let Some(at) = find(rest, FACT) {
         rest = &rest[at + FACT.len()..];
@@ -31,12 +31,12 @@ pub(crate) fn sent_by_keeper(state: &mut State, bytes: &[u8]) {
         let written = state.records.get(&id).is_some_and(|inode| holds_line(&inode.borrow().bytes, json));
         if !written {
             let fact = String::from_utf8_lossy(json).into_owned();
-            state.broken.get_or_insert(format!("K1: {id} is said to have {fact}, which is not in its record"));
+            state.violation.get_or_insert(format!("K1: a keeper sent {fact} of {id}, which is not in its record"));
         }
     }
 }
 
-/// Where the fact of a frame ends that begins in `bytes` just before `rest`: one brace before the frame's end.
+/// Where the fact ends: one brace before the end of the frame that contains `rest`.
 fn frame_end(bytes: &[u8], rest: &[u8]) -> Option<usize> {
     let begin = bytes.len() - rest.len() - FACT.len();
     let header = bytes.get(begin.checked_sub(4)?..begin)?;
@@ -45,7 +45,7 @@ fn frame_end(bytes: &[u8], rest: &[u8]) -> Option<usize> {
     (end <= rest.len()).then_some(end)
 }
 
-/// Whether the record holds this JSON as a whole line.
+/// Whether the record has this JSON as a complete line.
 fn holds_line(record: &[u8], json: &[u8]) -> bool {
     record
         .split_inclusive(|byte| *byte == b'\n')
@@ -56,29 +56,29 @@ fn find(bytes: &[u8], what: &[u8]) -> Option<usize> {
     bytes.windows(what.len()).position(|window| window == what)
 }
 
-/// D3: what the daemon takes for a fact is in the record.
-pub(crate) fn noted_by_daemon(machine: &Machine, id: &ProcessId, fact: &Fact) {
+/// D3: a fact that the daemon accepts is in the record.
+pub(crate) fn fact_accepted(machine: &Machine, id: &ProcessId, fact: &Fact) {
     let written = record_of(machine, id).is_some_and(|record| record.facts.contains(fact));
     if !written {
-        machine.broken(format!("D3: the daemon notes {fact:?} of {id}, which is not in its record"));
+        machine.violation(format!("D3: the daemon accepted {fact:?} of {id}, which is not in its record"));
     }
 }
 
-/// D3: what a keeper says to have is in the record.
-pub(crate) fn adopted(machine: &Machine, told: &History) {
-    let id = &told.intent.id;
+/// D3: the history that a keeper sends in its hello is in the record.
+pub(crate) fn adopted(machine: &Machine, sent: &History) {
+    let id = &sent.intent.id;
     let written = record_of(machine, id).and_then(|record| record.history());
     let known = |history: &History| {
-        (told.start.is_none() || told.start == history.start)
-            && (told.exit.is_none() || told.exit == history.exit)
-            && (told.finish.is_none() || told.finish == history.finish)
+        (sent.start.is_none() || sent.start == history.start)
+            && (sent.exit.is_none() || sent.exit == history.exit)
+            && (sent.finish.is_none() || sent.finish == history.finish)
     };
     if !written.as_ref().is_some_and(known) {
-        machine.broken(format!("D3: a keeper says more of {id} than its record"));
+        machine.violation(format!("D3: a keeper's hello has facts about {id} that are not in its record"));
     }
 }
 
-/// D3: an event is committed only when the record has its fact.
+/// D3: an event is committed only if its fact is in the record.
 pub(crate) fn committed(machine: &Machine, event: &NewEvent) {
     let history = record_of(machine, &event.id).and_then(|record| record.history());
     let durable = history.is_some_and(|history| match event.kind {
@@ -90,63 +90,67 @@ pub(crate) fn committed(machine: &Machine, event: &NewEvent) {
         _ => true,
     });
     if !durable {
-        machine.broken(format!("D3: {} of {} is shown, and its record does not have it", event.kind.name(), event.id));
+        machine.violation(format!(
+            "D3: {} of {} is shown, and its record does not have it",
+            event.kind.name(),
+            event.id
+        ));
     }
 }
 
-/// A stop that was answered without survivors has left nobody.
+/// After a stop was answered without survivors, no process of the tree is running.
 pub(crate) fn stopped(machine: &Machine, id: &ProcessId) {
     let left = machine.state().tree_of(id);
     if !left.is_empty() {
-        machine.broken(format!("a stop of {id} is answered, and {left:?} live"));
+        machine.violation(format!("a stop of {id} was answered, but {left:?} are running"));
     }
 }
 
-/// D1: a start that was acknowledged is not forgotten.
-pub(crate) fn forgotten(machine: &Machine, id: &ProcessId, acknowledged: bool) {
+/// D1: an acknowledged start is never undone.
+pub(crate) fn start_undone(machine: &Machine, id: &ProcessId, acknowledged: bool) {
     if acknowledged {
-        machine.broken(format!("D1: the start of {id} was acknowledged, and is forgotten"));
+        machine.violation(format!("D1: the start of {id} was acknowledged, and then undone"));
     }
 }
 
-/// Nothing is swept while a living keeper keeps it.
+/// A tree is not killed by the daemon while its keeper is running.
 pub(crate) fn swept(machine: &Machine, id: &ProcessId, keepers: &BTreeMap<u32, RunningKeeper>) {
     if let Some(keeper) = keeper_of(machine, id, keepers) {
-        machine.broken(format!("the tree of {id} is swept, which keeper {keeper} keeps and lives"));
+        machine.violation(format!("the daemon kills the tree of {id}, although its keeper {keeper} is running"));
     }
 }
 
-/// A process is lost only if nobody keeps it, and nobody of it is left who could be killed.
+/// A process is recorded as lost only if no keeper runs it and no member of its tree is left.
 pub(crate) fn lost(machine: &Machine, id: &ProcessId, keepers: &BTreeMap<u32, RunningKeeper>) {
     if let Some(keeper) = keeper_of(machine, id, keepers) {
-        machine.broken(format!("{id} is recorded as lost, and keeper {keeper} keeps it"));
+        machine.violation(format!("{id} is recorded as lost, but keeper {keeper} runs it"));
     }
     let state = machine.state();
-    let left = state.tree_of(id).into_iter().any(|pid| state.processes[&pid].doomed.is_none());
+    let left = state.tree_of(id).into_iter().any(|pid| state.processes[&pid].pending_exit.is_none());
     drop(state);
     if left {
-        machine.broken(format!("{id} is recorded as lost, and somebody of its tree lives"));
+        machine.violation(format!("{id} is recorded as lost, but its tree is not empty"));
     }
 }
 
-/// Nothing is removed that somebody keeps, or that began.
+/// A directory is not removed while a keeper uses it, nor after its first line is written.
 pub(crate) fn removed(machine: &Machine, id: &ProcessId, keepers: &BTreeMap<u32, RunningKeeper>) {
     if let Some(keeper) = keeper_of(machine, id, keepers) {
-        machine.broken(format!("the directory of {id} is removed, which keeper {keeper} keeps"));
+        machine.violation(format!("the directory of {id} is removed, although keeper {keeper} uses it"));
     }
     if record_of(machine, id).is_some() {
-        machine.broken(format!("the directory of {id} is removed, and its record has begun"));
+        machine.violation(format!("the directory of {id} is removed, although its record has a first line"));
     }
 }
 
-/// The socket of a living keeper stays: without it no later daemon finds the keeper.
+/// The socket of a running keeper is not removed: no later daemon could find the keeper.
 pub(crate) fn socket_removed(machine: &Machine, pid: u32) {
     let state = machine.state();
     let start_time = state.keeper_sockets.get(&pid).copied();
-    let lives = state.is_alive(pid) && state.processes.get(&pid).map(|process| process.start_time) == start_time;
+    let running = state.is_alive(pid) && state.processes.get(&pid).map(|process| process.start_time) == start_time;
     drop(state);
-    if lives {
-        machine.broken(format!("the socket of keeper {pid} is removed, and it lives"));
+    if running {
+        machine.violation(format!("the socket of keeper {pid} is removed, although it is running"));
     }
 }
 
@@ -155,14 +159,14 @@ fn keeper_of(machine: &Machine, id: &ProcessId, keepers: &BTreeMap<u32, RunningK
     keepers.values().find(keeps).map(RunningKeeper::pid)
 }
 
-/// What was seen of each record: its version, and once it was over, its content.
+/// The version of each record at the last check, and its content once it is over.
 #[derive(Debug, Default)]
 pub struct Records {
     seen: BTreeMap<ProcessId, (u64, Option<Vec<u8>>)>,
 }
 
 impl Records {
-    /// L1, L2, S1: every record that changed since the last look can be read, invents nothing, and keeps its end.
+    /// L1, L2, S1: every changed record is readable, has a true outcome, and keeps its end.
     pub fn check(&mut self, machine: &Machine) {
         let changed: Vec<(ProcessId, u64, Vec<u8>)> = {
             let state = machine.state();
@@ -179,29 +183,29 @@ impl Records {
 
     fn check_one(&self, machine: &Machine, id: &ProcessId, bytes: &[u8]) -> Option<Vec<u8>> {
         if let Some((_, Some(before))) = self.seen.get(id) {
-            // Something torn behind the end is nothing.
+            // A torn line after the end does not count.
             if !bytes.starts_with(before) {
-                machine.broken(format!("S1: the record of {id} held its end, and was changed"));
+                machine.violation(format!("S1: the record of {id} was changed after its end"));
             }
             return Some(before.clone());
         }
         let Some(record) = record_of(machine, id) else {
             match parse_record(PathBuf::from("record"), bytes) {
                 Ok(_) | Err(RecordError::Empty { .. }) => {}
-                Err(error) => machine.broken(format!("the record of {id} cannot be read: {error}")),
+                Err(error) => machine.violation(format!("the record of {id} cannot be read: {error}")),
             }
             return None;
         };
         let ends = record.facts.iter().filter(|fact| matches!(fact, Fact::Finished(_) | Fact::Lost { .. })).count();
         if ends > 1 {
-            machine.broken(format!("L2: the record of {id} holds {ends} ends"));
+            machine.violation(format!("L2: the record of {id} has {ends} ends"));
         }
         check_outcome(machine, id, &record);
         if !record.is_over() {
             return None;
         }
         if matches!(record.facts.last(), Some(Fact::Finished(_))) && !machine.state().tree_of(id).is_empty() {
-            machine.broken(format!("{id} is recorded as finished, and somebody of its tree lives"));
+            machine.violation(format!("{id} is recorded as finished, but its tree is not empty"));
         }
         Some(bytes[..bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |last| last + 1)].to_vec())
     }
@@ -214,17 +218,17 @@ fn check_outcome(machine: &Machine, id: &ProcessId, record: &Record) {
         Fact::Finished(finish) => Some(&finish.end.outcome),
         _ => None,
     });
-    let truth = machine.state().truth.get(id).copied();
-    let is_true = match (recorded, truth) {
+    let actual = machine.state().actual_exits.get(id).copied();
+    let is_true = match (recorded, actual) {
         (None, _) => true,
         (Some(Outcome::FailedToStart { .. }), None) => true,
-        (Some(Outcome::Exited { code }), Some(Status::Exited { code: true_code })) => *code == true_code,
-        (Some(Outcome::Signaled { signal, .. }), Some(Status::Signaled { signal: true_signal, .. })) => {
+        (Some(Outcome::Exited { code }), Some(ExitStatus::Exited { code: true_code })) => *code == true_code,
+        (Some(Outcome::Signaled { signal, .. }), Some(ExitStatus::Signaled { signal: true_signal, .. })) => {
             signal.number() == true_signal
         }
         _ => false,
     };
     if !is_true {
-        machine.broken(format!("L1: {id} is recorded with {recorded:?}, and the kernel reported {truth:?}"));
+        machine.violation(format!("L1: {id} is recorded with {recorded:?}, but the kernel reported {actual:?}"));
     }
 }

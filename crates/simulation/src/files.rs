@@ -1,4 +1,4 @@
-//! Records and output in memory, with the faults of a disk.
+//! Records and output in memory, with disk faults.
 
 use std::cell::RefCell;
 use std::io;
@@ -12,19 +12,19 @@ use pinfold_store::record::RecordFile;
 
 use crate::machine::{Effect, Inode, Machine, State};
 
-/// A record that a program has open.
+/// A record file in memory, as one simulated program has it open.
 #[derive(Debug)]
 pub struct MemoryFile {
     machine: Machine,
     /// The program that opened it.
     pid: u32,
     inode: Rc<RefCell<Inode>>,
-    /// Whether its lock was taken through this file, and goes with it.
+    /// Whether dropping this file releases the lock.
     locks: bool,
 }
 
 impl MemoryFile {
-    /// Makes the record of a process, locked by its maker.
+    /// Creates the record of a process, locked by the given program.
     pub fn create(machine: &Machine, pid: u32, id: &ProcessId) -> io::Result<Self> {
         let inode = Rc::new(RefCell::new(Inode { lock: Some(pid), ..Inode::default() }));
         if machine.state().records.contains_key(id) {
@@ -34,7 +34,7 @@ impl MemoryFile {
         Ok(Self { machine: machine.clone(), pid, inode, locks: true })
     }
 
-    /// Opens a record and takes its lock; `None` if another program holds that.
+    /// Opens and locks a record; `None` if it is locked.
     pub fn lock(machine: &Machine, pid: u32, id: &ProcessId) -> io::Result<Option<Self>> {
         let inode = machine.state().records.get(id).cloned().ok_or(io::ErrorKind::NotFound)?;
         if inode.borrow().lock.is_some() {
@@ -71,7 +71,7 @@ impl RecordFile for MemoryFile {
 
     fn write_once(&self, bytes: &[u8], at: u64) -> io::Result<usize> {
         let effect = self.machine.effect(self.pid);
-        if effect == Effect::OfTheDead {
+        if effect == Effect::AlreadyDead {
             return Err(io::ErrorKind::BrokenPipe.into());
         }
         let mut state = self.machine.state();
@@ -88,12 +88,12 @@ impl RecordFile for MemoryFile {
             inode.bytes.resize(at + count, 0);
         }
         inode.bytes[at..at + count].copy_from_slice(&bytes[..count]);
-        // The dead hear of nothing.
+        // A program killed during the write does not see its result.
         if effect == Effect::Done { Ok(count) } else { Err(io::ErrorKind::BrokenPipe.into()) }
     }
 
     fn truncate(&self, length: u64) -> io::Result<()> {
-        if self.machine.acts(self.pid) {
+        if self.machine.try_act(self.pid) {
             let mut inode = self.inode.borrow_mut();
             inode.version += 1;
             inode.bytes.resize(length as usize, 0);
@@ -106,7 +106,7 @@ impl RecordFile for MemoryFile {
     }
 }
 
-/// The output of one process: each byte must be the one that was written at its offset.
+/// The output of one process; checks that each byte is at its offset.
 #[derive(Debug)]
 pub struct MemoryOutput {
     machine: Machine,
@@ -120,7 +120,7 @@ impl MemoryOutput {
         Self { machine: machine.clone(), pid, total: 0, lost: 0 }
     }
 
-    /// The byte that a process writes at this offset.
+    /// The byte that processes write at this offset.
     pub fn byte_at(offset: u64) -> u8 {
         (offset % 251) as u8
     }
@@ -128,12 +128,12 @@ impl MemoryOutput {
 
 impl Output for MemoryOutput {
     fn append(&mut self, _stream: Stream, bytes: &[u8], _at: Moment) {
-        if !self.machine.acts(self.pid) {
+        if !self.machine.try_act(self.pid) {
             return;
         }
         let expected = |(place, byte): (usize, &u8)| *byte == Self::byte_at(self.total + place as u64);
         if !bytes.iter().enumerate().all(expected) {
-            self.machine.broken("S2: bytes of output are not at their offsets");
+            self.machine.violation("S2: output bytes are at wrong offsets");
         }
         self.total += bytes.len() as u64;
         let mut state = self.machine.state();

@@ -1,29 +1,29 @@
-//! Histories, one after the other: steps at random, then all faults end, and everything must come to a true and whole end.
+//! Runs histories: random steps with faults, then without faults until every process is over; then checks the result.
 
 use std::time::{Duration, Instant};
 
 use pinfold_model::event::EventKind;
 use pinfold_model::id::ProcessId;
 
-use crate::scene::record_of;
+use crate::harness::record_of;
 use crate::world::World;
 
-/// Steps while faults happen.
+/// How many steps with faults: the minimum, and how many more at random.
 const MIN_STEPS: u64 = 40;
 const MORE_STEPS: u64 = 200;
-/// Rounds after that until everybody is linked again, and until all is over.
+/// The most rounds without faults until all keepers are connected, and again until all processes are over.
 const MAX_ROUNDS: usize = 400;
 
-/// A history in which something broke.
+/// A history that violated an invariant.
 #[derive(Debug)]
-pub struct Broken {
+pub struct FailedHistory {
     pub seed: u64,
     pub what: String,
-    /// What happened, line by line.
+    /// The trace of the history.
     pub trace: Vec<String>,
 }
 
-/// What many histories came to.
+/// Totals of many histories.
 #[derive(Debug, Default)]
 pub struct Summary {
     pub histories: u64,
@@ -34,20 +34,16 @@ pub struct Summary {
     pub took: Duration,
 }
 
-/// The seed of a history among many: the first is the seed itself, so that it replays alone.
-pub fn seed_of(first: u64, number: u64) -> u64 {
-    first.wrapping_add(number)
-}
-
-/// Runs histories until one breaks, which is then run again for its trace.
-pub fn run(first: u64, histories: u64, mut progress: impl FnMut(u64)) -> Result<Summary, Box<Broken>> {
+/// Runs histories until one fails; runs that one again for its trace.
+pub fn run(first: u64, histories: u64, mut progress: impl FnMut(u64)) -> Result<Summary, Box<FailedHistory>> {
     let began = Instant::now();
     let mut summary = Summary::default();
     for number in 0..histories {
-        let seed = seed_of(first, number);
+        // The first history has the given seed, so that a failed one can be replayed alone.
+        let seed = first.wrapping_add(number);
         let world = World::new(seed);
-        if let Err(what) = live(world, &mut summary) {
-            return Err(Box::new(Broken { seed, what, trace: trace(seed) }));
+        if let Err(what) = run_one(world, &mut summary) {
+            return Err(Box::new(FailedHistory { seed, what, trace: trace(seed) }));
         }
         progress(number);
     }
@@ -60,24 +56,24 @@ pub fn trace(seed: u64) -> Vec<String> {
     let world = World::new(seed);
     let machine = world.machine.clone();
     machine.state().trace = Some(vec![]);
-    let _ = live(world, &mut Summary::default());
+    let _ = run_one(world, &mut Summary::default());
     machine.state().trace.take().unwrap_or_default()
 }
 
-fn live(mut world: World, summary: &mut Summary) -> Result<(), String> {
+fn run_one(mut world: World, summary: &mut Summary) -> Result<(), String> {
     let steps = MIN_STEPS + world.random.below(MORE_STEPS);
     for _ in 0..steps {
         world.step();
-        if let Some(what) = world.broken() {
+        if let Some(what) = world.violation() {
             return Err(what);
         }
     }
     world.heal();
-    settle(&mut world, World::is_linked).map_err(|what| format!("after all faults ended: {what}"))?;
+    run_rounds(&mut world, World::is_linked).map_err(|what| format!("after all faults ended: {what}"))?;
     if let Some(id) = world.unlinked() {
-        return Err(format!("{id} is not linked to its living keeper, long after all faults ended"));
+        return Err(format!("{id} has no link to its running keeper, long after all faults ended"));
     }
-    settle(&mut world, World::is_over)?;
+    run_rounds(&mut world, World::is_over)?;
     world.check_end()?;
     summary.histories += 1;
     summary.steps += steps;
@@ -87,14 +83,14 @@ fn live(mut world: World, summary: &mut Summary) -> Result<(), String> {
     Ok(())
 }
 
-/// Everybody does what there is to do, in turn, until `done`.
-fn settle(world: &mut World, done: impl Fn(&mut World) -> bool) -> Result<(), String> {
+/// Runs rounds until `done`.
+fn run_rounds(world: &mut World, done: impl Fn(&mut World) -> bool) -> Result<(), String> {
     for _ in 0..MAX_ROUNDS {
         if done(world) {
             return Ok(());
         }
         world.round();
-        if let Some(what) = world.broken() {
+        if let Some(what) = world.violation() {
             return Err(what);
         }
     }
@@ -102,7 +98,7 @@ fn settle(world: &mut World, done: impl Fn(&mut World) -> bool) -> Result<(), St
 }
 
 impl World {
-    /// Every program gets its turn; if none has anything to do, time passes until one has.
+    /// One turn for every program; if none has work, advances time to the next timer.
     fn round(&mut self) {
         let mut busy = false;
         let pids: Vec<u32> = self.keepers.keys().copied().collect();
@@ -113,7 +109,7 @@ impl World {
                 continue;
             }
             busy = true;
-            self.machine.note(|| format!("keeper {pid} wakes for {ready:?}"));
+            self.machine.trace(|| format!("keeper {pid} wakes for {ready:?}"));
             if !keeper.turn(&ready) {
                 self.keepers.remove(&pid);
             }
@@ -124,8 +120,8 @@ impl World {
                 daemon.receive(link);
                 busy = true;
             }
-            daemon.heed_hellos();
-            daemon.hasten_recovery();
+            daemon.check_hellos();
+            daemon.finish_recovery_early();
             daemon.timers(&mut self.index, &self.keepers);
             daemon.commit(&mut self.index);
         }
@@ -134,11 +130,11 @@ impl World {
         dying.into_iter().for_each(|pid| self.die(pid));
         self.after_step();
         if !busy {
-            self.machine.pass(self.next_timer().unwrap_or(Duration::from_millis(10)).min(Duration::from_secs(1)));
+            self.machine.advance(self.next_timer().unwrap_or(Duration::from_millis(10)).min(Duration::from_secs(1)));
         }
     }
 
-    /// A process that a living keeper keeps and to which the daemon has no link.
+    /// A process of a running keeper to which the daemon has no link.
     fn unlinked(&self) -> Option<ProcessId> {
         let daemon = self.daemon.as_ref()?;
         let kept = self.keepers.values().filter_map(|keeper| keeper.keeps());
@@ -148,21 +144,21 @@ impl World {
 
     fn is_linked(&mut self) -> bool {
         let quiet = self.daemon.as_ref().is_some_and(|daemon| {
-            !daemon.is_recovering() && !daemon.is_unconnected() && daemon.ready_links().is_empty()
+            !daemon.is_recovering() && !daemon.has_pending_connects() && daemon.ready_links().is_empty()
         });
         quiet && self.unlinked().is_none()
     }
 
-    /// Whether all processes are over, for which they are stopped again and again.
+    /// Whether all processes are over; sends further stops until they are.
     fn is_over(&mut self) -> bool {
         let Some(daemon) = &self.daemon else { return false };
         let over = !daemon.is_recovering()
-            && !daemon.is_unconnected()
+            && !daemon.has_pending_connects()
             && daemon.live().is_empty()
             && daemon.ready_links().is_empty()
             && daemon.is_committed();
         self.rounds += 1;
-        // Not in every round, since time passes only when nobody has anything to do.
+        // Not in every round: time only advances when no program has work.
         if !over && self.rounds % 10 == 1 {
             self.stop_all();
         }
@@ -170,19 +166,20 @@ impl World {
         over && !dying && self.keepers.values().all(|keeper| keeper.keeps().is_none() && keeper.ready().is_empty())
     }
 
-    /// What must be true of the end of every history.
+    /// Invariants at the end of a history.
     fn check_end(&mut self) -> Result<(), String> {
         let daemon = self.daemon.as_ref().ok_or("there is no daemon at the end")?;
         if let Some(id) = daemon.live().first() {
-            return Err(format!("{id} is not over, long after it was stopped: {:?}", daemon.entries[id]));
+            return Err(format!("{id} is not over, long after a stop: {:?}", daemon.entries[id]));
         }
         let left: Vec<u32> = {
             let state = self.machine.state();
-            let members = state.processes.iter().filter(|(_, process)| process.ended.is_none() && process.of.is_some());
+            let members =
+                state.processes.iter().filter(|(_, process)| process.ended.is_none() && process.member_of.is_some());
             members.filter(|(_, process)| process.role != crate::machine::Role::Outsider).map(|(pid, _)| *pid).collect()
         };
         if !left.is_empty() {
-            return Err(format!("processes {left:?} are left when all is over"));
+            return Err(format!("processes {left:?} are still running after every process is over"));
         }
         for number in 1..=self.started {
             self.check_process(&ProcessId::from_number(number, 1))?;
@@ -205,7 +202,7 @@ impl World {
         let mut shown = self.index.events_of(id);
         expected.sort();
         shown.sort();
-        // An end that follows on the close of the output within a microsecond is one event.
+        // `closed` and `finished` within one microsecond count as one event.
         if shown != expected && !only_closed_differs(&shown, &expected) {
             return Err(format!("S4: {id} has the events {shown:?}, its record {expected:?}"));
         }

@@ -1,4 +1,4 @@
-//! The index on disk, as far as its promises go: a commit is whole or nothing, and an event is in it once.
+//! The index: commits are atomic, and each event is stored once.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,12 +10,12 @@ use pinfold_model::units::Moment;
 use crate::check;
 use crate::machine::Machine;
 
-/// An event on its way there.
+/// An event to commit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewEvent {
     pub id: ProcessId,
     pub kind: EventKind,
-    /// Tells apart what may happen more than once.
+    /// Distinguishes events of a kind that can happen more than once.
     pub number: u64,
     pub at: Moment,
 }
@@ -30,13 +30,13 @@ impl NewEvent {
 #[derive(Debug, Default)]
 pub struct Index {
     events: BTreeSet<(ProcessId, EventKind, u64)>,
-    /// In the order in which they were shown to clients.
+    /// Events in the order in which clients saw them.
     pub shown: Vec<(ProcessId, EventKind)>,
     over: BTreeMap<ProcessId, Status>,
 }
 
 impl Index {
-    /// Commits events; those that were there before are not shown again.
+    /// Commits events; those already stored are not shown again.
     pub(crate) fn apply(&mut self, machine: &Machine, events: Vec<NewEvent>) {
         for event in events {
             check::committed(machine, &event);
@@ -54,7 +54,7 @@ impl Index {
         self.over.contains_key(id)
     }
 
-    /// The kinds of events of one process, in the order in which they were shown.
+    /// The kinds of a process's events, in the order in which clients saw them.
     pub fn events_of(&self, id: &ProcessId) -> Vec<EventKind> {
         self.shown.iter().filter(|(shown, _)| shown == id).map(|(_, kind)| *kind).collect()
     }

@@ -1,9 +1,9 @@
-//! A keeper on the machine: the product's own, and what stands in the place of its `poll`.
+//! The product's keeper on the simulated machine; stands in for its `poll` loop.
 
-use pinfold_keeper::keeper::{Keeper, Watched};
+use pinfold_keeper::keeper::{Keeper, Wakeup};
 use pinfold_model::id::ProcessId;
 use pinfold_model::link::KeeperIdentity;
-use pinfold_os::wait::Status;
+use pinfold_os::wait::ExitStatus;
 
 use crate::machine::{INIT, Machine, Role};
 use crate::sockets::MemorySocket;
@@ -17,7 +17,7 @@ pub struct RunningKeeper {
 }
 
 impl RunningKeeper {
-    /// Forks a keeper for a daemon; gives the daemon's end of the link.
+    /// Forks a keeper for a daemon; returns the daemon's end of the link.
     pub fn fork(machine: &Machine, daemon: u32) -> (Self, MemorySocket) {
         let pid = machine.state().fork(INIT, Role::Keeper);
         let start_time = machine.state().processes[&pid].start_time;
@@ -33,62 +33,60 @@ impl RunningKeeper {
         self.identity.pid
     }
 
-    /// What `poll` would return now. Empty while it is stopped; timers may be due all the same.
-    pub fn ready(&self) -> Vec<Watched> {
+    /// What `poll` would return now; nothing while the keeper is stopped.
+    pub fn ready(&self) -> Vec<Wakeup> {
         let mut ready = vec![];
         if !self.machine.state().can_run(self.pid()) {
             return ready;
         }
-        if let Some(driver) = self.keeper.kept() {
+        if let Some(driver) = self.keeper.driver() {
             let readable = driver.open_pipes().filter(|(_, pipe)| pipe.is_readable());
-            ready.extend(readable.map(|(place, _)| Watched::Output(place)));
+            ready.extend(readable.map(|(place, _)| Wakeup::Output(place)));
             let state = self.machine.state();
             let leader = driver.awaited_leader().map(pinfold_keeper::system::Leader::pid);
             if leader.is_some_and(|leader| state.processes.get(&leader).is_some_and(|leader| leader.ended.is_some())) {
-                ready.push(Watched::Leader);
+                ready.push(Wakeup::Leader);
             }
             if state.processes.get(&self.pid()).is_some_and(|own| own.child_signal) {
-                ready.push(Watched::Children);
+                ready.push(Wakeup::Children);
             }
         }
         if let Some((socket, _)) = self.keeper.link()
             && socket.is_readable()
         {
-            ready.push(Watched::Link);
+            ready.push(Wakeup::Link);
         }
         if self.machine.state().backlog.get(&self.pid()).is_some_and(|backlog| !backlog.is_empty()) {
-            ready.push(Watched::Listener);
+            ready.push(Wakeup::Listener);
         }
         ready
     }
 
-    /// Whether a timer is due.
     pub fn is_due(&self) -> bool {
         self.next_timer().is_some_and(|at| at <= self.machine.now())
     }
 
     pub fn next_timer(&self) -> Option<std::time::Instant> {
-        self.keeper.kept().and_then(|driver| driver.next_timer())
+        self.keeper.driver().and_then(|driver| driver.next_timer())
     }
 
-    /// Whether something waits to be sent.
     pub fn has_unsent(&self) -> bool {
         self.keeper.link().is_some_and(|(_, unsent)| unsent)
     }
 
-    /// One turn of its loop; whether it lives on.
-    pub fn turn(&mut self, woken: &[Watched]) -> bool {
-        for watched in woken {
-            match watched {
-                Watched::Listener => self.accept(),
-                watched => self.keeper.handle(*watched),
+    /// One turn of the event loop; false if the keeper ended.
+    pub fn turn(&mut self, woken: &[Wakeup]) -> bool {
+        for wakeup in woken {
+            match wakeup {
+                Wakeup::Listener => self.accept(),
+                wakeup => self.keeper.handle(*wakeup),
             }
         }
         self.keeper.end_turn();
         self.lives_on()
     }
 
-    /// A daemon connected to its socket.
+    /// Connects a daemon to the keeper.
     pub fn connect(&mut self, daemon: u32) -> MemorySocket {
         let (daemons, own) = MemorySocket::pair(&self.machine, daemon, self.pid());
         self.keeper.daemon_connected(own);
@@ -96,7 +94,7 @@ impl RunningKeeper {
         daemons
     }
 
-    /// Takes the next connection: the daemon is who holds the lock of the home.
+    /// Accepts the next connection. The daemon is the program that holds the home's lock.
     fn accept(&mut self) {
         let Some((socket, peer)) = MemorySocket::accept(&self.machine, self.pid()) else { return };
         let is_daemon = self.machine.state().home_lock == Some(peer);
@@ -106,9 +104,9 @@ impl RunningKeeper {
         }
     }
 
-    /// The process that it keeps, until its end is written.
+    /// The running process, until its end is written.
     pub fn keeps(&self) -> Option<&ProcessId> {
-        self.keeper.kept().filter(|driver| !driver.is_over()).map(|driver| driver.id())
+        self.keeper.driver().filter(|driver| !driver.is_over()).map(|driver| driver.id())
     }
 
     pub fn lives_on(&mut self) -> bool {
@@ -121,7 +119,7 @@ impl RunningKeeper {
         }
         self.machine.state().keeper_sockets.remove(&pid);
         self.keeper.discard_prepared();
-        self.machine.state().end(pid, Status::Exited { code: 0 });
+        self.machine.state().end(pid, ExitStatus::Exited { code: 0 });
         false
     }
 }

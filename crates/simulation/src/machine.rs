@@ -1,8 +1,8 @@
-//! The machine in memory: clock, process table, files, sockets, cgroups. What is below keepers and daemon, and nothing of
-//! what they decide.
+//! The simulated machine: clock, process table, files, sockets, cgroups. It knows nothing of what keepers and daemon
+//! decide.
 //!
-//! A program that dies in the middle of its work is marked dead here: from then on nothing that it does has an effect,
-//! and its object is dropped when its turn ends. So a death can be put before or after any single effect.
+//! A program killed in the middle of its work is marked dead here: from then on nothing it does has an effect, and
+//! its object is dropped at the end of its turn. So a death can come before or after any single effect.
 
 use std::cell::{RefCell, RefMut};
 use std::collections::BTreeMap;
@@ -12,42 +12,42 @@ use std::time::{Duration, Instant};
 
 use pinfold_model::id::ProcessId;
 use pinfold_model::units::Moment;
-use pinfold_os::wait::Status;
+use pinfold_os::wait::ExitStatus;
 use pinfold_store::record::Record;
 
 use crate::random::Random;
 
-/// The parent of orphans that no keeper adopts; it reaps at once.
+/// Init, the parent of orphans that have no keeper; it reaps them at once.
 pub const INIT: u32 = 1;
-/// No errno of the kernel's is needed but these.
+/// ENOSPC.
 const NO_SPACE: i32 = 28;
-/// What a clock of the wall shows at the beginning.
+/// The wall clock at the start of a history.
 const EPOCH: u64 = 1_700_000_000_000_000;
 
-/// How often the machine fails, in a thousand.
+/// Fault rates, per thousand.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Faults {
-    /// A write to a record is refused as on a full disk.
+    /// A write to a record fails with a full disk.
     pub refused_write: u32,
-    /// A write to a record is cut short.
+    /// A write to a record is short.
     pub torn_write: u32,
-    /// A write of output is refused.
+    /// A write of output fails.
     pub refused_output: u32,
-    /// A directory cannot be made.
+    /// A directory cannot be created.
     pub refused_directory: u32,
-    /// A look at /proc or at a lock fails for want of descriptors.
-    pub blind: u32,
+    /// Reading /proc or checking a lock fails because no descriptors are free.
+    pub failed_lookup: u32,
     /// A cgroup cannot be thawed.
     pub stuck_frozen: u32,
     /// A leader cannot be started: it is missing, fails or hangs.
     pub failed_launch: u32,
     /// A new process ignores TERM.
-    pub deaf: u32,
-    /// Some connections hold less than a message.
+    pub ignores_term: u32,
+    /// Some connections have buffers smaller than a message.
     pub slow_sockets: bool,
 }
 
-/// What becomes of the next start.
+/// The result of a start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LaunchKind {
     Runs,
@@ -63,11 +63,11 @@ pub enum LaunchKind {
 pub enum Role {
     Daemon,
     Keeper,
-    /// A descendant of a keeper, in the tree of what it keeps.
+    /// A process in the tree of a keeper's process.
     Member {
         leader: bool,
     },
-    /// Somebody else who was given a pipe.
+    /// Another process that holds an output pipe open.
     Outsider,
 }
 
@@ -76,59 +76,59 @@ pub struct Process {
     pub parent: u32,
     pub start_time: u64,
     pub role: Role,
-    /// Whose tree it is in, as the mark in its environment says.
-    pub of: Option<ProcessId>,
-    /// What it will end with as soon as it runs.
-    pub doomed: Option<Status>,
-    pub ended: Option<Status>,
+    /// The process whose tree it is in, as the mark in its environment says.
+    pub member_of: Option<ProcessId>,
+    /// A pending fatal signal: the status with which it will end.
+    pub pending_exit: Option<ExitStatus>,
+    pub ended: Option<ExitStatus>,
     /// Stopped by SIGSTOP.
     pub stopped: bool,
     pub ignores_term: bool,
-    /// It waits inside the kernel: a KILL works when that returns.
+    /// In an uninterruptible wait: a KILL has no effect until it returns.
     pub stuck: bool,
-    /// Whose cgroup it is in, by the keeper's start time.
+    /// Its cgroup, by the start time of the keeper that made it.
     pub cgroup: Option<u64>,
     pub holds_output: bool,
-    /// Whether a child ended since it last looked.
+    /// Whether a SIGCHLD is pending.
     pub child_signal: bool,
-    /// Dies after so many more effects.
+    /// Is killed after this many more effects.
     pub dies_after: Option<u32>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
 pub struct CgroupState {
     pub frozen: bool,
-    /// Linux kills what is born into it from now on.
+    /// Whether `cgroup.kill` was used: Linux kills new members.
     pub killed: bool,
 }
 
-/// The content of a record, whether or not it has a name.
+/// The content of a record, even after it was deleted.
 #[derive(Debug, Default)]
 pub struct Inode {
     pub bytes: Vec<u8>,
-    /// Which program holds the lock.
+    /// The pid of the program that holds the lock.
     pub lock: Option<u32>,
-    /// Grows with every change.
+    /// Incremented with every change.
     pub version: u64,
-    /// What it said when it was last read, and at which version that was.
+    /// Cache of the parsed record, with its version.
     pub read: Option<(u64, Option<Rc<Record>>)>,
 }
 
 /// The pipe that a tree writes its output to.
 #[derive(Clone, Debug, Default)]
 pub struct PipeState {
-    /// Bytes that wait in it.
+    /// Bytes to be read.
     pub waiting: usize,
-    /// Bytes that were ever written to it.
+    /// Bytes written in total.
     pub written: u64,
 }
 
-/// A stream in both directions; `0` is the end that connected, `1` the one that was connected to.
+/// A connection; `0` is the end that connected, `1` the one that accepted.
 #[derive(Debug, Default)]
 pub struct Connection {
     pub buffers: [Vec<u8>; 2],
     pub closed: [bool; 2],
-    /// Bytes that one direction holds before a sender has to wait.
+    /// The size of one direction's buffer.
     pub capacity: usize,
 }
 
@@ -141,28 +141,28 @@ pub struct State {
     pub processes: BTreeMap<u32, Process>,
     pub cgroups: BTreeMap<u64, CgroupState>,
     pub with_cgroups: bool,
-    /// The directories that have a name.
+    /// The records that exist under a name.
     pub records: BTreeMap<ProcessId, Rc<RefCell<Inode>>>,
     pub pipes: BTreeMap<ProcessId, PipeState>,
     pub connections: Vec<Connection>,
-    /// Sockets by which a next daemon finds keepers, with the start time of the one that listens there.
+    /// Keepers' sockets, with the start time of the keeper that listens.
     pub keeper_sockets: BTreeMap<u32, u64>,
-    /// Connections that a keeper has not accepted yet, each with the pid that made it.
+    /// Connections that a keeper has not accepted yet, each with the peer's pid.
     pub backlog: BTreeMap<u32, Vec<(usize, u32)>>,
-    /// Who holds the lock of the home.
+    /// The pid of the daemon that holds the home's lock.
     pub home_lock: Option<u32>,
-    /// How leaders ended in truth, and those that were never started.
-    pub truth: BTreeMap<ProcessId, Status>,
+    /// How leaders really ended.
+    pub actual_exits: BTreeMap<ProcessId, ExitStatus>,
     pub random: Random,
     pub faults: Faults,
-    /// What becomes of the next start, if that is not left to chance.
+    /// The result of the next start; random if `None`.
     pub next_launch: Option<LaunchKind>,
-    /// What broke a rule of the machine or an invariant.
-    pub broken: Option<String>,
+    /// The first violated invariant.
+    pub violation: Option<String>,
     pub trace: Option<Vec<String>>,
 }
 
-/// A handle on the one machine of a history.
+/// A handle to the machine of one history.
 #[derive(Clone, Debug)]
 pub struct Machine(Rc<RefCell<State>>);
 
@@ -182,11 +182,11 @@ impl Machine {
             keeper_sockets: BTreeMap::new(),
             backlog: BTreeMap::new(),
             home_lock: None,
-            truth: BTreeMap::new(),
+            actual_exits: BTreeMap::new(),
             random: Random::new(seed),
             faults: Faults::default(),
             next_launch: None,
-            broken: None,
+            violation: None,
             trace: None,
         })))
     }
@@ -204,15 +204,15 @@ impl Machine {
         Moment(self.0.borrow().wall)
     }
 
-    /// Lets time pass on both clocks.
-    pub fn pass(&self, time: Duration) {
+    /// Advances both clocks.
+    pub fn advance(&self, time: Duration) {
         let mut state = self.state();
         state.elapsed += time;
         state.wall += time.as_micros() as u64;
     }
 
-    /// Writes a line of the trace, if one is wanted.
-    pub fn note(&self, line: impl FnOnce() -> String) {
+    /// Adds a line to the trace, if tracing is on.
+    pub fn trace(&self, line: impl FnOnce() -> String) {
         let mut state = self.state();
         let (elapsed, wanted) = (state.elapsed, state.trace.is_some());
         if wanted {
@@ -221,26 +221,25 @@ impl Machine {
         }
     }
 
-    /// A rule is broken: the history ends here.
-    pub fn broken(&self, what: impl Into<String>) {
-        self.state().broken.get_or_insert(what.into());
+    /// Records a violated invariant; the history ends.
+    pub fn violation(&self, what: impl Into<String>) {
+        self.state().violation.get_or_insert(what.into());
     }
 
-    /// Whether this program lives.
     pub fn is_alive(&self, pid: u32) -> bool {
         self.0.borrow().is_alive(pid)
     }
 
-    /// One effect of a program.
+    /// Counts one effect of a program, and kills it if it is due.
     pub fn effect(&self, pid: u32) -> Effect {
         let mut state = self.state();
         let Some(process) = state.processes.get_mut(&pid).filter(|process| process.ended.is_none()) else {
-            return Effect::OfTheDead;
+            return Effect::AlreadyDead;
         };
         match process.dies_after {
             None => Effect::Done,
             Some(0) => {
-                state.end(pid, Status::Signaled { signal: SIGKILL, core_dumped: false });
+                state.end(pid, ExitStatus::Signaled { signal: SIGKILL, core_dumped: false });
                 Effect::Interrupted
             }
             Some(left) => {
@@ -250,23 +249,23 @@ impl Machine {
         }
     }
 
-    /// Whether an effect that is whole or nothing takes place.
-    pub fn acts(&self, pid: u32) -> bool {
+    /// Counts one atomic effect; false if the program is dead or dies now, so that the effect must not happen.
+    pub fn try_act(&self, pid: u32) -> bool {
         self.effect(pid) == Effect::Done
     }
 }
 
-/// What becomes of something that a program does.
+/// The result of [`Machine::effect`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effect {
     Done,
-    /// The program is killed while it does it.
+    /// The program is killed during this effect.
     Interrupted,
-    OfTheDead,
+    AlreadyDead,
 }
 
 impl State {
-    /// A new process, with a pid that may have been another's before.
+    /// A new process; its pid may have been used before.
     pub fn fork(&mut self, parent: u32, role: Role) -> u32 {
         let mut pid = 10 + self.random.below(30) as u32;
         while self.processes.contains_key(&pid) {
@@ -278,8 +277,8 @@ impl State {
             parent,
             start_time,
             role,
-            of: None,
-            doomed: None,
+            member_of: None,
+            pending_exit: None,
             ended: None,
             stopped: false,
             ignores_term: false,
@@ -297,12 +296,12 @@ impl State {
         self.processes.get(&pid).is_some_and(|process| process.ended.is_none())
     }
 
-    /// Whether this process can run now: it is not stopped, frozen or stuck.
+    /// Whether this process can run: not stopped, frozen, stuck or being killed.
     pub fn can_run(&self, pid: u32) -> bool {
         let Some(process) = self.processes.get(&pid) else { return false };
         let frozen = process.cgroup.is_some_and(|cgroup| self.is_frozen(cgroup));
-        // A KILL that is on its way lets nobody do anything more.
-        let killed = matches!(process.doomed, Some(Status::Signaled { signal: SIGKILL, .. }));
+        // A process with a pending KILL does nothing more.
+        let killed = matches!(process.pending_exit, Some(ExitStatus::Signaled { signal: SIGKILL, .. }));
         process.ended.is_none() && !process.stopped && !frozen && !process.stuck && !killed
     }
 
@@ -314,7 +313,7 @@ impl State {
         self.processes.iter().filter(|(_, process)| process.parent == pid).map(|(child, _)| *child).collect()
     }
 
-    /// Every living descendant.
+    /// All running descendants.
     pub fn descendants(&self, pid: u32) -> Vec<u32> {
         let mut found = vec![];
         let mut parents = vec![pid];
@@ -329,12 +328,12 @@ impl State {
         found
     }
 
-    /// Ends a process: its children go to the nearest keeper above it, or to init, which reaps at once.
-    pub fn end(&mut self, pid: u32, status: Status) {
+    /// Ends a process. Its children are reparented to the nearest keeper above, or to init, which reaps at once.
+    pub fn end(&mut self, pid: u32, status: ExitStatus) {
         let Some(process) = self.processes.get_mut(&pid).filter(|process| process.ended.is_none()) else { return };
         process.ended = Some(status);
-        if let (Role::Member { leader: true }, Some(id)) = (process.role, process.of.clone()) {
-            self.truth.insert(id, status);
+        if let (Role::Member { leader: true }, Some(id)) = (process.role, process.member_of.clone()) {
+            self.actual_exits.insert(id, status);
         }
         let process = &self.processes[&pid];
         let (parent, was_reaper) = (process.parent, process.role == Role::Keeper);
@@ -367,39 +366,39 @@ impl State {
         INIT
     }
 
-    /// An ended process is told to its parent. Only keepers and members wait for their children.
+    /// Notifies the parent of an ended process if it is a keeper; otherwise reaps it at once.
     fn notify_or_reap(&mut self, ended: u32, parent: u32) {
         let waits = self.processes.get(&parent).is_some_and(|parent| parent.ended.is_none());
         match self.processes.get_mut(&parent).filter(|parent| waits && parent.role == Role::Keeper) {
             Some(parent) => parent.child_signal = true,
-            // Members of a tree and init reap at once.
             None => {
                 self.processes.remove(&ended);
             }
         }
     }
 
-    /// Delivers a signal to one process. What ends it, ends it when it runs next.
+    /// Sends a signal to a process. A fatal signal takes effect when the process runs next.
     pub fn signal(&mut self, pid: u32, signal: i32) {
         let Some(process) = self.processes.get_mut(&pid).filter(|process| process.ended.is_none()) else { return };
         match signal {
-            SIGKILL => process.doomed = Some(Status::Signaled { signal, core_dumped: false }),
+            SIGKILL => process.pending_exit = Some(ExitStatus::Signaled { signal, core_dumped: false }),
             SIGSTOP => process.stopped = true,
             SIGCONT => process.stopped = false,
             _ if process.ignores_term => {}
             _ => {
-                process.doomed.get_or_insert(Status::Signaled { signal, core_dumped: false });
+                process.pending_exit.get_or_insert(ExitStatus::Signaled { signal, core_dumped: false });
             }
         }
     }
 
-    /// Those that were hit and can die now.
+    /// Processes with a pending fatal signal that can die now.
     pub fn dying(&self) -> Vec<u32> {
-        let killed = |process: &Process| matches!(process.doomed, Some(Status::Signaled { signal: SIGKILL, .. }));
+        let killed =
+            |process: &Process| matches!(process.pending_exit, Some(ExitStatus::Signaled { signal: SIGKILL, .. }));
         let can_die = |pid: &u32, process: &Process| {
             let halted = process.stopped || process.cgroup.is_some_and(|cgroup| self.is_frozen(cgroup));
             process.ended.is_none()
-                && process.doomed.is_some()
+                && process.pending_exit.is_some()
                 && !process.stuck
                 && (killed(process) || !halted)
                 && *pid > INIT
@@ -407,17 +406,20 @@ impl State {
         self.processes.iter().filter(|(pid, process)| can_die(pid, process)).map(|(pid, _)| *pid).collect()
     }
 
-    /// Whether anybody can still write to the output of this process.
+    /// Whether a running process holds the output open.
     pub fn output_is_open(&self, id: &ProcessId) -> bool {
-        let holds =
-            |process: &Process| process.holds_output && process.ended.is_none() && process.of.as_ref() == Some(id);
+        let holds = |process: &Process| {
+            process.holds_output && process.ended.is_none() && process.member_of.as_ref() == Some(id)
+        };
         self.processes.values().any(holds)
     }
 
-    /// The living processes of a tree, whoever their parent is.
+    /// The running processes of a tree, under any parent.
     pub fn tree_of(&self, id: &ProcessId) -> Vec<u32> {
         let is_member = |process: &Process| {
-            process.of.as_ref() == Some(id) && process.ended.is_none() && matches!(process.role, Role::Member { .. })
+            process.member_of.as_ref() == Some(id)
+                && process.ended.is_none()
+                && matches!(process.role, Role::Member { .. })
         };
         self.processes.iter().filter(|(_, process)| is_member(process)).map(|(pid, _)| *pid).collect()
     }

@@ -1,28 +1,28 @@
-//! What `cargo xtask simulate` runs: histories of daemon, keepers and clients on a machine in memory, each from its seed.
+//! Run by `cargo xtask simulate`: simulated histories, one for each seed.
 
 use std::process::ExitCode;
 
 use clap::Parser;
 use pinfold_simulation::history;
 
-/// After so many histories a line says how far it is.
+/// Print progress after this many histories.
 const REPORT_EVERY: u64 = 50_000;
 
 #[derive(Debug, Parser)]
 #[command(name = "cargo xtask simulate", about = "Histories of daemon, keepers and clients, chosen by a seed")]
 struct Options {
-    /// How many histories to run
+    /// Number of histories
     #[arg(long, default_value_t = 100_000)]
     histories: u64,
-    /// The seed of the first; the others count on from it
+    /// Seed of the first history; each further one adds 1
     #[arg(long, default_value_t = 51_000_000)]
     seed: u64,
-    /// Print what happens, line by line, also if nothing breaks
+    /// Print every step of the first history, even if it succeeds
     #[arg(long)]
     trace: bool,
 }
 
-/// Runs histories until one breaks; then its trace and its seed are printed.
+/// Runs histories until one fails; prints its trace and seed.
 fn main() -> ExitCode {
     let options = Options::parse();
     let report = |number: u64| {
@@ -37,15 +37,15 @@ fn main() -> ExitCode {
         Ok(summary) => {
             let seconds = summary.took.as_secs_f64();
             println!(
-                "{} histories from seed {}: nothing broke. {} steps, {} starts, {} lost with their keeper, {} events, {seconds:.1} s",
+                "{} histories from seed {}: all passed. {} steps, {} starts, {} lost, {} events, {seconds:.1} s",
                 summary.histories, options.seed, summary.steps, summary.processes, summary.lost, summary.events
             );
             ExitCode::SUCCESS
         }
-        Err(broken) => {
-            broken.trace.iter().for_each(|line| println!("{line}"));
-            println!("\nseed {}: {}", broken.seed, broken.what);
-            println!("run it again with `cargo xtask simulate --histories 1 --seed {}`", broken.seed);
+        Err(failed) => {
+            failed.trace.iter().for_each(|line| println!("{line}"));
+            println!("\nseed {}: {}", failed.seed, failed.what);
+            println!("run it again with `cargo xtask simulate --histories 1 --seed {}`", failed.seed);
             ExitCode::FAILURE
         }
     }

@@ -1,9 +1,9 @@
-//! Which faults one history has. Each is on in some histories only, so that some are deep in one kind of trouble.
+//! Chooses the faults of a history. Each is enabled in some histories only, so that some get many faults of one kind.
 
 use std::time::Duration;
 
 use pinfold_keeper::system::Socket;
-use pinfold_os::wait::Status;
+use pinfold_os::wait::ExitStatus;
 
 use crate::daemon::Daemon;
 use crate::machine::{Faults, INIT, SIGKILL};
@@ -11,9 +11,9 @@ use crate::random::Random;
 use crate::sockets::MemorySocket;
 use crate::world::World;
 
-const KILLED: Status = Status::Signaled { signal: SIGKILL, core_dumped: false };
+const KILLED: ExitStatus = ExitStatus::Signaled { signal: SIGKILL, core_dumped: false };
 
-/// A kind of fault that the history itself brings about; the machine's own are [`Faults`].
+/// A fault that affects programs; [`Faults`] are those of the machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     KillDaemon,
@@ -24,7 +24,7 @@ enum Kind {
     FreezeKeeper,
     SecondDaemon,
     ClockStep,
-    Stranger,
+    Visitor,
     StickMember,
 }
 
@@ -37,7 +37,7 @@ const KINDS: [Kind; 10] = [
     Kind::FreezeKeeper,
     Kind::SecondDaemon,
     Kind::ClockStep,
-    Kind::Stranger,
+    Kind::Visitor,
     Kind::StickMember,
 ];
 
@@ -46,7 +46,7 @@ pub struct Plan {
     pub faults: Faults,
     kinds: Vec<Kind>,
     pub with_cgroups: bool,
-    /// Whether somebody outside of a tree may hold its output.
+    /// Whether processes outside of a tree may hold its output open.
     pub outsiders: bool,
 }
 
@@ -59,10 +59,10 @@ impl Plan {
             torn_write: rate(300),
             refused_output: rate(300),
             refused_directory: rate(200),
-            blind: rate(300),
+            failed_lookup: rate(300),
             stuck_frozen: rate(500),
             failed_launch: rate(300),
-            deaf: rate(800),
+            ignores_term: rate(800),
             slow_sockets: rate(2) > 0,
         };
         Self { faults, kinds, with_cgroups: random.permille(600), outsiders: random.permille(300) }
@@ -70,7 +70,7 @@ impl Plan {
 }
 
 impl World {
-    pub(crate) fn fault(&mut self) {
+    pub(crate) fn inject_fault(&mut self) {
         let kinds = self.plan.kinds.clone();
         match self.random.pick(&kinds) {
             None => {}
@@ -88,14 +88,14 @@ impl World {
             Some(Kind::KillMember) => {
                 let pids = self.members();
                 if let Some(pid) = self.random.pick(&pids).copied() {
-                    self.machine.note(|| format!("program {pid} is killed"));
+                    self.machine.trace(|| format!("program {pid} is killed"));
                     self.machine.state().end(pid, KILLED);
                 }
             }
             Some(Kind::Disconnect) => {
                 let links: Vec<usize> = self.daemon.as_ref().map_or(vec![], |daemon| daemon.links());
                 if let Some(link) = self.random.pick(&links).copied() {
-                    self.machine.note(|| format!("connection {link} is cut"));
+                    self.machine.trace(|| format!("connection {link} is cut"));
                     self.machine.state().connections[link].closed = [true, true];
                 }
             }
@@ -114,11 +114,11 @@ impl World {
             Some(Kind::ClockStep) => {
                 let hour = 3_600_000_000_i64;
                 let step = self.random.below(2 * hour as u64) as i64 - hour;
-                self.machine.note(|| format!("the clock steps by {} s", step / 1_000_000));
+                self.machine.trace(|| format!("the clock steps by {} s", step / 1_000_000));
                 let wall = self.machine.state().wall;
                 self.machine.state().wall = wall.saturating_add_signed(step);
             }
-            Some(Kind::Stranger) => self.stranger(),
+            Some(Kind::Visitor) => self.connect_visitor(),
             Some(Kind::StickMember) => {
                 let pids = self.members();
                 let stuck = self.random.permille(500);
@@ -129,9 +129,9 @@ impl World {
                 }
             }
         }
-        // What was killed is gone before anybody else can have its pid.
+        // Remove killed programs before their pids are reused.
         self.after_step();
-        // Without a daemon there is soon another one.
+        // A dead daemon is soon replaced.
         if self.daemon.is_none() && self.random.permille(500) {
             self.daemon = Daemon::start(&self.machine);
         }
@@ -139,19 +139,20 @@ impl World {
 
     fn members(&self) -> Vec<u32> {
         let state = self.machine.state();
-        let members = state.processes.iter().filter(|(_, process)| process.of.is_some() && process.ended.is_none());
+        let members =
+            state.processes.iter().filter(|(_, process)| process.member_of.is_some() && process.ended.is_none());
         members.map(|(pid, _)| *pid).collect()
     }
 
-    /// Kills a program of ours: now, or in the middle of what it does next.
+    /// Kills a daemon or keeper: now, or after some more effects.
     fn kill(&mut self, pid: u32, who: &str) {
         if self.random.permille(500) {
-            self.machine.note(|| format!("{who} {pid} is killed"));
+            self.machine.trace(|| format!("{who} {pid} is killed"));
             self.machine.state().end(pid, KILLED);
             return;
         }
         let after = self.random.below(10) as u32;
-        self.machine.note(|| format!("{who} {pid} will be killed after {after} more effects"));
+        self.machine.trace(|| format!("{who} {pid} will be killed after {after} more effects"));
         if let Some(process) = self.machine.state().processes.get_mut(&pid) {
             process.dies_after = Some(after);
         }
@@ -161,43 +162,43 @@ impl World {
         if let Some(process) = self.machine.state().processes.get_mut(&pid) {
             process.stopped = !process.stopped;
         }
-        self.machine.note(|| format!("{who} {pid} is stopped or goes on"));
+        self.machine.trace(|| format!("{who} {pid} is stopped or continued"));
     }
 
-    /// A second daemon is refused while the first lives, stopped or not.
+    /// A second daemon is refused while the first is alive, even if it is stopped.
     fn second_daemon(&mut self) {
         match (Daemon::start(&self.machine), &self.daemon) {
             (None, _) => {}
-            (Some(_), Some(_)) => self.machine.broken("two daemons in one home"),
+            (Some(_), Some(_)) => self.machine.violation("two daemons in one home"),
             (Some(second), None) => self.daemon = Some(second),
         }
     }
 
-    /// A program that is not the daemon connects to a keeper, says something or nothing, and leaves.
-    fn stranger(&mut self) {
-        if self.strangers.len() > 1 || self.random.permille(300) {
-            self.strangers.clear();
+    /// A program other than the daemon connects to a keeper, sends an order, and later disconnects.
+    fn connect_visitor(&mut self) {
+        if self.visitors.len() > 1 || self.random.permille(300) {
+            self.visitors.clear();
             return;
         }
         let pids: Vec<u32> = self.keepers.keys().copied().collect();
         let Some(keeper) = self.random.pick(&pids).copied() else { return };
         if let Ok(socket) = MemorySocket::connect(&self.machine, INIT, keeper) {
-            self.machine.note(|| format!("a stranger connects to keeper {keeper}"));
+            self.machine.trace(|| format!("a visitor connects to keeper {keeper}"));
             let _ = socket.send(b"{\"do\":\"retire\"}");
-            self.strangers.push(socket);
+            self.visitors.push(socket);
         }
     }
 
-    /// All faults end, whoever is stopped goes on, and there is a daemon.
+    /// Ends all faults, continues stopped programs, and starts a daemon if there is none.
     pub(crate) fn heal(&mut self) {
-        self.machine.note(|| "all faults end".to_owned());
+        self.machine.trace(|| "all faults end".to_owned());
         {
             let mut state = self.machine.state();
             state.faults = Faults::default();
             for process in state.processes.values_mut() {
                 process.dies_after = None;
                 process.stuck = false;
-                if process.of.is_none() {
+                if process.member_of.is_none() {
                     process.stopped = false;
                 }
             }
@@ -205,10 +206,10 @@ impl World {
                 connection.capacity = 1 << 20;
             }
         }
-        self.strangers.clear();
+        self.visitors.clear();
         if self.daemon.is_none() {
             self.daemon = Daemon::start(&self.machine);
         }
-        self.machine.pass(Duration::from_millis(1));
+        self.machine.advance(Duration::from_millis(1));
     }
 }

@@ -1,6 +1,6 @@
-//! The one source of every choice: the same seed gives the same history on every machine.
+//! The only source of randomness: the same seed gives the same history on every machine.
 
-/// SplitMix64: small, fast, and good enough to choose steps.
+/// SplitMix64: small, fast, and good enough here.
 #[derive(Clone, Debug)]
 pub struct Random(u64);
 
@@ -17,17 +17,17 @@ impl Random {
         mixed ^ (mixed >> 31)
     }
 
-    /// A number below `end`, which is not 0.
+    /// A number below `end`, which must not be 0.
     pub fn below(&mut self, end: u64) -> u64 {
         self.number() % end
     }
 
-    /// True in so many of a thousand cases.
+    /// True with a probability of `rate` in a thousand.
     pub fn permille(&mut self, rate: u32) -> bool {
         rate > 0 && self.below(1000) < u64::from(rate)
     }
 
-    /// One of these; `None` of nothing.
+    /// A random element; `None` if there are none.
     pub fn pick<'a, T>(&mut self, from: &'a [T]) -> Option<&'a T> {
         if from.is_empty() { None } else { from.get(self.below(from.len() as u64) as usize) }
     }

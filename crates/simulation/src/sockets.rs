@@ -1,14 +1,14 @@
-//! Connections in memory: bytes that wait, a bound on how many, and ends that close with their programs.
+//! Connections in memory, with bounded buffers; an end closes when its program drops it.
 
 use std::io;
 
 use pinfold_keeper::system::Socket;
-use pinfold_os::fsio::Moved;
+use pinfold_os::fsio::ReadResult;
 
 use crate::check;
 use crate::machine::{Connection, Machine, State};
 
-/// The errno of a program without free descriptors.
+/// The errno for no free descriptors (EMFILE).
 const NO_DESCRIPTORS: i32 = 24;
 
 /// Which end of a connection.
@@ -31,13 +31,12 @@ impl Side {
     }
 }
 
-/// One end of a connection, held by a program; it closes when dropped.
+/// One end of a connection; closes when dropped.
 #[derive(Debug)]
 pub struct MemorySocket {
     machine: Machine,
     pub number: usize,
     side: Side,
-    /// The program that holds it.
     pid: u32,
 }
 
@@ -49,11 +48,11 @@ impl MemorySocket {
         (end(Side::Daemon, daemon), end(Side::Keeper, keeper))
     }
 
-    /// Connects to the socket of a keeper, which accepts when it gets to it.
+    /// Connects to a keeper's socket; the keeper accepts it later.
     pub fn connect(machine: &Machine, pid: u32, keeper: u32) -> io::Result<Self> {
         let mut state = machine.state();
-        let (blind, known) = (state.faults.blind, state.keeper_sockets.get(&keeper).copied());
-        if state.random.permille(blind) {
+        let (failed_lookup, known) = (state.faults.failed_lookup, state.keeper_sockets.get(&keeper).copied());
+        if state.random.permille(failed_lookup) {
             return Err(io::Error::from_raw_os_error(NO_DESCRIPTORS));
         }
         let start_time = known.ok_or(io::ErrorKind::NotFound)?;
@@ -66,7 +65,7 @@ impl MemorySocket {
         Ok(Self { machine: machine.clone(), number, side: Side::Daemon, pid })
     }
 
-    /// The keeper's end of a connection that it accepts, and the pid of who made it.
+    /// The keeper's end of a pending connection, and the pid of its peer.
     pub fn accept(machine: &Machine, keeper: u32) -> Option<(Self, u32)> {
         let (number, peer) = {
             let mut state = machine.state();
@@ -74,11 +73,6 @@ impl MemorySocket {
             backlog.remove(0)
         };
         Some((Self { machine: machine.clone(), number, side: Side::Keeper, pid: keeper }, peer))
-    }
-
-    /// Cuts the connection, as a failed send would: both ends find it closed.
-    pub fn cut(&self) {
-        self.machine.state().connections[self.number].closed = [true, true];
     }
 
     /// Whether there is something to read, or the other end is closed.
@@ -89,7 +83,7 @@ impl MemorySocket {
     }
 }
 
-/// A new connection. Some are so small that a message does not fit at once.
+/// A new connection; some have buffers smaller than a message.
 fn open(state: &mut State) -> usize {
     let small = state.faults.slow_sockets && state.random.permille(150);
     let capacity = if small { 64 + state.random.below(600) as usize } else { 1 << 20 };
@@ -105,7 +99,7 @@ impl Drop for MemorySocket {
 
 impl Socket for MemorySocket {
     fn send(&self, bytes: &[u8]) -> io::Result<usize> {
-        if !self.machine.acts(self.pid) {
+        if !self.machine.try_act(self.pid) {
             return Err(io::ErrorKind::BrokenPipe.into());
         }
         let mut state = self.machine.state();
@@ -120,20 +114,24 @@ impl Socket for MemorySocket {
         }
         buffer.extend_from_slice(&bytes[..room]);
         if self.side == Side::Keeper {
-            check::sent_by_keeper(&mut state, &bytes[..room]);
+            check::keeper_sent(&mut state, &bytes[..room]);
         }
         Ok(room)
     }
 
-    fn read_some(&self, buffer: &mut Vec<u8>) -> io::Result<Moved> {
+    fn read_some(&self, buffer: &mut Vec<u8>) -> io::Result<ReadResult> {
         let mut state = self.machine.state();
         let connection = &mut state.connections[self.number];
         let waiting = &mut connection.buffers[self.side.place()];
         if waiting.is_empty() {
-            return Ok(if connection.closed[self.side.other().place()] { Moved::Closed } else { Moved::Empty });
+            return Ok(if connection.closed[self.side.other().place()] {
+                ReadResult::Closed
+            } else {
+                ReadResult::Empty
+            });
         }
         let count = waiting.len().min((buffer.capacity() - buffer.len()).max(1));
         buffer.extend(waiting.drain(..count));
-        Ok(Moved::Bytes(count))
+        Ok(ReadResult::Bytes(count))
     }
 }

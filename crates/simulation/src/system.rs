@@ -1,23 +1,23 @@
-//! The operating system below a simulated keeper: the machine, seen from one pid.
+//! A keeper's operating system, backed by the simulated machine.
 
 use std::io;
 use std::sync::Arc;
 use std::time::Instant;
 
-use pinfold_keeper::system::{self, Begun, Failure, Launch, Source, System, Watch};
+use pinfold_keeper::system::{self, Launch, LaunchError, LimitWatch, OutputStream, StartedParts, System};
 use pinfold_model::id::ProcessId;
 use pinfold_model::link::Survivor;
 use pinfold_model::outcome::StartStep;
 use pinfold_model::units::Moment;
 use pinfold_os::cgroup::Cgroup;
-use pinfold_os::fsio::Moved;
+use pinfold_os::fsio::ReadResult;
 use pinfold_os::tree::Reach;
-use pinfold_os::wait::{Ended, Status};
+use pinfold_os::wait::{EndedChild, ExitStatus};
 use pinfold_store::Durability;
 use pinfold_store::record::RecordWriter;
 
 use crate::files::{MemoryFile, MemoryOutput};
-use crate::machine::{LaunchKind, Machine, PipeState, Role, SIGCONT, SIGKILL, SIGSTOP};
+use crate::machine::{LaunchKind, Machine, PipeState, Role, SIGKILL, SIGSTOP};
 use crate::sockets::MemorySocket;
 
 /// One keeper's view of the machine.
@@ -25,11 +25,10 @@ use crate::sockets::MemorySocket;
 pub struct MemorySystem {
     pub machine: Machine,
     pub pid: u32,
-    /// Names its cgroup.
+    /// Identifies its cgroup.
     pub start_time: u64,
 }
 
-/// A leader, by its pid.
 #[derive(Debug)]
 pub struct MemoryLeader {
     pid: u32,
@@ -46,7 +45,7 @@ impl system::Leader for MemoryLeader {
     }
 }
 
-/// The directory of a process: its record is all that matters of it.
+/// The directory of a process, reduced to its record.
 #[derive(Debug)]
 pub struct MemoryDirectory {
     id: ProcessId,
@@ -61,7 +60,7 @@ pub struct MemoryPipe {
 }
 
 impl MemoryPipe {
-    /// Whether a read would give bytes, or the end.
+    /// Whether a read would return bytes or end of file.
     pub fn is_readable(&self) -> bool {
         let state = self.machine.state();
         state.pipes.get(&self.id).is_some_and(|pipe| pipe.waiting > 0) || !state.output_is_open(&self.id)
@@ -69,25 +68,25 @@ impl MemoryPipe {
 }
 
 impl system::Pipe for MemoryPipe {
-    fn read_some(&self, buffer: &mut Vec<u8>) -> io::Result<Moved> {
+    fn read_some(&self, buffer: &mut Vec<u8>) -> io::Result<ReadResult> {
         let mut state = self.machine.state();
         let open = state.output_is_open(&self.id);
-        let Some(pipe) = state.pipes.get_mut(&self.id) else { return Ok(Moved::Closed) };
+        let Some(pipe) = state.pipes.get_mut(&self.id) else { return Ok(ReadResult::Closed) };
         if pipe.waiting == 0 {
-            return Ok(if open { Moved::Empty } else { Moved::Closed });
+            return Ok(if open { ReadResult::Empty } else { ReadResult::Closed });
         }
         let count = pipe.waiting.min((buffer.capacity() - buffer.len()).max(1));
         let from = pipe.written - pipe.waiting as u64;
         buffer.extend((from..from + count as u64).map(MemoryOutput::byte_at));
         pipe.waiting -= count;
-        Ok(Moved::Bytes(count))
+        Ok(ReadResult::Bytes(count))
     }
 
     fn widen(&self) {}
 }
 
 impl MemorySystem {
-    /// The descendants of this keeper that live.
+    /// The running descendants of this keeper.
     fn tree(&self) -> Vec<u32> {
         self.machine.state().descendants(self.pid)
     }
@@ -95,15 +94,17 @@ impl MemorySystem {
     fn start_leader(&mut self, id: &ProcessId) -> MemoryLeader {
         let mut state = self.machine.state();
         let pid = state.fork(self.pid, Role::Member { leader: true });
-        let (deaf, with_cgroups) = (state.faults.deaf, state.with_cgroups);
-        let ignores_term = state.random.permille(deaf);
+        let (rate, with_cgroups) = (state.faults.ignores_term, state.with_cgroups);
+        let ignores_term = state.random.permille(rate);
         let killed = state.cgroups.get(&self.start_time).is_some_and(|cgroup| cgroup.killed);
         if with_cgroups && killed {
-            state.broken.get_or_insert("a leader is born into a cgroup that was killed: Linux kills it".to_owned());
+            state
+                .violation
+                .get_or_insert("a leader is started in a cgroup after cgroup.kill: Linux kills it".to_owned());
         }
         state.pipes.insert(id.clone(), PipeState::default());
         let process = state.processes.get_mut(&pid).expect("just forked");
-        process.of = Some(id.clone());
+        process.member_of = Some(id.clone());
         process.ignores_term = ignores_term;
         process.holds_output = true;
         process.cgroup = with_cgroups.then_some(self.start_time);
@@ -127,9 +128,12 @@ impl System for MemorySystem {
         self.machine.moment()
     }
 
-    #[expect(clippy::arc_with_non_send_sync, reason = "the store's writer shares files between threads; here is one")]
+    #[expect(
+        clippy::arc_with_non_send_sync,
+        reason = "the store shares files between threads; the simulation has one thread"
+    )]
     fn prepare(&mut self, id: &ProcessId) -> io::Result<MemoryDirectory> {
-        if !self.machine.acts(self.pid) {
+        if !self.machine.try_act(self.pid) {
             return Err(io::ErrorKind::BrokenPipe.into());
         }
         let mut state = self.machine.state();
@@ -147,7 +151,7 @@ impl System for MemorySystem {
     }
 
     fn discard(&mut self, directory: MemoryDirectory) {
-        if self.machine.acts(self.pid) {
+        if self.machine.try_act(self.pid) {
             self.machine.state().records.remove(&directory.id);
         }
     }
@@ -162,9 +166,9 @@ impl System for MemorySystem {
         what: Launch<'_>,
         _directory: &MemoryDirectory,
         _record: &RecordWriter<MemoryFile>,
-    ) -> Result<Begun<Self>, Failure> {
-        let failed = |error: &str| Failure::of(StartStep::Exec, error.to_owned());
-        if !self.machine.acts(self.pid) {
+    ) -> Result<StartedParts<Self>, LaunchError> {
+        let failed = |error: &str| LaunchError::new(StartStep::Exec, error.to_owned());
+        if !self.machine.try_act(self.pid) {
             return Err(failed("the keeper is dead"));
         }
         let kind = {
@@ -178,20 +182,20 @@ impl System for MemorySystem {
                 }
             };
             if state.with_cgroups && state.is_frozen(self.start_time) {
-                state.broken.get_or_insert("a leader is started in a frozen cgroup".to_owned());
+                state.violation.get_or_insert("a leader is started in a frozen cgroup".to_owned());
             }
             state.next_launch.take().unwrap_or(by_chance)
         };
         match kind {
-            LaunchKind::Missing => Err(Failure { refused: true, ..failed("there is no such program") }),
+            LaunchKind::Missing => Err(LaunchError { refused: true, ..failed("there is no such program") }),
             LaunchKind::Fails => Err(failed("permission denied")),
-            LaunchKind::Hangs => Err(Failure { stuck: true, ..failed("its file system did not answer") }),
+            LaunchKind::Hangs => Err(LaunchError { stuck: true, ..failed("its file system did not answer") }),
             LaunchKind::Runs => {
                 let id = &what.intent.id;
                 let leader = self.start_leader(id);
                 let pipe = MemoryPipe { machine: self.machine.clone(), id: id.clone() };
                 let output = MemoryOutput::new(&self.machine, self.pid);
-                Ok(Begun::new(leader, vec![Source::stdout(pipe)], output))
+                Ok(StartedParts::new(leader, vec![OutputStream::stdout(pipe)], output))
             }
         }
     }
@@ -206,36 +210,36 @@ impl System for MemorySystem {
         }
     }
 
-    fn prepare_spawner(&mut self) {}
+    fn raise_child_oom_score(&mut self) {}
 
-    fn settle_spawner(&mut self) {}
+    fn restore_oom_score(&mut self) {}
 
     fn children(&self) -> io::Result<Vec<u32>> {
         Ok(self.machine.state().children(self.pid))
     }
 
-    fn observe_exit(&self, leader: &MemoryLeader) -> Option<Ended> {
+    fn observe_exit(&self, leader: &MemoryLeader) -> Option<EndedChild> {
         let state = self.machine.state();
         let status = state.processes.get(&leader.pid)?.ended?;
         Some(ended(leader.pid, status))
     }
 
     fn reap(&mut self, leader: &MemoryLeader) {
-        if !self.machine.acts(self.pid) {
+        if !self.machine.try_act(self.pid) {
             return;
         }
         let mut state = self.machine.state();
         if state.is_alive(leader.pid) {
-            state.broken.get_or_insert("a living leader is waited for: its keeper hangs".to_owned());
+            state.violation.get_or_insert("a running leader is reaped: its keeper would hang".to_owned());
         }
         state.processes.remove(&leader.pid);
         if !state.descendants(self.pid).is_empty() {
-            state.broken.get_or_insert("K2: the leader is reaped while its tree lives".to_owned());
+            state.violation.get_or_insert("K2: the leader is reaped before its tree is empty".to_owned());
         }
     }
 
-    fn reap_if_ended(&mut self, pid: u32) -> io::Result<Option<Ended>> {
-        if !self.machine.acts(self.pid) {
+    fn reap_if_ended(&mut self, pid: u32) -> io::Result<Option<EndedChild>> {
+        if !self.machine.try_act(self.pid) {
             return Ok(None);
         }
         let mut state = self.machine.state();
@@ -245,7 +249,7 @@ impl System for MemorySystem {
     }
 
     fn is_dying(&self, leader: &MemoryLeader) -> bool {
-        self.machine.state().processes.get(&leader.pid).is_some_and(|process| process.doomed.is_some())
+        self.machine.state().processes.get(&leader.pid).is_some_and(|process| process.pending_exit.is_some())
     }
 
     fn count_descendants(&self) -> u32 {
@@ -253,7 +257,8 @@ impl System for MemorySystem {
     }
 
     fn survivors(&self) -> Vec<Survivor> {
-        let survivor = |pid| Survivor { pid, command: self.command_line(pid), reason: "it waits".to_owned() };
+        let survivor =
+            |pid| Survivor { pid, command: self.command_line(pid), reason: "uninterruptible wait".to_owned() };
         self.tree().into_iter().map(survivor).collect()
     }
 
@@ -264,7 +269,7 @@ impl System for MemorySystem {
     fn signal_tree(&mut self, signals: &[i32]) -> Reach {
         let mut reach = Reach::default();
         for pid in self.tree() {
-            if !self.machine.acts(self.pid) {
+            if !self.machine.try_act(self.pid) {
                 break;
             }
             for signal in signals {
@@ -275,8 +280,8 @@ impl System for MemorySystem {
         reach
     }
 
-    fn kill_cgroup(&mut self, _limits: Option<&Watch>) -> bool {
-        if !self.machine.acts(self.pid) || !self.machine.state().with_cgroups {
+    fn kill_cgroup(&mut self, _limits: Option<&LimitWatch>) -> bool {
+        if !self.machine.try_act(self.pid) || !self.machine.state().with_cgroups {
             return false;
         }
         let mut state = self.machine.state();
@@ -292,15 +297,15 @@ impl System for MemorySystem {
         self.signal_tree(&[SIGKILL]);
     }
 
-    fn pause_tree(&mut self, _limits: Option<&Watch>) -> Reach {
+    fn pause_tree(&mut self, _limits: Option<&LimitWatch>) -> Reach {
         let with_cgroups = self.machine.state().with_cgroups;
-        if with_cgroups && self.machine.acts(self.pid) {
+        if with_cgroups && self.machine.try_act(self.pid) {
             self.machine.state().cgroups.entry(self.start_time).or_default().frozen = true;
         }
         let mut reach = Reach::default();
         for pid in self.tree() {
             let frozen = self.machine.state().processes.get(&pid).is_some_and(|process| process.cgroup.is_some());
-            if !frozen && self.machine.acts(self.pid) {
+            if !frozen && self.machine.try_act(self.pid) {
                 self.machine.state().signal(pid, SIGSTOP);
             }
             reach.signalled.push(pid);
@@ -308,8 +313,8 @@ impl System for MemorySystem {
         reach
     }
 
-    fn thaw_tree(&mut self, _limits: Option<&Watch>) {
-        if self.machine.acts(self.pid) {
+    fn thaw_tree(&mut self, _limits: Option<&LimitWatch>) {
+        if self.machine.try_act(self.pid) {
             let mut state = self.machine.state();
             let rate = state.faults.stuck_frozen;
             let fails = state.random.permille(rate);
@@ -339,11 +344,6 @@ impl System for MemorySystem {
     }
 }
 
-fn ended(pid: u32, status: Status) -> Ended {
-    Ended { pid, status, cpu_us: 1000, max_rss_bytes: 4096 }
-}
-
-/// So that a stopped process goes on, as `kill -CONT` does.
-pub fn resume(machine: &Machine, pid: u32) {
-    machine.state().signal(pid, SIGCONT);
+fn ended(pid: u32, status: ExitStatus) -> EndedChild {
+    EndedChild { pid, status, cpu_us: 1000, max_rss_bytes: 4096 }
 }

@@ -3,15 +3,15 @@
 use pinfold_simulation::history::{run, trace};
 
 #[test]
-fn histories_come_to_a_true_end() {
+fn histories_pass_without_a_violation() {
     let seed = std::env::var("PROPTEST_RNG_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(51_000_000);
-    if let Err(broken) = run(seed, 500, |_| {}) {
-        panic!("seed {}: {}\n{}", broken.seed, broken.what, broken.trace.join("\n"));
+    if let Err(failed) = run(seed, 500, |_| {}) {
+        panic!("seed {}: {}\n{}", failed.seed, failed.what, failed.trace.join("\n"));
     }
 }
 
 #[test]
-fn a_seed_gives_the_same_history_each_time() {
+fn a_seed_gives_the_same_history_every_time() {
     for seed in 0..50 {
         assert_eq!(trace(seed), trace(seed), "seed {seed}");
     }

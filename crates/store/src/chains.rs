@@ -23,7 +23,7 @@ const CHAIN_FORMAT: u32 = 1;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Chain {
     format: u32,
-    /// The latest life. Its start may have failed.
+    /// The process of the latest life (run of the chain). Its start may have failed.
     pub current: ProcessId,
     /// The life before it.
     pub previous: Option<ProcessId>,

@@ -121,9 +121,9 @@ impl Queries {
     /// All consumers of an owner, ordered by name.
     pub fn consumers(&self, scope: &str) -> Result<Vec<Consumer>, IndexError> {
         let sql = "SELECT scope, name, cursor, leased_through, leased_until_us FROM consumers
-                   WHERE scope = ?1 ORDER BY name";
+                   WHERE scope = ?1 AND name <> ?2 ORDER BY name";
         let mut statement = self.connection().prepare_cached(sql)?;
-        let found: Result<Vec<_>, _> = statement.query_map([scope], read)?.collect();
+        let found: Result<Vec<_>, _> = statement.query_map([scope, crate::seen::CONSUMER], read)?.collect();
         Ok(found?)
     }
 

@@ -1,4 +1,5 @@
-//! The index: one SQLite database beside the process directories, for lists, history and the event log.
+//! The index: one SQLite database beside the process directories, for lists, history and the event log; rebuilt from them if
+//! damaged.
 //!
 //! Owns the database's file, version, opening and every write; only the daemon writes. The process directories are the
 //! source of truth: a missing or damaged index is moved aside and rebuilt from them.

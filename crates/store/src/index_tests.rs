@@ -4,7 +4,7 @@ use pinfold_model::facts::Status;
 
 use super::*;
 use crate::layout::ProcessDir;
-use crate::queries::{EventFilter, Filter};
+use crate::queries::{EventFilter, Filter, Period};
 use crate::testing::{Scratch, finished, history, id, mode_of};
 
 const NOW: Moment = Moment(1_700_000_000_000_000);
@@ -135,19 +135,28 @@ fn lists_are_newest_first_in_stable_pages_whatever_the_filter() {
         assert_eq!(index.count(&filter).expect("count"), expected.len() as u64, "{filter:?}");
     };
     let owner = |owner: &str| Some(vec![owner.to_owned()]);
+    let period = |from: Option<u64>, to: Option<u64>| Period { from: from.map(Moment), to: to.map(Moment) };
     check(Filter::default(), &|_| true);
     check(Filter { owners: owner("ann"), ..Filter::default() }, &|number| number % 3 != 2);
     check(Filter { statuses: vec![Status::Finished, Status::Lost], ..Filter::default() }, &|number| number % 3 == 0);
-    check(Filter { label: Some(("kind".into(), "k1".into())), ..Filter::default() }, &|number| number % 2 == 1);
-    check(Filter { label: Some(("kind\"".into(), "k1".into())), ..Filter::default() }, &|_| false);
+    check(Filter { labels: vec![("kind".into(), "k1".into())], ..Filter::default() }, &|number| number % 2 == 1);
+    check(Filter { labels: vec![("kind\"".into(), "k1".into())], ..Filter::default() }, &|_| false);
     check(Filter { name: Some("name-7".into()), owners: owner("ann"), ..Filter::default() }, &|number| number == 7);
     let all = Filter {
         owners: owner("bob"),
         statuses: vec![Status::Starting],
         name: None,
-        label: Some(("kind".into(), "k0".into())),
+        labels: vec![("kind".into(), "k0".into())],
+        created: period(Some(1_000_010), Some(1_000_040)),
+        ended: Period::default(),
     };
-    check(all, &|number| number % 3 == 2 && number % 2 == 0);
+    check(all, &|number| number % 3 == 2 && number % 2 == 0 && (10..40).contains(&number));
+    let both = vec![("kind".into(), "k0".into()), ("kind".into(), "k1".into())];
+    check(Filter { labels: both, ..Filter::default() }, &|_| false);
+    let ended = period(Some(2_000_009), None);
+    check(Filter { ended, ..Filter::default() }, &|number| number % 3 == 0 && number >= 9);
+    let ended = period(None, Some(2_000_009));
+    check(Filter { ended, ..Filter::default() }, &|number| number % 3 == 0 && number < 9);
 }
 
 #[test]

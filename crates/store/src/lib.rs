@@ -7,7 +7,7 @@
 //! - S1 at most one exit record, never replaced ([`record`])
 //! - S2 a cursor names the same byte for ever ([`output`])
 //! - S3 what is retained plus what is dropped is what was written ([`reader`])
-//! - S4 one event per process, kind and number ([`index`])
+//! - S4 one event per process, kind and `n`: no event is in the log under two numbers ([`index`])
 //! - S5 a damaged directory harms no other ([`retention`])
 //! - S6 an event that was not acked is given again ([`consumers`])
 //! - S7 deliveries of one process to one target keep the order of its events ([`outbox`])
@@ -32,7 +32,9 @@ pub mod record;
 pub mod retention;
 mod schema;
 pub mod secret;
+pub mod seen;
 pub mod sessions;
+pub mod tail;
 #[cfg(test)]
 mod testing;
 pub mod tokens;

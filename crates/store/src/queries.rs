@@ -34,7 +34,31 @@ pub struct Filter {
     /// Only with these statuses; empty means all.
     pub statuses: Vec<Status>,
     pub name: Option<String>,
-    pub label: Option<(String, String)>,
+    /// Only with all of these labels.
+    pub labels: Vec<(String, String)>,
+    /// Only created in this period.
+    pub created: Period,
+    /// Only ended in this period, which leaves out what has not ended, unless it is unlimited.
+    pub ended: Period,
+}
+
+/// A period of time; the default is unlimited.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Period {
+    /// The first moment in it.
+    pub from: Option<Moment>,
+    /// The first moment after it.
+    pub to: Option<Moment>,
+}
+
+impl Period {
+    pub fn contains(&self, at: Moment) -> bool {
+        self.from.is_none_or(|from| from <= at) && self.to.is_none_or(|to| at < to)
+    }
+
+    pub fn is_unlimited(&self) -> bool {
+        self.from.is_none() && self.to.is_none()
+    }
 }
 
 /// Which events to select; the default is all.
@@ -315,7 +339,14 @@ fn condition(filter: &Filter) -> (String, Vec<Value>) {
         let column = if many { "+status" } else { "status" };
         one_of(column, filter.statuses.iter().map(|status| status.name()), &mut sql, &mut values);
     }
-    if let Some((key, value)) = &filter.label {
+    for (column, period) in [("created_us", &filter.created), ("ended_us", &filter.ended)] {
+        let bounds = [(" >= ?", period.from), (" < ?", period.to)];
+        for (comparison, at) in bounds.into_iter().filter_map(|(comparison, at)| Some((comparison, at?))) {
+            sql.push_str(&format!(" AND {column}{comparison}"));
+            values.push(Value::Integer(i64::try_from(at.0).unwrap_or(i64::MAX)));
+        }
+    }
+    for (key, value) in &filter.labels {
         sql.push_str(
             " AND EXISTS (SELECT 1 FROM json_each(history, '$.intent.spec.labels') AS label
               WHERE label.key = ? AND label.value = ?)",

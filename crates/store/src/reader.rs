@@ -249,7 +249,12 @@ impl OutputReader {
         Ok((found, latest))
     }
 
-    fn list(&self) -> io::Result<Vec<u64>> {
+    pub(crate) fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// The starts of all segments, in order.
+    pub(crate) fn list(&self) -> io::Result<Vec<u64>> {
         let entries = match std::fs::read_dir(&self.dir) {
             Ok(entries) => entries,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(vec![]),

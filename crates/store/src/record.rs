@@ -1,16 +1,16 @@
 //! The record of one process: an append-only file of facts, one line each, `<crc32 of the json> <json>\n`.
 //!
-//! Owns the record's format and its write order. Decides nothing: what a fact means is the model's matter.
+//! Owns the record's format and write order. What a fact means is decided in `model`.
 //!
-//! Invariant S1, *at most one exit record, never replaced*: nothing is appended after `Finished` or `Lost`,
-//! neither by the keeper ([`RecordWriter`]) nor in its stead ([`append_lost`]).
+//! Invariant S1, *at most one exit record, never replaced*: nothing is appended after `Finished` or `Lost`, neither
+//! by the keeper ([`RecordWriter`]) nor by the daemon after its death ([`append_lost`]).
 //!
-//! Who appends holds an exclusive `flock` on the record: the keeper from the moment it makes the file until the end is
-//! written, whoever writes in its stead for that one line. And each append first checks that the file ends where its writer
-//! left it: an older pinfold writes without the lock.
+//! A writer holds an exclusive `flock` on the record: the keeper from creating the file until it ends, the daemon
+//! while it appends `Lost`. Each append also checks that the file still ends where the writer left it, since an older
+//! pinfold writes without the lock.
 //!
-//! A line is whole when its newline is there. A last line without one is torn: it was being written when its
-//! writer died, so nobody was told of it, and it does not count. Anything else that is wrong is damage.
+//! A line is complete with its newline. A last line without one is torn: its writer died before sending it to anyone,
+//! so it is ignored. Any other error is damage.
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, Read};
@@ -19,8 +19,8 @@ use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use pinfold_model::cached_json::CachedJson;
 use pinfold_model::facts::{Fact, History, Intent};
-use pinfold_model::spelled::Spelled;
 use pinfold_os::{crash_point, fsio};
 use serde::Deserialize;
 
@@ -29,23 +29,22 @@ use crate::layout::{ProcessDir, RECORD};
 
 /// The version of the record's format, written in its first line.
 pub const RECORD_FORMAT: u32 = 1;
-/// No record is longer; a longer one is refused when written and is damage when read.
-pub const RECORD_MOST: u64 = 32 << 20;
-/// What may be left out, such as a note, leaves this much room for what may not.
+/// The maximum length; a longer record is refused when written and damaged when read.
+pub const MAX_RECORD: u64 = 32 << 20;
+/// Optional facts, such as notes, leave this much room for essential ones.
 const ESSENTIAL_ROOM: u64 = 1 << 20;
 /// Eight hex digits and a space before each line's json.
 const PREFIX: usize = 9;
-/// What makes an intent's JSON that of [`Fact::Intended`], in the place of its opening brace.
+/// Replaces the opening brace of an intent's JSON to make it a [`Fact::Intended`].
 const INTENDED: &str = r#"{"fact":"intended","#;
 
-/// The file of a record, as far as the record's rules need it. Implemented for real files, and in memory for tests.
+/// The file operations that a record needs; implemented for files, and in memory for tests.
 pub trait RecordFile {
     fn length(&self) -> io::Result<u64>;
     fn read_range(&self, buffer: &mut [u8], from: u64) -> io::Result<()>;
-    /// One write; it may write less than all.
+    /// One write; may be short.
     fn write_once(&self, bytes: &[u8], at: u64) -> io::Result<usize>;
     fn truncate(&self, length: u64) -> io::Result<()>;
-    /// Returns when the content is on disk.
     fn sync(&self) -> io::Result<()>;
 }
 
@@ -71,60 +70,61 @@ impl RecordFile for File {
     }
 }
 
-/// Writes the record of one process. There is one writer: its keeper.
+/// Writes the record of one process; used by its keeper only.
 #[derive(Debug)]
 pub struct RecordWriter<F = File> {
     file: Arc<F>,
     durability: Durability,
-    /// Where the next line begins: after the last whole one.
+    /// Where the next line starts: after the last complete one.
     end: u64,
     over: bool,
     line: Vec<u8>,
 }
 
 impl RecordWriter {
-    /// A writer for a directory just prepared: its record is empty.
+    /// A writer for a newly prepared directory, whose record is empty.
     pub fn new(dir: &ProcessDir, durability: Durability) -> Self {
         Self::of(dir.record(), durability)
     }
 
-    /// The file, whose lock tells that its keeper lives.
+    /// The file; its lock shows that the keeper is running.
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.file.as_fd()
     }
 }
 
 impl<F: RecordFile> RecordWriter<F> {
-    /// A writer for a file that is empty.
+    /// A writer for an empty file.
     pub fn of(file: Arc<F>, durability: Durability) -> Self {
         Self { file, durability, end: 0, over: false, line: Vec::new() }
     }
 
-    /// Appends the first fact, what was asked for.
-    pub fn begin(&mut self, intent: &Spelled<Intent>) -> io::Result<()> {
+    /// Appends the first fact, the intent.
+    pub fn begin(&mut self, intent: &CachedJson<Intent>) -> io::Result<()> {
         let fields = intent.json().strip_prefix('{');
-        let fields = fields.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "an intent that is no object"))?;
-        clear(&mut self.line);
+        let fields =
+            fields.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "the intent is not a JSON object"))?;
+        start_line(&mut self.line);
         self.line.extend_from_slice(INTENDED.as_bytes());
         self.line.extend_from_slice(fields.as_bytes());
-        self.write(false, RECORD_MOST - ESSENTIAL_ROOM)
+        self.write(false, MAX_RECORD - ESSENTIAL_ROOM)
     }
 
-    /// Appends a fact: one `pwrite`. A failed append leaves nothing that counts, and can be repeated, unless it failed with
-    /// [`is_over`]: then the record holds the end already. Returns its JSON.
+    /// Appends a fact with one `pwrite` and returns its JSON. A failed append leaves nothing that is read, and can be
+    /// retried, unless the error is [`is_over`]: the record already holds an end.
     pub fn append(&mut self, fact: &Fact) -> io::Result<&str> {
-        spell(fact, &mut self.line)?;
-        self.write(is_end(fact), if is_essential(fact) { RECORD_MOST } else { RECORD_MOST - ESSENTIAL_ROOM })?;
+        encode(fact, &mut self.line)?;
+        self.write(is_end(fact), if is_essential(fact) { MAX_RECORD } else { MAX_RECORD - ESSENTIAL_ROOM })?;
         Ok(str::from_utf8(&self.line[PREFIX..]).expect("JSON is text").trim_end())
     }
 
-    /// Appends the line, still without its sum and its end.
-    fn write(&mut self, is_end: bool, most: u64) -> io::Result<()> {
+    /// Completes the line with its checksum and newline, and appends it.
+    fn write(&mut self, is_end: bool, max: u64) -> io::Result<()> {
         if self.over {
             return Err(already_over());
         }
-        seal(&mut self.line);
-        if self.end + self.line.len() as u64 > most {
+        finish_line(&mut self.line);
+        if self.end + self.line.len() as u64 > max {
             return Err(io::Error::new(io::ErrorKind::FileTooLarge, "the record would be too long"));
         }
         self.check_end()?;
@@ -136,12 +136,12 @@ impl<F: RecordFile> RecordWriter<F> {
         Ok(())
     }
 
-    /// Leaves the record with whole lines of ours alone, or says that somebody else ended it.
+    /// Removes anything after our last line, or fails if another program has written an end there.
     fn check_end(&mut self) -> io::Result<()> {
         let length = self.file.length()?;
         if length > self.end {
             let beyond = read_beyond(&*self.file, self.end, length)?;
-            // This very line may be there, in part or not yet synced, from a try that failed.
+            // It may be this same line, partly written or not synced by an attempt that failed.
             self.over = !self.line.starts_with(&beyond) && holds_end(&beyond);
             if self.over {
                 return Err(already_over());
@@ -162,29 +162,29 @@ pub fn is_over(error: &io::Error) -> bool {
 }
 
 fn read_beyond(file: &impl RecordFile, from: u64, length: u64) -> io::Result<Vec<u8>> {
-    let mut bytes = vec![0; length.min(RECORD_MOST).saturating_sub(from) as usize];
+    let mut bytes = vec![0; length.min(MAX_RECORD).saturating_sub(from) as usize];
     file.read_range(&mut bytes, from)?;
     Ok(bytes)
 }
 
-/// Whether whole lines among these tell an end.
+/// Whether the complete lines contain an end.
 fn holds_end(bytes: &[u8]) -> bool {
     let whole = bytes.iter().rposition(|&byte| byte == b'\n').unwrap_or(0);
     let mut lines = bytes[..whole].split(|&byte| byte == b'\n');
     lines.any(|line| decode(line, false).is_ok_and(|fact| is_end(&fact)))
 }
 
-/// What a record says.
+/// The content of a record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Record {
-    /// At least one, the first an intent.
+    /// At least one; the first is the intent.
     pub facts: Vec<Fact>,
-    /// Whether a torn line follows them, which does not count.
+    /// Whether a torn line follows, which is ignored.
     pub torn: bool,
 }
 
 impl Record {
-    /// What the facts add up to.
+    /// The history that the facts add up to.
     pub fn history(&self) -> Option<History> {
         let mut facts = self.facts.iter();
         let Some(Fact::Intended(intent)) = facts.next() else { return None };
@@ -193,7 +193,6 @@ impl Record {
         Some(history)
     }
 
-    /// Whether the end is recorded.
     pub fn is_over(&self) -> bool {
         self.facts.iter().any(is_end)
     }
@@ -204,7 +203,7 @@ impl Record {
 pub enum RecordError {
     #[error("{path} is missing")]
     Missing { path: PathBuf },
-    #[error("{path} holds nothing yet")]
+    #[error("{path} is empty")]
     Empty { path: PathBuf },
     #[error("{path} is damaged in line {line}: {what}")]
     Damaged { path: PathBuf, line: usize, what: String },
@@ -214,14 +213,14 @@ pub enum RecordError {
     Io { path: PathBuf, source: io::Error },
 }
 
-/// Why no `Lost` was appended.
+/// Why `Lost` was not appended.
 #[derive(Debug, thiserror::Error)]
 pub enum LostError {
     #[error("{path} already holds the end of the process, which is never replaced")]
     Over { path: PathBuf },
-    #[error("{path} is locked by its keeper, or by a child that the keeper was starting: they are not gone yet")]
-    Held { path: PathBuf },
-    #[error("only `lost` is written in a keeper's stead")]
+    #[error("{path} is locked by its keeper, or by a child that the keeper was starting: they have not ended yet")]
+    Locked { path: PathBuf },
+    #[error("only `lost` can be appended without the keeper")]
     NotLost,
     #[error(transparent)]
     Record(#[from] RecordError),
@@ -229,13 +228,13 @@ pub enum LostError {
     Io { path: PathBuf, source: io::Error },
 }
 
-/// Reads the record in a process's directory. `Empty` when not even its first line is whole.
+/// Reads the record in a process's directory; `Empty` if not even its first line is complete.
 pub fn read_record(dir: &Path) -> Result<Record, RecordError> {
     load(dir).map(|(record, _)| record)
 }
 
-/// Writes that a process is lost, in the stead of its keeper, which is dead. The only writer of a record
-/// besides the keeper; a torn tail goes first. Refused while the keeper holds its lock on the record.
+/// Records that a process is lost, after its keeper died. The only other writer besides the keeper; a torn last line
+/// is removed. Refused while the record is locked.
 pub fn append_lost(dir: &Path, fact: &Fact, durability: Durability) -> Result<(), LostError> {
     if !matches!(fact, Fact::Lost { .. }) {
         return Err(LostError::NotLost);
@@ -250,15 +249,15 @@ pub fn append_lost(dir: &Path, fact: &Fact, durability: Durability) -> Result<()
     };
     match file.try_lock() {
         Ok(()) => {}
-        Err(TryLockError::WouldBlock) => return Err(LostError::Held { path }),
+        Err(TryLockError::WouldBlock) => return Err(LostError::Locked { path }),
         Err(TryLockError::Error(source)) => return Err(io(source)),
     }
-    // Read under the lock: what an end is written after is what was there.
+    // Read under the lock, so that nothing is appended in between.
     let bytes = read_whole(&file).map_err(io)?;
     append_lost_locked(&file, path, &bytes, fact, durability)
 }
 
-/// The rest of [`append_lost`], for a file that the caller has locked and read.
+/// The second part of [`append_lost`], for a file that the caller has locked and read.
 pub fn append_lost_locked(
     file: &impl RecordFile,
     path: PathBuf,
@@ -275,8 +274,8 @@ pub fn append_lost_locked(
     }
     let write = || {
         let mut line = Vec::new();
-        spell(fact, &mut line)?;
-        seal(&mut line);
+        encode(fact, &mut line)?;
+        finish_line(&mut line);
         file.truncate(end)?;
         crash_point!("store.loss_append");
         write_line(file, &line, end, durability)?;
@@ -286,8 +285,8 @@ pub fn append_lost_locked(
     write().map_err(|source| LostError::Io { path, source })
 }
 
-/// Writes the record of a process whose directory was deleted: that it was asked for, started if it was, and is lost.
-pub fn write_anew(processes: &Path, history: &History, lost: &Fact, durability: Durability) -> io::Result<()> {
+/// Writes a new record for a process whose directory was deleted: its intent, its start if it started, and the loss.
+pub fn recreate_record(processes: &Path, history: &History, lost: &Fact, durability: Durability) -> io::Result<()> {
     let directory = ProcessDir::restore(processes, &history.intent.id)?;
     let mut writer = RecordWriter::new(&directory, durability);
     writer.begin(&history.intent)?;
@@ -297,13 +296,12 @@ pub fn write_anew(processes: &Path, history: &History, lost: &Fact, durability: 
     writer.append(lost).map(drop)
 }
 
-/// Whether there is a record in this directory.
 pub fn exists(dir: &Path) -> bool {
     dir.join(RECORD).exists()
 }
 
-/// Whether a living keeper holds this record. Before version 6 of the protocol keepers held no lock.
-pub fn is_held(dir: &Path) -> io::Result<bool> {
+/// Whether a running keeper has locked this record. Keepers before protocol version 6 hold no lock.
+pub fn is_locked(dir: &Path) -> io::Result<bool> {
     let flags = fsio::NO_FOLLOW | fsio::NO_WAIT;
     let file = OpenOptions::new().read(true).custom_flags(flags).open(dir.join(RECORD))?;
     match file.try_lock_shared() {
@@ -317,33 +315,33 @@ fn is_end(fact: &Fact) -> bool {
     matches!(fact, Fact::Finished(_) | Fact::Lost { .. })
 }
 
-/// What must be written for the end to be told; the rest can be done without.
+/// Whether the end cannot be reported without this fact.
 fn is_essential(fact: &Fact) -> bool {
     !matches!(fact, Fact::HandedOver(_) | Fact::Readiness(_) | Fact::Noted { .. })
 }
 
-/// The fact as JSON, after the place of its sum.
-fn spell(fact: &Fact, line: &mut Vec<u8>) -> io::Result<()> {
-    clear(line);
+/// Encodes the fact as JSON, after room for its checksum.
+fn encode(fact: &Fact, line: &mut Vec<u8>) -> io::Result<()> {
+    start_line(line);
     Ok(serde_json::to_writer(line, fact)?)
 }
 
-/// Leaves nothing of a line but the place of its sum.
-fn clear(line: &mut Vec<u8>) {
+/// Clears a line, leaving room for its checksum.
+fn start_line(line: &mut Vec<u8>) {
     line.clear();
     line.resize(PREFIX, b' ');
 }
 
-/// Makes JSON a line: its sum before it, its end behind it.
-fn seal(line: &mut Vec<u8>) {
-    let sum = format!("{:08x}", crc32fast::hash(&line[PREFIX..]));
-    line[..PREFIX - 1].copy_from_slice(sum.as_bytes());
+/// Adds checksum and newline.
+fn finish_line(line: &mut Vec<u8>) {
+    let checksum = format!("{:08x}", crc32fast::hash(&line[PREFIX..]));
+    line[..PREFIX - 1].copy_from_slice(checksum.as_bytes());
     line.push(b'\n');
 }
 
 fn write_line(file: &impl RecordFile, line: &[u8], at: u64, durability: Durability) -> io::Result<()> {
     if file.write_once(line, at)? != line.len() {
-        return Err(io::Error::new(io::ErrorKind::WriteZero, "the line was written only in part"));
+        return Err(io::Error::new(io::ErrorKind::WriteZero, "short write"));
     }
     match durability {
         Durability::Programs => Ok(()),
@@ -351,7 +349,7 @@ fn write_line(file: &impl RecordFile, line: &[u8], at: u64, durability: Durabili
     }
 }
 
-/// The record, and where its whole lines end.
+/// The record, and the offset after its last complete line.
 fn load(dir: &Path) -> Result<(Record, u64), RecordError> {
     let path = dir.join(RECORD);
     match read_bounded(&path) {
@@ -361,10 +359,10 @@ fn load(dir: &Path) -> Result<(Record, u64), RecordError> {
     }
 }
 
-/// The record that the file there holds, and where its whole lines end.
+/// Parses a record; returns it with the offset after its last complete line.
 pub fn parse_record(path: PathBuf, bytes: &[u8]) -> Result<(Record, u64), RecordError> {
-    if bytes.len() as u64 > RECORD_MOST {
-        return Err(RecordError::Damaged { path, line: 1, what: format!("it is longer than {RECORD_MOST} bytes") });
+    if bytes.len() as u64 > MAX_RECORD {
+        return Err(RecordError::Damaged { path, line: 1, what: format!("it is longer than {MAX_RECORD} bytes") });
     }
     let end = bytes.iter().rposition(|&byte| byte == b'\n').map_or(0, |last| last + 1);
     if end == 0 {
@@ -374,37 +372,37 @@ pub fn parse_record(path: PathBuf, bytes: &[u8]) -> Result<(Record, u64), Record
     for (number, line) in bytes[..end - 1].split(|&byte| byte == b'\n').enumerate() {
         match decode(line, number == 0) {
             Ok(fact) => facts.push(fact),
-            Err(Flaw::Newer(found)) => return Err(RecordError::Newer { path, found }),
-            Err(Flaw::Damage(what)) => return Err(RecordError::Damaged { path, line: number + 1, what }),
+            Err(LineError::Newer(found)) => return Err(RecordError::Newer { path, found }),
+            Err(LineError::Damage(what)) => return Err(RecordError::Damaged { path, line: number + 1, what }),
         }
     }
     Ok((Record { facts, torn: end < bytes.len() }, end as u64))
 }
 
-/// A fifo or device in the record's place is refused, not waited for.
+/// Refuses a fifo or device in the record's place instead of blocking on it.
 fn read_bounded(path: &Path) -> io::Result<Vec<u8>> {
     let flags = fsio::NO_FOLLOW | fsio::NO_WAIT;
     read_whole(&OpenOptions::new().read(true).custom_flags(flags).open(path)?)
 }
 
-/// At most one byte more than a record may have.
+/// Reads at most one byte more than the maximum.
 fn read_whole(file: &File) -> io::Result<Vec<u8>> {
     let metadata = file.metadata()?;
     if !metadata.is_file() {
         return Err(io::Error::new(io::ErrorKind::InvalidData, "not a regular file"));
     }
-    let mut bytes = Vec::with_capacity(metadata.len().min(RECORD_MOST) as usize + 1);
-    file.take(RECORD_MOST + 1).read_to_end(&mut bytes)?;
+    let mut bytes = Vec::with_capacity(metadata.len().min(MAX_RECORD) as usize + 1);
+    file.take(MAX_RECORD + 1).read_to_end(&mut bytes)?;
     Ok(bytes)
 }
 
-enum Flaw {
+enum LineError {
     Newer(u64),
     Damage(String),
 }
 
-fn decode(line: &[u8], first: bool) -> Result<Fact, Flaw> {
-    let damage = |what: &str| Flaw::Damage(what.to_owned());
+fn decode(line: &[u8], first: bool) -> Result<Fact, LineError> {
+    let damage = |what: &str| LineError::Damage(what.to_owned());
     let (prefix, json) = line.split_at_checked(PREFIX).ok_or_else(|| damage("it is too short"))?;
     if format!("{:08x} ", crc32fast::hash(json)).as_bytes() != prefix {
         return Err(damage("its checksum does not match"));
@@ -412,21 +410,22 @@ fn decode(line: &[u8], first: bool) -> Result<Fact, Flaw> {
     if first {
         check_format(json)?;
     }
-    let fact: Fact = serde_json::from_slice(json).map_err(|error| Flaw::Damage(format!("it is no fact ({error})")))?;
+    let fact: Fact =
+        serde_json::from_slice(json).map_err(|error| LineError::Damage(format!("it is not a fact ({error})")))?;
     if first != matches!(fact, Fact::Intended(_)) {
         return Err(damage("the first line, and only the first, must be `intended`"));
     }
     Ok(fact)
 }
 
-/// Before anything else is understood of a first line: whether we can.
-fn check_format(json: &[u8]) -> Result<(), Flaw> {
+/// Checks the format number before the rest of the first line is parsed.
+fn check_format(json: &[u8]) -> Result<(), LineError> {
     #[derive(Deserialize)]
     struct Versioned {
         format: u64,
     }
     match serde_json::from_slice(json) {
-        Ok(Versioned { format }) if format > u64::from(RECORD_FORMAT) => Err(Flaw::Newer(format)),
+        Ok(Versioned { format }) if format > u64::from(RECORD_FORMAT) => Err(LineError::Newer(format)),
         _ => Ok(()),
     }
 }

@@ -96,7 +96,7 @@ mod tests {
     use super::*;
     use crate::layout::ProcessDir;
     use crate::record::{RecordError, RecordWriter, read_record};
-    use crate::testing::{Scratch, append_all, id, life};
+    use crate::testing::{Scratch, all_facts, append_all, id};
     use crate::{Durability, layout};
 
     #[test]
@@ -105,7 +105,7 @@ mod tests {
         for number in 0..6 {
             let dir = ProcessDir::prepare(&home.processes(), &id(number)).expect("prepared");
             let mut writer = RecordWriter::new(&dir, Durability::Programs);
-            append_all(&mut writer, &life(number));
+            append_all(&mut writer, &all_facts(number));
         }
         let record = |number| home.process(&id(number)).join(layout::RECORD);
         std::fs::write(record(1), "no record at all\n").expect("written");
@@ -125,7 +125,7 @@ mod tests {
         assert!(matches!(read(2), Err(RecordError::Missing { .. })));
         assert!(matches!(read(3), Err(RecordError::Empty { .. })));
         for whole in [0, 4, 5] {
-            assert_eq!(read(whole).expect("whole").facts, life(whole));
+            assert_eq!(read(whole).expect("whole").facts, all_facts(whole));
         }
         let reader = crate::reader::OutputReader::open(&home.process(&id(4)));
         assert_eq!(reader.extent().expect("extent").end, 0);
@@ -153,7 +153,7 @@ mod tests {
         [u32::MAX, std::process::id()].iter().for_each(|pid| std::fs::write(fresh(*pid), "").expect("written"));
         assert_eq!(remove_leftovers(&home).expect("cleaned"), 1);
         assert!(fresh(std::process::id()).exists(), "its writer lives");
-        // Of a chain and of an agent, whoever has the pid now.
+        // Of a chain and of an agent, whichever process has the pid now.
         let parent = std::os::unix::process::parent_id();
         for directory in [home.chains(), home.agents().join("a")] {
             std::fs::create_dir_all(&directory).expect("made");

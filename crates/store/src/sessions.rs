@@ -15,7 +15,7 @@ use crate::layout::{Home, replace_file};
 /// The version of the file's format.
 const SESSIONS_FORMAT: u32 = 1;
 /// A larger file is not one of ours.
-const LARGEST: u64 = 16 << 20;
+const MAX_FILE_SIZE: u64 = 16 << 20;
 
 /// One session, by its owner.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -54,7 +54,7 @@ pub fn read_sessions(home: &Home, boot_id: &str) -> io::Result<BTreeMap<String, 
     match std::fs::metadata(&path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(BTreeMap::new()),
         Err(error) => return Err(error),
-        Ok(file) if file.len() > LARGEST => return Err(io::Error::other("it is too large to be pinfold's")),
+        Ok(file) if file.len() > MAX_FILE_SIZE => return Err(io::Error::other("it is too large to be pinfold's")),
         Ok(_) => {}
     }
     let mut content: Content = serde_json::from_slice(&std::fs::read(&path)?).map_err(io::Error::other)?;
@@ -118,7 +118,7 @@ mod tests {
     fn s10_no_older_state_of_the_sessions_is_read_after_a_write_that_failed() {
         let home = Scratch::home();
         commit_sessions(&home, "boot", &sessions()).expect("written");
-        // A directory where the fresh file is to be: it cannot be written, whoever runs this.
+        // A directory where the fresh file is to be: it cannot be written, not even by root.
         std::fs::create_dir(home.root().join(format!("sessions.new-{}", std::process::id()))).expect("made");
         assert!(commit_sessions(&home, "boot", &sessions()).is_err());
         assert_eq!(read_sessions(&home, "boot").expect("none"), BTreeMap::new());

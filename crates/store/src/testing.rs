@@ -86,6 +86,7 @@ pub(crate) fn intent(number: u64, owner: &str, key: Option<&str>) -> Intent {
             intent: None,
             idle_limit: None,
             limits: Default::default(),
+            sandbox: None,
             notify: Notify::default(),
             service: Default::default(),
             name: Some(format!("name-{number}")),
@@ -107,7 +108,7 @@ pub(crate) fn intent(number: u64, owner: &str, key: Option<&str>) -> Intent {
 }
 
 /// All facts of one process: intended, started, exited, closed, finished.
-pub(crate) fn life(number: u64) -> Vec<Fact> {
+pub(crate) fn all_facts(number: u64) -> Vec<Fact> {
     let end = End { outcome: Outcome::Exited { code: 3 }, cause: Cause::OnItsOwn };
     let at = Moment(2_000_000 + number);
     vec![
@@ -143,7 +144,7 @@ pub(crate) fn history(number: u64, owner: &str, key: Option<&str>) -> History {
 
 pub(crate) fn finished(number: u64, owner: &str) -> History {
     let mut history = history(number, owner, None);
-    life(number).into_iter().for_each(|fact| history.add(fact));
+    all_facts(number).into_iter().for_each(|fact| history.add(fact));
     history
 }
 

@@ -77,7 +77,7 @@ impl Pinfold {
         if let Some(user) = setup.user {
             for path in [home.clone(), home.join("config.toml")] {
                 if path.exists() {
-                    chown(&path, Some(user), Some(user)).expect("the home can be given away");
+                    chown(&path, Some(user), Some(user)).expect("the home can be chowned to the test user");
                 }
             }
         }

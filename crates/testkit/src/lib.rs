@@ -6,8 +6,8 @@
 
 pub mod carriers;
 mod cut;
+pub mod environments;
 pub mod escapes;
-pub mod ground;
 mod harness;
 pub mod hung;
 mod place;
@@ -17,5 +17,5 @@ mod terminal;
 pub use cut::{connections_of, cut_connections};
 pub use harness::{Cli, Pinfold, Setup};
 pub use place::{place_copy, place_program, place_text};
-pub use procs::{PATIENCE, Pidfd, alive, children_of, command_line, cpu_ms, parent_of, until, until_some};
+pub use procs::{DEADLINE, Pidfd, alive, children_of, command_line, cpu_ms, parent_of, until, until_some};
 pub use terminal::Terminal;

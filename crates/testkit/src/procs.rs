@@ -7,7 +7,7 @@ use pinfold_os::{proc, tree::signal};
 
 /// How long a test waits for something that must happen. Long, because a busy machine may be slow and only a failing test
 /// waits this long.
-pub const PATIENCE: Duration = Duration::from_secs(60);
+pub const DEADLINE: Duration = Duration::from_secs(60);
 
 /// Waits until the condition is true; fails the test with `what` on a timeout.
 #[track_caller]
@@ -18,7 +18,7 @@ pub fn until(what: &str, mut condition: impl FnMut() -> bool) {
 /// Waits until `find` returns a value; fails the test with `what` on a timeout.
 #[track_caller]
 pub fn until_some<T>(what: &str, mut find: impl FnMut() -> Option<T>) -> T {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + DEADLINE;
     loop {
         if let Some(found) = find() {
             return found;

@@ -8,9 +8,9 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use pinfold_os::poll::{Interest, wait_ready};
-use pinfold_os::pty::{self, Size};
+use pinfold_os::pty;
 
-use crate::procs::PATIENCE;
+use crate::procs::DEADLINE;
 
 /// A program and our end of its terminal. The program is killed when this is dropped.
 #[derive(Debug)]
@@ -24,7 +24,7 @@ pub struct Terminal {
 impl Terminal {
     /// Starts a program on a terminal of this size.
     pub fn start(command: &mut Command, rows: u16, cols: u16) -> std::io::Result<Self> {
-        let terminal = pty::open(Size { rows, cols })?;
+        let terminal = pty::open(rows, cols)?;
         let (output, errors) = (terminal.slave.try_clone()?, terminal.slave.try_clone()?);
         command.stdin(Stdio::from(terminal.slave)).stdout(Stdio::from(output)).stderr(Stdio::from(errors));
         let child = command.spawn()?;
@@ -40,7 +40,7 @@ impl Terminal {
 
     /// Its next output; empty when it has ended.
     pub fn read(&mut self) -> Vec<u8> {
-        wait_ready(&[(self.master.as_fd(), Interest::Read)], Some(PATIENCE)).expect("a terminal to wait for");
+        wait_ready(&[(self.master.as_fd(), Interest::Read)], Some(DEADLINE)).expect("a terminal to wait for");
         let mut buffer = [0; 16 * 1024];
         // Reading fails (EIO) when no process has the other end open.
         let count = self.master.read(&mut buffer).unwrap_or(0);
@@ -51,7 +51,7 @@ impl Terminal {
     /// Waits until its output contains this text; returns all of its output.
     #[track_caller]
     pub fn until(&mut self, wanted: &str) -> String {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + DEADLINE;
         loop {
             let output = String::from_utf8_lossy(&self.output).into_owned();
             if output.contains(wanted) {
@@ -68,7 +68,7 @@ impl Terminal {
     }
 
     pub fn resize(&self, rows: u16, cols: u16) {
-        pty::resize(self.master.as_fd(), Size { rows, cols }).expect("a terminal of that size");
+        pty::resize(self.master.as_fd(), rows, cols).expect("a terminal of that size");
     }
 
     pub fn pid(&self) -> u32 {
@@ -78,7 +78,7 @@ impl Terminal {
     /// Waits for its end, and reads its output meanwhile.
     #[track_caller]
     pub fn wait(&mut self) -> ExitStatus {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + DEADLINE;
         loop {
             if let Some(status) = self.child.try_wait().expect("our own child") {
                 return status;

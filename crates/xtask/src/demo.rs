@@ -1,14 +1,14 @@
-//! `cargo xtask demo`: the main job in a minute. Builds pinfold, runs a command that leaves a stray, and shows
-//! that it is kept, listed and stopped. Uses a home of its own and leaves nothing behind.
+//! `cargo xtask demo`: builds pinfold, runs a command that leaves a stray, and shows that it is listed and stopped. Uses a home
+//! of its own and leaves nothing behind.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, ensure};
 
-use crate::build::{Profile, build};
+use crate::cargo_build::{Profile, build};
 
-/// The command whose stray the demo is about.
+/// A command that leaves a stray.
 const COMMAND: &str = "setsid sleep 300 & echo up";
 
 /// Runs it.
@@ -29,19 +29,19 @@ struct Demo {
 
 impl Demo {
     fn show(&self) -> Result<()> {
-        println!("A command that leaves a child behind, in a session of its own:");
+        println!("A command that leaves a child in another session:");
         self.step(&["run", COMMAND])?;
-        println!("It answered at once, and the child is kept and listed:");
+        println!("It returned at once, and the child is listed:");
         self.step(&["ps"])?;
         let id = self.newest()?;
         self.step(&["show", &id])?;
-        println!("Stop ends the whole tree, and says so when the kernel does:");
+        println!("Stop ends the whole tree, as confirmed by the kernel:");
         self.step(&["stop", &id])?;
         self.step(&["ps"])?;
         self.step(&["events"])
     }
 
-    /// Prints a command as one would type it, and runs it.
+    /// Prints a command as it would be typed, and runs it.
     fn step(&self, arguments: &[&str]) -> Result<()> {
         let typed: Vec<_> = arguments.iter().map(|word| quoted(word)).collect();
         println!("\n$ pinfold {}", typed.join(" "));

@@ -1,6 +1,6 @@
-//! Documents that come from the code: the lifecycle's table and the OpenAPI document.
+//! Documents that are generated from the code: the lifecycle table, the OpenAPI document and the map of the source.
 //!
-//! Owns which documents there are and where. What stands in them is the rooms' own: this only writes it down.
+//! Owns the list of documents and their paths. The crates produce the content; this only writes it.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -12,10 +12,10 @@ pub enum Mode {
     Check,
 }
 
-/// A document and what should stand in it.
+/// A document and its generated content.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Document {
-    /// Below the workspace's root.
+    /// Relative to the workspace root.
     pub path: PathBuf,
     pub text: String,
 }
@@ -29,10 +29,17 @@ pub fn documents() -> Vec<Document> {
             text: one_newline_at_the_end(pinfold_model::lifecycle_table::render_markdown()),
         },
         Document { path: "docs/openapi.json".into(), text: one_newline_at_the_end(format!("{openapi:#}")) },
+        Document { path: "docs/map.md".into(), text: one_newline_at_the_end(source_map()) },
     ]
 }
 
-/// Writes or compares all documents; gives those that were not current.
+/// The map, or the reason why the sources could not be read.
+fn source_map() -> String {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    crate::source_map::render(&root).unwrap_or_else(|error| format!("the sources cannot be read: {error}"))
+}
+
+/// Writes or compares all documents; returns those that were out of date.
 pub fn run(root: &Path, mode: Mode) -> io::Result<Vec<PathBuf>> {
     let mut stale = Vec::new();
     for document in documents() {

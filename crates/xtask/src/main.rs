@@ -1,18 +1,17 @@
-//! `cargo xtask`: the commands of the people who work on pinfold.
+//! `cargo xtask`: development tasks.
 
 use std::path::Path;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+use xtask::checks::{escapes, fuzz, instructions, simulate};
+use xtask::external::{clients, conformance, dashboard, scenarios, schemathesis};
 use xtask::generate::Mode;
 use xtask::tidy::{self, Tree};
-use xtask::{
-    bench, chaos, clients, conformance, demo, escapes, fuzz, generate, instructions, scenarios, schemathesis, simulate,
-    workspace_root,
-};
+use xtask::{bench, chaos, demo, generate, workspace_root};
 
 #[derive(Debug, Parser)]
-#[command(name = "cargo xtask", about = "What keeps pinfold honest")]
+#[command(name = "cargo xtask", about = "Development tasks of pinfold")]
 struct Args {
     #[command(subcommand)]
     command: Command,
@@ -20,35 +19,37 @@ struct Args {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Check the rules of the house: arrows, rooms, headers, sizes, reasons, invariants, generated documents
+    /// Check crate dependencies, file headers and sizes, `unsafe`, invariants, generated documents
     Tidy,
-    /// Write docs/lifecycle.md and docs/openapi.json from the code
+    /// Write docs/lifecycle.md, docs/openapi.json and docs/map.md from the code
     Generate {
-        /// Write nothing; fail if a document is not what would be written
+        /// Write nothing; fail if a document is out of date
         #[arg(long)]
         check: bool,
     },
-    /// Build pinfold and show its main job: a command with a stray, kept, listed and stopped
+    /// Build pinfold and show what it does: a command leaves a stray, which is listed and stopped
     Demo,
-    /// Install the agents that the tests of `--test clients` drive, in the versions that are pinned, below target/
+    /// Install the agents for `cargo test --test clients` below target/, in pinned versions
     Clients,
-    /// Run the official MCP conformance suite, for both eras, against its fixtures and against pinfold itself
+    /// Run the official MCP conformance suite against its fixtures and against pinfold
     Conformance,
-    /// Measure what pinfold costs, against bare spawns in the same run
+    /// Build the web dashboard's bundle, compare it with the committed one, or test it in Chromium
+    Dashboard(dashboard::Options),
+    /// Measure costs, as ratios against bare spawns in the same run
     Bench(bench::Options),
-    /// Attack a real daemon from all sides, then account for every process, byte, outcome and event
+    /// Inject faults into a real daemon, then check every process, byte, outcome and event
     Chaos(chaos::Options),
-    /// Try every way out of a stop, with and without cgroups, as root and as an ordinary user
+    /// Try every way to escape a stop, with and without cgroups, as root and as an ordinary user
     Escapes(escapes::Options),
-    /// Look for bytes that break what reads bytes from outside, guided by coverage
+    /// Fuzz every parser of outside input, guided by coverage
     Fuzz(fuzz::Options),
-    /// Count the instructions of what everybody does, and compare them with those that are kept
+    /// Count the instructions of common operations and compare them with the recorded counts
     Instructions(instructions::Options),
-    /// Play twenty scenarios with real agents, with pinfold's tools and with their own, and count what each costs
+    /// Play twenty scenarios with real agents, with pinfold's tools and with their own, and count calls and bytes
     Scenarios(scenarios::Options),
-    /// Try the HTTP API with whatever its document allows and forbids
+    /// Test the HTTP API against its OpenAPI document
     Schemathesis(schemathesis::Options),
-    /// Run histories of daemon, keepers and clients on a machine in memory, with faults chosen by a seed
+    /// Simulate daemon, keepers and clients in memory, with faults chosen by a seed
     Simulate(simulate::Options),
 }
 
@@ -60,6 +61,7 @@ fn main() -> ExitCode {
         Command::Demo => demo::run(&root).map(|()| ExitCode::SUCCESS),
         Command::Clients => clients::run(),
         Command::Conformance => conformance::run(&root),
+        Command::Dashboard(options) => dashboard::run(&root, options),
         Command::Bench(options) => bench::run(&root, &options),
         Command::Chaos(options) => chaos::run(&root, &options),
         Command::Escapes(options) => escapes::run(&root, &options),
@@ -86,7 +88,7 @@ fn generate(root: &Path, mode: Mode) -> anyhow::Result<ExitCode> {
     for path in &stale {
         match mode {
             Mode::Write => println!("wrote {}", path.display()),
-            Mode::Check => println!("{} is not current: run `cargo xtask generate`", path.display()),
+            Mode::Check => println!("{} is out of date: run `cargo xtask generate`", path.display()),
         }
     }
     Ok(if mode == Mode::Check && !stale.is_empty() { ExitCode::FAILURE } else { ExitCode::SUCCESS })

@@ -30,6 +30,7 @@ fn the_whole_tree_is_looked_at() {
             "simulation",
             "store",
             "testkit",
+            "top",
             "xtask"
         ]
     );

@@ -12,11 +12,12 @@ pub(super) fn encode<T: Serialize>(query: &T) -> Result<String, serde_json::Erro
     let mut text = String::new();
     if let Value::Object(fields) = serde_json::to_value(query)? {
         for (name, value) in &fields {
-            let Some(value) = plain(value) else { continue };
-            text.push(if text.is_empty() { '?' } else { '&' });
-            text.push_str(&escape(name));
-            text.push('=');
-            text.push_str(&escape(&value));
+            for value in values(value) {
+                text.push(if text.is_empty() { '?' } else { '&' });
+                text.push_str(&escape(name));
+                text.push('=');
+                text.push_str(&escape(&value));
+            }
         }
     }
     Ok(text)
@@ -36,14 +37,13 @@ pub(super) fn escape(text: &str) -> String {
     escaped
 }
 
-/// The value as text in a query; `None` if the field is to be omitted.
-fn plain(value: &Value) -> Option<String> {
+/// The values of a parameter, which is repeated for each item of a list; none if the field is to be omitted.
+fn values(value: &Value) -> Vec<String> {
     match value {
-        Value::Null => None,
-        Value::String(text) => Some(text.clone()),
-        Value::Bool(_) | Value::Number(_) => Some(value.to_string()),
-        Value::Array(items) => Some(items.iter().filter_map(plain).collect::<Vec<_>>().join(",")),
-        Value::Object(_) => Some(value.to_string()),
+        Value::Null => vec![],
+        Value::String(text) => vec![text.clone()],
+        Value::Bool(_) | Value::Number(_) | Value::Object(_) => vec![value.to_string()],
+        Value::Array(items) => items.iter().flat_map(values).collect(),
     }
 }
 
@@ -59,6 +59,12 @@ mod tests {
         let query =
             OutputQuery { cursor: Some(12), strip_ansi: Some(true), wait: Some("1.5s".into()), ..Default::default() };
         assert_eq!(encode(&query).unwrap(), "?cursor=12&strip_ansi=true&wait=1.5s");
+    }
+
+    #[test]
+    fn a_list_repeats_its_parameter() {
+        let query = ListQuery { label: vec!["a=1,2".into(), "b=".into()], ..ListQuery::default() };
+        assert_eq!(encode(&query).unwrap(), "?label=a%3D1%2C2&label=b%3D");
     }
 
     #[test]

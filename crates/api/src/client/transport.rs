@@ -1,4 +1,5 @@
-//! The connection pool to the daemon's socket, and retries.
+//! The connection pool to the daemon's socket, and retries of requests that are safe to repeat (`Ask::repeatable`,
+//! which the client's methods set).
 //!
 //! hyper's HTTP/1.1 sender handles one request at a time, so a busy connection is taken out of the pool, and a concurrent
 //! request opens another one. A connection goes back to the pool only after its response has been read completely.

@@ -174,6 +174,8 @@ pub enum FaultCode {
     EnvironmentLost,
     /// Its state on disk is unreadable.
     Damaged,
+    /// pinfold itself failed while it handled the agent.
+    Internal,
 }
 
 /// A hosted agent.
@@ -197,7 +199,8 @@ pub struct Agent {
     pub mode: AgentMode,
     pub approvals: Approvals,
     pub transport: Transport,
-    /// The agent's own id of its thread or session. Pass it as `resume` to continue it with another agent.
+    /// The agent's own id of its thread or session. To continue it, start a new agent of
+    /// the same kind with this id as `resume`.
     pub session: Option<String>,
     /// The version that the agent reports.
     pub version: Option<String>,

@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Cause, Outcome};
+use super::{Cause, EventKind, Outcome};
 
 /// `GET /v1/events`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -28,35 +28,6 @@ pub struct EventsQuery {
     /// An id for this reader, if a consumer has several: while another reader holds the lease, it gets no events. Readers
     /// without an id count as one reader, and get the events after those already leased.
     pub reader: Option<String>,
-}
-
-/// What happened to a process. Each kind occurs at most once per process, except matches, heartbeats and handovers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum EventKind {
-    Started,
-    /// The leader ended; descendants are alive or the output is still open.
-    Exited,
-    /// The output is complete; the tree is not empty yet.
-    Closed,
-    Finished,
-    Lost,
-    /// A line of its output matched a watched pattern.
-    Matched,
-    /// Its output is no longer watched; the process runs on.
-    WatchEnded,
-    /// It has a terminal and waits for input; `text` is the last line it wrote.
-    WaitingForInput,
-    /// It is alive; announced at the interval that `notify` sets.
-    Heartbeat,
-    /// It was handed over to another owner.
-    HandedOver,
-    /// It is ready, by its own `ready` condition.
-    Ready,
-    /// It was not ready in time; it runs on.
-    NotReady,
-    /// It reached the maximum number of restarts and is not restarted again.
-    GaveUp,
 }
 
 /// Something that happened to a process: durable and numbered.

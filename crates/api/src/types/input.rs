@@ -6,17 +6,6 @@ use serde::{Deserialize, Serialize};
 use super::Record;
 use crate::input::Span;
 
-/// The standard input of a process.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum Stdin {
-    /// Nothing: `/dev/null`.
-    #[default]
-    Null,
-    /// A pipe that clients write to with `POST /v1/processes/{id}/input`, until they close it.
-    Pipe,
-}
-
 /// `POST /v1/processes/{id}/input`. Sent in this order: text, bytes, keys, end of input.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -43,7 +32,7 @@ pub struct InputRequest {
 }
 
 /// The result of sending input. Accepted input is held by the keeper and is written even if the daemon crashes.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct InputAnswer {
     pub record: Record,
     /// The id of this input.

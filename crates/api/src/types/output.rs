@@ -37,6 +37,9 @@ pub struct OutputQuery {
     pub wait: Option<String>,
     /// With `wait`: wait for `output` (default), for the leader's `exit`, or until the output is `closed`.
     pub until: Option<String>,
+    /// Stream the bytes from the cursor on, as they are written, until the output is complete. Goes with `cursor`, `tail`, `stream`
+    /// and `format`.
+    pub follow: Option<bool>,
 }
 
 /// A range of output as text, with exact byte counts.

@@ -2,23 +2,12 @@
 
 use std::collections::BTreeMap;
 
+use pinfold_model::outcome;
+use pinfold_model::sandbox::{Enforcement, Part, Sandbox, Tier};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{LifeShown, Lifetime, PtySize, ReadyShown, Stdin};
-
-/// The status of a process.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum Status {
-    Starting,
-    Running,
-    /// The leader has exited; descendants are still running.
-    Lingering,
-    Finished,
-    /// Its keeper died, so its end was not observed.
-    Lost,
-}
+use super::{Cause, LifeShown, Lifetime, PtySize, ReadyShown, Sample, StartRequest, Status, Stdin, Usage};
 
 /// How the leader ended, as reported by the kernel.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -30,27 +19,23 @@ pub enum Outcome {
     Lost { evidence: String },
 }
 
-/// Why it ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum Cause {
-    OnItsOwn,
-    StopRequested,
-    TimeLimit,
-    /// It produced no output for longer than its `idle_limit`.
-    IdleLimit,
-    /// Its tree reached its `memory_limit` and was killed by the kernel or the keeper.
-    OutOfMemory,
-    /// Its tree reached its `pids_limit`.
-    PidsLimit,
-    /// Its tree used up its `cpu_time_limit`.
-    CpuTimeLimit,
-    /// Its owner was ended, or had no contact for longer than its `owner_grace`.
-    OwnerEnded,
+impl From<outcome::Outcome> for Outcome {
+    fn from(outcome: outcome::Outcome) -> Self {
+        match outcome {
+            outcome::Outcome::Exited { code } => Outcome::Exited { code },
+            outcome::Outcome::Signaled { signal, core_dumped } => {
+                Outcome::Signaled { signal: signal.number(), name: signal.name(), core_dumped }
+            }
+            outcome::Outcome::FailedToStart { step, error } => {
+                Outcome::FailedToStart { step: step.name().to_owned(), error }
+            }
+            outcome::Outcome::Lost { evidence } => Outcome::Lost { evidence },
+        }
+    }
 }
 
 /// One process: a command and its whole tree.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Record {
     pub id: String,
     pub name: Option<String>,
@@ -95,12 +80,18 @@ pub struct Record {
     pub tree: Vec<TreeMember>,
     pub output: OutputSummary,
     pub usage: Usage,
+    /// What its tree uses now. Only for live processes in a list with `usage=true`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sample: Option<Sample>,
     /// What its owner is notified of, if that is not just its end. Only the host of a webhook is shown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub notify: Option<NotifyShown>,
     /// Its limits, if it has any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limits: Option<LimitsShown>,
+    /// Its sandbox, if it has one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sandbox: Option<SandboxShown>,
     /// Its readiness, if it was started with `ready`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ready: Option<ReadyShown>,
@@ -110,9 +101,47 @@ pub struct Record {
     /// Its place in the chain of restarts, if it has a restart policy.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub life: Option<LifeShown>,
+    /// A start request that repeats it, with every option that it was started with. Not in it: the environment and the
+    /// webhook, which may hold secrets, and the idempotency key. Only in the record of one process, not in lists.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub request: Option<Box<StartRequest>>,
     /// An explanation, if the record may be unexpected.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
+}
+
+impl Record {
+    /// Whether it has ended and will be restarted, by itself or on request.
+    pub fn awaits_restart(&self) -> bool {
+        self.life.as_ref().is_some_and(|life| life.restarting_at.is_some() || life.awaits_turn)
+    }
+}
+
+/// The sandbox of a process: what was asked for, and what the kernel enforces.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct SandboxShown {
+    /// The profile in a few words, with what is missing.
+    pub label: String,
+    pub asked: Sandbox,
+    pub tier: Tier,
+    /// The version of Landlock in the kernel.
+    pub landlock_abi: u32,
+    /// The parts that are enforced.
+    pub got: Vec<Part>,
+    /// The parts that this kernel cannot enforce. Not empty only with `missing` `best_effort`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub missing: Vec<Part>,
+    /// After a failure: what the sandbox may have refused.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hint: Option<String>,
+}
+
+impl SandboxShown {
+    pub fn new(enforcement: &Enforcement, failed: bool) -> Self {
+        let Enforcement { asked, tier, landlock_abi, got, missing } = enforcement.clone();
+        let hint = failed.then(|| enforcement.hint());
+        Self { label: enforcement.label(), asked, tier, landlock_abi, got, missing, hint }
+    }
 }
 
 /// The limits of a process; those on memory, processes and CPU are for its whole tree.
@@ -174,15 +203,13 @@ pub struct OutputSummary {
     pub dropped: u64,
     /// Whether the output is complete: all of its writers have closed it.
     pub closed: bool,
-}
-
-/// What the whole tree has used so far.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct Usage {
-    pub cpu_ms: u64,
-    pub max_rss_bytes: u64,
-    /// Maximum number of processes seen alive at once.
-    pub processes: u32,
+    /// The last line that is not blank, even if it is not terminated yet, without escape sequences and control characters, cut
+    /// after 200 characters. Only in lists and in the record of one process. Untrusted text of the process.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_line: Option<String>,
+    /// When the last byte was written. Only where `last_line` may be.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_output_at: Option<String>,
 }
 
 /// `GET /v1/processes`.
@@ -193,16 +220,29 @@ pub struct ListQuery {
     /// Comma-separated statuses; `live` means starting, running and lingering.
     pub status: Option<String>,
     pub name: Option<String>,
-    /// `key=value`.
-    pub label: Option<String>,
-    /// At most this many (1 to 500, default 50).
+    /// `key=value`. May be repeated: a process must have all of these labels.
+    #[serde(default)]
+    pub label: Vec<String>,
+    /// Created at this time or later: RFC 3339, or a duration such as `10m` for that long ago.
+    pub created_after: Option<String>,
+    /// Created before this time.
+    pub created_before: Option<String>,
+    /// Finished at this time or later; live processes are left out.
+    pub finished_after: Option<String>,
+    /// Finished before this time; live processes are left out.
+    pub finished_before: Option<String>,
+    /// Include the living tree of each process (default true). Without it a list of many live processes is much faster.
+    pub tree: Option<bool>,
+    /// Include what each live process uses now, as `sample` (default false).
+    pub usage: Option<bool>,
+    /// At most this many (1 to 2000, default 50).
     pub limit: Option<u32>,
     /// The `next` of the previous page.
     pub page: Option<String>,
 }
 
 /// One page of processes: live ones first, then newest first.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ProcessList {
     pub processes: Vec<Record>,
     /// How many processes match the filter in total.

@@ -3,14 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::Status;
-
-/// The size of a terminal: 1 to 500 rows, 1 to 1000 columns.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct PtySize {
-    pub rows: u16,
-    pub cols: u16,
-}
+use super::{PtySize, Status};
 
 /// Whether to give the process a terminal: `true` for one with 24 rows and 80 columns, or a size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

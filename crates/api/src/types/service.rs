@@ -3,6 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::ReadyState;
 use crate::input::Span;
 
 /// The condition under which a process counts as ready. Give one of `port`, `http`, `output` and `peer`; `port` can also
@@ -96,7 +97,7 @@ pub struct LifeShown {
     pub first: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub previous: Option<String>,
-    /// The process id of the next life.
+    /// The process id of the next run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next: Option<String>,
     /// When it will be restarted. A stop cancels it.
@@ -111,19 +112,6 @@ pub struct LifeShown {
     /// It will not be restarted: it was stopped, given up, or its policy does not cover this end.
     #[serde(default)]
     pub over: bool,
-}
-
-/// Whether a process is ready.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum ReadyState {
-    /// Not ready yet.
-    Waiting,
-    Ready,
-    /// Not ready in time; it runs on.
-    TimedOut,
-    /// It ended before it was ready.
-    Exited,
 }
 
 /// The readiness of a process.

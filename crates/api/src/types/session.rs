@@ -21,7 +21,7 @@ pub struct SessionRequest {
     pub instead_of: Option<String>,
 }
 
-/// A process of this machine, told from every other that had or will have its pid.
+/// A process of this machine, identified so that no other process with the same pid is mistaken for it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ServerProcess {
@@ -65,7 +65,7 @@ pub struct AdoptRequest {
     pub processes: Vec<String>,
 }
 
-/// What became of an adoption.
+/// The result of an adoption.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct AdoptAnswer {
     /// Ids of processes that belong to the caller now.

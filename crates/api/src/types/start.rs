@@ -2,10 +2,12 @@
 
 use std::collections::BTreeMap;
 
+use pinfold_model::sandbox::SandboxRequest;
+use pinfold_model::spec;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{OutputPage, Port, Pty, Ready, Record, Restart, Stdin, WaitReason};
+use super::{OutputPage, Port, Pty, Ready, Record, Restart, Stdin, Strays, Streams, WaitReason};
 use crate::input::{Size, Span};
 
 /// `POST /v1/processes`: what to run, and how.
@@ -91,6 +93,10 @@ pub struct StartRequest {
     /// Stop the whole tree when it has used this much CPU time in total.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpu_time_limit: Option<Span>,
+    /// What it may do: `read-only`, `workspace-write`, text such as `read-only,network=none`, or an object with the
+    /// parts. Default: no sandbox, unless the configuration has one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sandbox: Option<SandboxRequest>,
     /// What to notify the owner of, and how.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub notify: Option<Notify>,
@@ -135,6 +141,16 @@ pub enum Lifetime {
     Parent,
 }
 
+impl From<spec::Lifetime> for Lifetime {
+    fn from(lifetime: spec::Lifetime) -> Self {
+        match lifetime {
+            spec::Lifetime::Keep => Lifetime::Keep,
+            spec::Lifetime::Owner { .. } => Lifetime::Owner,
+            spec::Lifetime::Parent { .. } => Lifetime::Parent,
+        }
+    }
+}
+
 /// What the owner of a process is notified of, and how. It keeps working when the daemon restarts.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -163,22 +179,6 @@ pub struct Notify {
     /// A shell command to run for each announcement, with the event in PINFOLD_EVENT.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub command: Option<String>,
-}
-
-/// How the two output streams are captured.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum Streams {
-    Merged,
-    Separate,
-}
-
-/// What happens to descendants that outlive the command.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum Strays {
-    Keep,
-    Stop,
 }
 
 /// What happens to the process when a start's `wait` times out.

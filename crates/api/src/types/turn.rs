@@ -177,7 +177,7 @@ pub struct InterruptRequest {
 pub struct InterruptAnswer {
     /// The turn that was running; null if there was nothing to interrupt.
     pub turn: Option<Turn>,
-    /// The step that worked.
+    /// The step that interrupted the turn; null if the turn was not interrupted.
     pub rung: Option<Rung>,
     /// The steps that were tried, in order.
     pub tried: Vec<Tried>,

@@ -60,7 +60,7 @@ pub enum WaitReason {
 }
 
 /// The result of a wait.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct WaitAnswer {
     pub reason: WaitReason,
     pub record: Record,
@@ -101,7 +101,7 @@ pub enum WaitMode {
 }
 
 /// The result of a wait for several processes.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct WaitManyAnswer {
     pub reason: WaitReason,
     /// Processes that meet the condition.

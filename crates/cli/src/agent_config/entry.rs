@@ -1,4 +1,4 @@
-//! What an agent is told: the command that serves pinfold to it, in the shape that this agent reads.
+//! The entry for `pinfold mcp`, in the format of each agent.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -7,23 +7,23 @@ use super::Agent;
 use super::jsonc::parse::{Dialect, Node};
 use super::jsonc::value::Value;
 
-/// How long one call may take, so that a long wait is not cut off: half a day.
-pub(crate) const CALL_MOST_S: u64 = 12 * 60 * 60;
-/// opencode has one limit for everything, the connecting too, and begins it anew with every sign of progress.
-const OPENCODE_MOST_MS: u64 = 5 * 60 * 1000;
-/// How long a server may take to answer for the first time, for agents that let one say so.
-pub(crate) const START_MOST_S: u64 = 30;
+/// Timeout of one tool call: half a day, so that long waits are not cut off.
+pub(crate) const MAX_CALL_S: u64 = 12 * 60 * 60;
+/// opencode has one timeout for everything, including connecting, and restarts it with every progress notification.
+const OPENCODE_TIMEOUT_MS: u64 = 5 * 60 * 1000;
+/// Timeout of the server's start, for agents that have this setting.
+pub(crate) const MAX_START_S: u64 = 30;
 
 /// The command that an agent runs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Entry {
     pub(crate) command: String,
     pub(crate) args: Vec<String>,
-    /// What the command needs to find the same home, where the agent may not pass it on.
+    /// Variables that the command needs to find the same home, in case the agent does not pass them on.
     pub(crate) env: BTreeMap<String, String>,
 }
 
-/// The object that holds the servers, in agents that keep JSON.
+/// The object that holds the MCP servers.
 pub(crate) fn section(agent: Agent) -> &'static str {
     match agent {
         Agent::Codex => "mcp_servers",
@@ -33,18 +33,18 @@ pub(crate) fn section(agent: Agent) -> &'static str {
     }
 }
 
-/// What an agent takes for JSON. Claude Code reads the plain kind; the others skip comments.
+/// The JSON dialect of an agent. Claude Code reads plain JSON; the others allow comments.
 pub(crate) fn dialect(agent: Agent) -> Dialect {
     if agent == Agent::Claude { Dialect::Strict } else { Dialect::Comments }
 }
 
 impl Entry {
-    /// The words of the command line.
+    /// The command line as a list of words.
     pub(crate) fn words(&self) -> Vec<String> {
         std::iter::once(&self.command).chain(&self.args).cloned().collect()
     }
 
-    /// The keys that say what is run, in the order in which they are written.
+    /// The keys that define the command, in the order in which they are written.
     pub(crate) fn members(&self, agent: Agent) -> Vec<(&'static str, Value)> {
         let mut members = match agent {
             Agent::Opencode => vec![("command", Value::texts(&self.words()))],
@@ -63,17 +63,17 @@ impl Entry {
         let (before, after) = match agent {
             Agent::Codex => (vec![], vec![]),
             Agent::Claude | Agent::Cursor | Agent::Vscode => (vec![("type", Value::text("stdio"))], vec![]),
-            Agent::Gemini => (vec![], vec![("timeout", milliseconds(CALL_MOST_S * 1000))]),
+            Agent::Gemini => (vec![], vec![("timeout", milliseconds(MAX_CALL_S * 1000))]),
             Agent::Opencode => (
                 vec![("type", Value::text("local"))],
-                vec![("enabled", Value::Bare("true".into())), ("timeout", milliseconds(OPENCODE_MOST_MS))],
+                vec![("enabled", Value::Bare("true".into())), ("timeout", milliseconds(OPENCODE_TIMEOUT_MS))],
             ),
         };
         Value::object(before.into_iter().chain(self.members(agent)).chain(after))
     }
 }
 
-/// The words of the command that an entry runs.
+/// The command line of an entry.
 pub(crate) fn words_of(entry: &Node) -> Option<Vec<String>> {
     let command = entry.get("command")?;
     let words = match command.text() {
@@ -83,7 +83,7 @@ pub(crate) fn words_of(entry: &Node) -> Option<Vec<String>> {
     Some(words.into_iter().map(str::to_owned).collect())
 }
 
-/// Whether these words run pinfold's server, whatever was changed about it.
+/// Whether this command line runs `pinfold mcp`, with whatever options.
 pub(crate) fn is_ours(words: &[String]) -> bool {
     let program = words.first().and_then(|word| Path::new(word).file_name());
     program.is_some_and(|name| name == "pinfold") && words.iter().skip(1).any(|word| word == "mcp")
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn every_agent_has_its_shape() {
+    fn every_agent_has_its_own_format() {
         for (agent, expected) in [
             (Agent::Claude, r#"{"type": "stdio", "command": "/opt/pinfold", "args": ["mcp"]}"#),
             (Agent::Gemini, r#"{"command": "/opt/pinfold", "args": ["mcp"], "timeout": 43200000}"#),
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn ours_is_what_runs_our_server() {
+    fn an_entry_is_ours_if_it_runs_pinfold_mcp() {
         let words = |line: &str| line.split(' ').map(str::to_owned).collect::<Vec<_>>();
         assert!(is_ours(&words("/old/place/pinfold --home /x mcp")));
         assert!(is_ours(&words("pinfold mcp")));

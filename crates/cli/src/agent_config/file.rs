@@ -1,71 +1,74 @@
-//! A configuration file read and replaced whole: never half written, never under another's feet.
+//! Reads a configuration file, edits it and replaces it atomically.
 //!
-//! A symbolic link stays one, and what it points to is replaced. Mode and owner stay as they were. If somebody else
-//! wrote the file since it was read, it is read again.
+//! Symbolic links stay links, and their target is replaced. Mode and owner are kept. If the file was changed by another program
+//! since it was read, it is read and edited again.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, fchown};
 use std::path::{Path, PathBuf};
 
-use super::{Change, Refusal, Scope};
+use super::{Change, ConfigError, Scope};
 use crate::failure::Failure;
 
-/// How often a file is read again that changes all the time.
+/// How often to retry if the file keeps changing.
 const TRIES: usize = 5;
-/// What some editors put before UTF-8.
+/// Some editors write it at the start of UTF-8 files.
 const BYTE_ORDER_MARK: &str = "\u{feff}";
 
-/// What an edit makes of a text: another one, or nothing at all, and then the file goes.
+/// The new text and what changed; `None` removes the file.
 pub(crate) type Edited = (Option<String>, Change);
 
-/// Reads, edits and writes. A file that is missing reads as an empty text.
+/// Reads, edits and writes a file. A missing file is treated as empty.
 pub(crate) fn edit(
     path: &Path,
     scope: Scope,
-    edit: impl Fn(&str) -> Result<Edited, Refusal>,
+    edit: impl Fn(&str) -> Result<Edited, ConfigError>,
 ) -> Result<Change, Failure> {
     let target = resolve(path).map_err(|error| trouble(path, &error))?;
     for _ in 0..TRIES {
         let before = read(&target).map_err(|error| trouble(path, &error))?;
         let text = before.as_deref().unwrap_or_default();
         let (mark, text) = text.strip_prefix(BYTE_ORDER_MARK).map_or(("", text), |text| (BYTE_ORDER_MARK, text));
-        let (after, change) = edit(text).map_err(|refusal| refused(path, &refusal))?;
+        let (after, change) = edit(text).map_err(|error| refused(path, &error))?;
         if matches!(change, Change::Unchanged | Change::Absent) {
             return Ok(change);
         }
         let is_link = target != path;
-        // What a link points to was put there on purpose, and is emptied rather than removed.
+        // The target of a link is emptied, not removed: somebody put it there on purpose.
         let after = if is_link { Some(after.unwrap_or_default()) } else { after };
         let after = after.map(|text| format!("{mark}{text}"));
         if commit(&target, scope, before.as_deref(), after.as_deref()).map_err(|error| trouble(path, &error))? {
             return Ok(change);
         }
     }
-    Err(Failure::trouble(format!("{}: somebody else keeps writing it: close the agent and try again", path.display())))
+    Err(Failure::internal(format!(
+        "{}: another program keeps changing it: close the agent and try again",
+        path.display()
+    )))
 }
 
-/// What to tell of a file that was left as it is.
-pub(crate) fn refused(path: &Path, refusal: &Refusal) -> Failure {
-    let line = refusal.line.map(|line| format!("{line}: ")).unwrap_or_else(|| " ".to_owned());
-    Failure::refused(format!("{}:{line}{}; nothing was changed", path.display(), refusal.what))
+/// The error for a file that was not changed.
+pub(crate) fn refused(path: &Path, error: &ConfigError) -> Failure {
+    let line = error.line.map(|line| format!("{line}: ")).unwrap_or_else(|| " ".to_owned());
+    Failure::invalid(format!("{}:{line}{}; nothing was changed", path.display(), error.what))
 }
 
 fn trouble(path: &Path, error: &io::Error) -> Failure {
-    Failure::trouble(format!("{}: {error}", path.display()))
+    Failure::internal(format!("{}: {error}", path.display()))
 }
 
-/// The file itself, behind any links; also behind one that points to a file that is not there yet.
+/// Follows symbolic links, also to a file that does not exist yet.
 fn resolve(path: &Path) -> io::Result<PathBuf> {
     let mut path = path.to_owned();
-    // As many links as the kernel follows.
+    // The kernel's limit.
     for _ in 0..40 {
         match fs::read_link(&path) {
             Ok(target) => path = path.parent().unwrap_or(Path::new("/")).join(target),
             Err(_) => return Ok(path),
         }
     }
-    Err(io::Error::other("a loop of symbolic links"))
+    Err(io::Error::other("too many symbolic links"))
 }
 
 fn read(path: &Path) -> io::Result<Option<String>> {
@@ -76,7 +79,7 @@ fn read(path: &Path) -> io::Result<Option<String>> {
     }
 }
 
-/// Puts the new text in the place of the old one; `false` if that is no longer what is there.
+/// Replaces the old text by the new one; `false` if the file has changed since.
 fn commit(path: &Path, scope: Scope, before: Option<&str>, after: Option<&str>) -> io::Result<bool> {
     let Some(after) = after else {
         let is_same = read(path)?.as_deref() == before;
@@ -103,9 +106,9 @@ fn commit(path: &Path, scope: Scope, before: Option<&str>, after: Option<&str>) 
     written
 }
 
-/// Writes the text to a file that has mode and owner of the one it will replace.
+/// Writes the text to a temporary file with the mode and owner of the file it replaces.
 fn write(temporary: &Path, path: &Path, scope: Scope, text: &str) -> io::Result<()> {
-    // A user's own configuration may come to hold secrets; a project's is shared.
+    // A user's configuration may contain secrets later; a project's is shared.
     let mode = if scope == Scope::User { 0o600 } else { 0o666 };
     let mut file = OpenOptions::new().write(true).create_new(true).mode(mode).open(temporary)?;
     if let Ok(old) = fs::metadata(path) {
@@ -123,7 +126,7 @@ fn write(temporary: &Path, path: &Path, scope: Scope, text: &str) -> io::Result<
 mod tests {
     use super::*;
 
-    /// A directory of its own, removed when dropped.
+    /// A temporary directory, removed on drop.
     struct Place(PathBuf);
 
     impl Place {
@@ -140,12 +143,12 @@ mod tests {
         }
     }
 
-    fn to(text: &str) -> impl Fn(&str) -> Result<Edited, Refusal> {
+    fn to(text: &str) -> impl Fn(&str) -> Result<Edited, ConfigError> {
         move |_| Ok((Some(text.to_owned()), Change::Added))
     }
 
     #[test]
-    fn links_modes_and_marks_stay() {
+    fn links_modes_and_byte_order_marks_are_kept() {
         let place = Place::new("links");
         let (real, link) = (place.0.join("real"), place.0.join("link"));
         fs::write(&real, "\u{feff}old").expect("written");
@@ -161,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_file_is_made_with_its_directories_and_may_go_again() {
+    fn a_missing_file_is_created_with_its_directories_and_can_be_removed() {
         let place = Place::new("missing");
         let path = place.0.join("a/b/c");
         edit(&path, Scope::User, to("new")).expect("edited");
@@ -171,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_changes_meanwhile_is_edited_anew() {
+    fn a_file_that_changes_meanwhile_is_edited_again() {
         let place = Place::new("race");
         let path = place.0.join("file");
         fs::write(&path, "1").expect("written");
@@ -187,11 +190,11 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_names_file_and_line() {
+    fn an_error_names_file_and_line() {
         let place = Place::new("refusal");
         let path = place.0.join("file");
-        let refusal = Refusal { line: Some(7), what: "odd".into() };
-        let failure = edit(&path, Scope::User, |_| Err(refusal.clone())).expect_err("refused");
+        let error = ConfigError { line: Some(7), what: "odd".into() };
+        let failure = edit(&path, Scope::User, |_| Err(error.clone())).expect_err("refused");
         assert!(failure.error.message.ends_with("file:7: odd; nothing was changed"), "{}", failure.error.message);
         assert!(failure.exit == 2 && !path.exists());
         fs::write(&path, b"\xff").expect("written");

@@ -1,16 +1,16 @@
-//! The hooks that remind or wake an agent: entries that run `pinfold hook …`, put in and taken out.
+//! Adds and removes the hooks that run `pinfold hook …`.
 //!
-//! Works on text alone, like [`super::server`]. Ours is what runs pinfold's hook; all other hooks stay as they are.
+//! From text to text, like [`super::server`]. A hook is ours if it runs `pinfold hook`; all other hooks stay unchanged.
 
-use super::entry::{CALL_MOST_S, Entry};
-use super::jsonc::edit::{Item, Which, create, insert, remove, replace};
+use super::entry::{Entry, MAX_CALL_S};
+use super::jsonc::edit::{Item, Position, create, insert, remove, replace};
 use super::jsonc::parse::{Dialect, Kind, Node, parse};
 use super::jsonc::value::Value;
-use super::{Agent, Change, Refusal};
+use super::{Agent, Change, ConfigError};
 
-/// How long an agent may wait for a reminder, in seconds. It takes milliseconds, or the daemon is in trouble.
-const DRAIN_MOST_S: u64 = 10;
-/// The section of both agents that have hooks.
+/// Timeout of the `drain` hook in seconds. It normally takes milliseconds.
+const MAX_DRAIN_S: u64 = 10;
+/// The object that holds the hooks, in both agents.
 const SECTION: &str = "hooks";
 
 /// One hook of ours.
@@ -21,8 +21,8 @@ struct Hook {
     value: Value,
 }
 
-/// The text with our hooks in it. `name` is that of our server: its tool is what starts processes.
-pub(crate) fn connect(text: &str, agent: Agent, name: &str, entry: &Entry) -> Result<(String, Change), Refusal> {
+/// Adds or updates our hooks. `name` is that of our MCP server: the wake hook runs after its tool.
+pub(crate) fn connect(text: &str, agent: Agent, name: &str, entry: &Entry) -> Result<(String, Change), ConfigError> {
     let (mut text, mut changes) = (text.to_owned(), Vec::new());
     for hook in hooks(agent, name, entry) {
         let (after, change) = put(text, agent, hook)?;
@@ -38,10 +38,10 @@ pub(crate) fn connect(text: &str, agent: Agent, name: &str, entry: &Entry) -> Re
     Ok((text, change))
 }
 
-/// The text without our hooks; `None` if nothing else was ever in it.
-pub(crate) fn disconnect(text: &str, agent: Agent) -> Result<(Option<String>, Change), Refusal> {
+/// Removes our hooks; `None` if the file contains nothing else.
+pub(crate) fn disconnect(text: &str, agent: Agent) -> Result<(Option<String>, Change), ConfigError> {
     let (mut text, mut change) = (text.to_owned(), Change::Absent);
-    // In the reverse order, so that each comes out of the text that it was put into.
+    // In reverse order, so that each step restores the text before the corresponding insertion.
     for event in events(agent).iter().rev() {
         while let Some((index, _)) = find(&text, agent, event)? {
             change = Change::Removed;
@@ -51,15 +51,15 @@ pub(crate) fn disconnect(text: &str, agent: Agent) -> Result<(Option<String>, Ch
             if element.is_some_and(|element| create(&path, Item::Element(Value::of(element, &text))) == text) {
                 return Ok((None, change));
             }
-            let Some(left) = remove(&text, Dialect::Strict, &path, Which::Index(index))? else { break };
+            let Some(left) = remove(&text, Dialect::Strict, &path, Position::Index(index))? else { break };
             text = left;
         }
     }
     Ok((Some(text), change))
 }
 
-/// What would be written into an empty file.
-pub(crate) fn snippet(agent: Agent, name: &str, entry: &Entry) -> Result<String, Refusal> {
+/// What `connect` writes to an empty file.
+pub(crate) fn snippet(agent: Agent, name: &str, entry: &Entry) -> Result<String, ConfigError> {
     connect("", agent, name, entry).map(|(text, _)| text)
 }
 
@@ -82,23 +82,23 @@ fn hooks(agent: Agent, name: &str, entry: &Entry) -> Vec<Hook> {
             group.push(("matcher", Value::text(format!("mcp__{name}__execute"))));
             run.push(("asyncRewake", Value::Bare("true".into())));
         }
-        run.push(("timeout", number(if wakes { CALL_MOST_S } else { DRAIN_MOST_S })));
+        run.push(("timeout", number(if wakes { MAX_CALL_S } else { MAX_DRAIN_S })));
         group.push(("hooks", Value::List(vec![Value::object(run)])));
         Hook { event, command, value: Value::object(group) }
     };
     events(agent).iter().map(hook).collect()
 }
 
-/// The shell command of a hook: the server's own, with other last words.
+/// The shell command of a hook: that of the server with `hook …` instead of `mcp`.
 fn command_line(agent: Agent, entry: &Entry, verb: &str) -> String {
     let words = entry.words();
     let front = words.iter().take(words.len() - 1).map(|word| quoted(word));
     let variables = entry.env.iter().map(|(name, value)| format!("{name}={}", quoted(value)));
-    let last = ["hook", agent.word(), verb].map(str::to_owned);
+    let last = ["hook", agent.name(), verb].map(str::to_owned);
     variables.chain(front).chain(last).collect::<Vec<_>>().join(" ")
 }
 
-/// A word as a shell takes it.
+/// Quotes a word for the shell.
 fn quoted(word: &str) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "/._-=:@%+,".contains(c);
     if !word.is_empty() && word.chars().all(is_plain) {
@@ -107,7 +107,7 @@ fn quoted(word: &str) -> String {
     format!("'{}'", word.replace('\'', r"'\''"))
 }
 
-fn put(text: String, agent: Agent, hook: Hook) -> Result<(String, Change), Refusal> {
+fn put(text: String, agent: Agent, hook: Hook) -> Result<(String, Change), ConfigError> {
     let path = [SECTION, hook.event];
     if text.trim().is_empty() {
         return Ok((create(&path, Item::Element(hook.value)), Change::Added));
@@ -126,8 +126,8 @@ fn item(list: &Node, index: usize) -> Option<&Node> {
     }
 }
 
-/// The place of our hook among those of an event, and of its command.
-fn find(text: &str, agent: Agent, event: &str) -> Result<Option<(usize, Node)>, Refusal> {
+/// The index of our hook among those of an event, and its command.
+fn find(text: &str, agent: Agent, event: &str) -> Result<Option<(usize, Node)>, ConfigError> {
     if text.trim().is_empty() {
         return Ok(None);
     }
@@ -136,7 +136,7 @@ fn find(text: &str, agent: Agent, event: &str) -> Result<Option<(usize, Node)>, 
         return Ok(None);
     };
     let command = |group: &Node| match group.get("hooks").map(|hooks| &hooks.kind) {
-        // With others beside it, the group is not ours to take out.
+        // A group with other hooks is not ours.
         Some(Kind::Array(hooks)) if hooks.len() == 1 => hooks[0].get("command").cloned(),
         _ => None,
     };
@@ -145,7 +145,7 @@ fn find(text: &str, agent: Agent, event: &str) -> Result<Option<(usize, Node)>, 
 }
 
 fn is_ours(line: &str, agent: Agent) -> bool {
-    let ends = ["drain", "wake"].iter().any(|verb| line.ends_with(&format!(" hook {} {verb}", agent.word())));
+    let ends = ["drain", "wake"].iter().any(|verb| line.ends_with(&format!(" hook {} {verb}", agent.name())));
     ends && line.split(' ').any(|word| word.trim_matches('\'').ends_with("pinfold"))
 }
 
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn hooks_come_and_go_and_leave_the_same_bytes() {
+    fn adding_and_removing_hooks_restores_the_same_bytes() {
         let theirs = "{\n  \"model\": \"x\",\n  \"hooks\": {\n    \"Stop\": [\n      {\n        \"hooks\": [\n          {\n            \
                       \"type\": \"command\",\n            \"command\": \"say done\"\n          }\n        ]\n      }\n    ]\n  }\n}\n";
         for agent in [Agent::Claude, Agent::Codex] {
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn the_command_runs_the_same_pinfold_and_wakes_only_for_our_tool() {
+    fn hooks_run_the_same_pinfold_and_wake_only_after_our_tool() {
         let text = snippet(Agent::Claude, "pen", &entry("/opt/my tools/pinfold")).expect("created");
         assert!(text.contains("\"'/opt/my tools/pinfold' --home '/x y' hook claude drain\""), "{text}");
         assert!(
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn a_moved_pinfold_is_followed() {
+    fn a_changed_path_is_updated() {
         let old = snippet(Agent::Claude, "pinfold", &entry("/old/pinfold")).expect("created");
         let (new, change) = connect(&old, Agent::Claude, "pinfold", &entry("/new/pinfold")).expect("connected");
         assert_eq!((new, change), (old.replace("/old/", "/new/"), Change::Updated));

@@ -1,13 +1,13 @@
-//! The configuration files of agents, which `pinfold connect` edits: which agents there are, where they keep their files, and how
-//! our entries get in and out again.
+//! The configuration files of agents, which `pinfold connect` edits: known agents, their files, adding and removing our entries.
 //!
-//! Whatever is written here belongs to somebody else: every byte that is not ours stays as it is.
+//! The files belong to the user: every byte that is not ours stays unchanged, and removing our entry restores the file byte for
+//! byte.
 
 pub(crate) mod entry;
 pub(crate) mod file;
 pub(crate) mod hooks;
 pub(crate) mod jsonc;
-pub(crate) mod place;
+pub(crate) mod location;
 pub(crate) mod server;
 pub(crate) mod toml;
 
@@ -30,54 +30,54 @@ pub(crate) enum Agent {
     Vscode,
 }
 
-/// Whose configuration is meant.
+/// Which configuration to edit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Scope {
-    /// This user, in every directory
+    /// The user's configuration, for every directory
     #[default]
     User,
-    /// This directory, for everybody who works in it
+    /// The configuration in this directory, for everyone who works in it
     Project,
 }
 
-/// What became of a file.
+/// The result of an edit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Change {
-    /// It was not there and is now.
+    /// The entry was added.
     Added,
-    /// It was there with another path or home, and is up to date now.
+    /// The entry had another path or home and was updated.
     Updated,
-    /// It was there already.
+    /// The entry was already up to date.
     Unchanged,
-    /// It was there and is gone.
+    /// The entry was removed.
     Removed,
-    /// There was nothing to take out.
+    /// There was no entry to remove.
     Absent,
 }
 
-/// Why a configuration was left as it is.
+/// Why a configuration was not changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Refusal {
-    /// The line it is about, where there is one.
+pub(crate) struct ConfigError {
+    /// The line of the problem, if known.
     pub(crate) line: Option<usize>,
     pub(crate) what: String,
 }
 
-impl Refusal {
+impl ConfigError {
     pub(crate) fn new(what: impl Into<String>) -> Self {
-        Refusal { line: None, what: what.into() }
+        ConfigError { line: None, what: what.into() }
     }
 }
 
-impl From<jsonc::parse::Flaw> for Refusal {
-    fn from(flaw: jsonc::parse::Flaw) -> Self {
-        Refusal { line: Some(flaw.line), what: flaw.what }
+impl From<jsonc::parse::SyntaxError> for ConfigError {
+    fn from(error: jsonc::parse::SyntaxError) -> Self {
+        ConfigError { line: Some(error.line), what: error.what }
     }
 }
 
 impl Agent {
-    /// As its makers write it.
+    /// The product name.
     pub(crate) fn title(self) -> &'static str {
         match self {
             Agent::Codex => "Codex",
@@ -89,8 +89,8 @@ impl Agent {
         }
     }
 
-    /// The word for it on the command line.
-    pub(crate) fn word(self) -> &'static str {
+    /// The name on the command line.
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Agent::Codex => "codex",
             Agent::Claude => "claude",

@@ -1,15 +1,15 @@
-//! Our entry among the servers of an agent: put in, kept up to date, taken out.
+//! Adds, updates and removes our entry among the MCP servers of an agent.
 //!
-//! Works on text alone. An entry of our name that runs something else is somebody's own and is never touched.
+//! From text to text. An entry with our name that runs something else belongs to the user and is never changed.
 
 use super::entry::{Entry, dialect, is_ours, section, words_of};
-use super::jsonc::edit::{Item, Which, create, insert, remove, replace};
+use super::jsonc::edit::{Item, Position, create, insert, remove, replace};
 use super::jsonc::parse::{Node, line_of, parse};
 use super::jsonc::value::Value;
-use super::{Agent, Change, Refusal, toml};
+use super::{Agent, Change, ConfigError, toml};
 
-/// The text with our entry in it.
-pub(crate) fn connect(text: &str, agent: Agent, name: &str, entry: &Entry) -> Result<(String, Change), Refusal> {
+/// Adds or updates our entry.
+pub(crate) fn connect(text: &str, agent: Agent, name: &str, entry: &Entry) -> Result<(String, Change), ConfigError> {
     if agent == Agent::Codex {
         return toml::connect(text, name, entry);
     }
@@ -28,8 +28,8 @@ pub(crate) fn connect(text: &str, agent: Agent, name: &str, entry: &Entry) -> Re
     Ok((updated, change))
 }
 
-/// The text without our entry; `None` if nothing at all would be left of what was created.
-pub(crate) fn disconnect(text: &str, agent: Agent, name: &str) -> Result<(Option<String>, Change), Refusal> {
+/// Removes our entry; `None` if `connect` created the file and nothing else is in it.
+pub(crate) fn disconnect(text: &str, agent: Agent, name: &str) -> Result<(Option<String>, Change), ConfigError> {
     if agent == Agent::Codex {
         return toml::disconnect(text, name);
     }
@@ -45,17 +45,17 @@ pub(crate) fn disconnect(text: &str, agent: Agent, name: &str) -> Result<(Option
     if create(&path, Item::Member(name.to_owned(), Value::of(found, text))) == text {
         return Ok((None, Change::Removed));
     }
-    let left = remove(text, dialect(agent), &path, Which::Key(name))?;
+    let left = remove(text, dialect(agent), &path, Position::Key(name))?;
     Ok((left.or_else(|| Some(text.to_owned())), Change::Removed))
 }
 
-/// What would be written into an empty file.
-pub(crate) fn snippet(agent: Agent, name: &str, entry: &Entry) -> Result<String, Refusal> {
+/// What `connect` writes to an empty file.
+pub(crate) fn snippet(agent: Agent, name: &str, entry: &Entry) -> Result<String, ConfigError> {
     connect("", agent, name, entry).map(|(text, _)| text)
 }
 
-/// Sets the keys that say what is run, and leaves all others as they are.
-fn update(mut text: String, agent: Agent, name: &str, entry: &Entry) -> Result<String, Refusal> {
+/// Updates the keys that define the command; all others stay unchanged.
+fn update(mut text: String, agent: Agent, name: &str, entry: &Entry) -> Result<String, ConfigError> {
     let section = section(agent);
     for (key, value) in entry.members(agent) {
         let root = parse(&text, dialect(agent))?;
@@ -69,16 +69,16 @@ fn update(mut text: String, agent: Agent, name: &str, entry: &Entry) -> Result<S
     Ok(text)
 }
 
-fn check_ours(text: &str, found: &Node, name: &str) -> Result<(), Refusal> {
+fn check_ours(text: &str, found: &Node, name: &str) -> Result<(), ConfigError> {
     if words_of(found).is_some_and(|words| is_ours(&words)) {
         return Ok(());
     }
-    Err(Refusal { line: Some(line_of(text, found.span.start)), what: not_ours(name) })
+    Err(ConfigError { line: Some(line_of(text, found.span.start)), what: not_ours(name) })
 }
 
-/// Why an entry of our name is left alone.
+/// The error for an entry with our name that runs something else.
 pub(super) fn not_ours(name: &str) -> String {
-    format!("the server `{name}` there does not run `pinfold mcp`: choose another name with --name")
+    format!("there is already a server `{name}` that does not run `pinfold mcp`: choose another name with --name")
 }
 
 #[cfg(test)]
@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn twice_is_once_and_undone_is_undone() {
+    fn connecting_twice_changes_nothing_and_disconnecting_restores_the_file() {
         for agent in JSON {
             for text in
                 ["{}\n", "{\n    \"theme\": \"dark\"\n}", "{\"mcpServers\": {\"a\": {}}, \"servers\": {}, \"mcp\": {}}"]
@@ -103,7 +103,7 @@ mod tests {
                 assert_eq!(twice, (once.clone(), Change::Unchanged));
                 let (left, change) = disconnect(&once, *agent, "pinfold").expect("disconnected");
                 assert_eq!(change, Change::Removed);
-                // A file that holds nothing but our own goes with it.
+                // A file with nothing but our entry is removed.
                 let expected = (text != "{}\n").then_some(text);
                 assert_eq!(left.as_deref(), expected, "{agent:?}");
             }
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn an_entry_is_kept_up_to_date_with_what_was_added_to_it() {
+    fn an_update_keeps_what_the_user_added() {
         let (text, _) = connect("", Agent::Gemini, "pinfold", &entry("/old/pinfold")).expect("connected");
         let edited = text.replace("43200000", "1000, \"trust\": true");
         let (updated, change) = connect(&edited, Agent::Gemini, "pinfold", &entry("/new/pinfold")).expect("connected");
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_ours_is_left_alone() {
+    fn entries_of_the_user_are_not_changed() {
         let text = "{\n  \"mcpServers\": {\n    \"pinfold\": {\"command\": \"npx\", \"args\": [\"pinfold\"]}\n  }\n}";
         for refused in [
             connect(text, Agent::Cursor, "pinfold", &entry("/opt/pinfold")).expect_err("refused"),

@@ -1,21 +1,22 @@
-//! Our entry in Codex' configuration, which is TOML.
+//! Our entry in the configuration of Codex, which is TOML.
 //!
-//! A table of our own goes to the end of the file and comes out again as text; only where the servers stand in an
-//! inline table is that one edited. Comments, order and layout of everything else stay.
+//! A new table is appended and removed as text. `toml_edit` alone would not restore the file: it replaces CRLF by LF in the
+//! whole file and adds a missing line end (2 of the 9 test files do not come back). It is used for reading, for updates
+//! and for servers in an inline table.
 
 use std::ops::Range;
 
 use toml_edit::{Array, Document, DocumentMut, InlineTable, Item, Table, TomlError, Value};
 
-use super::entry::{CALL_MOST_S, Entry, START_MOST_S, is_ours};
+use super::entry::{Entry, MAX_CALL_S, MAX_START_S, is_ours};
 use super::jsonc::parse::line_of;
 use super::server::not_ours;
-use super::{Change, Refusal};
+use super::{Change, ConfigError};
 
 const SERVERS: &str = "mcp_servers";
 
-/// The text with our entry in it.
-pub(super) fn connect(text: &str, name: &str, entry: &Entry) -> Result<(String, Change), Refusal> {
+/// Adds or updates our entry.
+pub(super) fn connect(text: &str, name: &str, entry: &Entry) -> Result<(String, Change), ConfigError> {
     let document = parse(text)?;
     if let Some(found) = find(&document, name) {
         check_ours(text, found, name)?;
@@ -28,7 +29,7 @@ pub(super) fn connect(text: &str, name: &str, entry: &Entry) -> Result<(String, 
         Some(Item::Value(Value::InlineTable(_))) => return Ok((insert_inline(text, name, entry)?, Change::Added)),
         Some(other) => {
             let line = other.span().map(|span| line_of(text, span.start));
-            return Err(Refusal { line, what: format!("`{SERVERS}` is not a table") });
+            return Err(ConfigError { line, what: format!("`{SERVERS}` is not a table: correct it first") });
         }
     }
     let added = append(text, &block(name, entry));
@@ -36,8 +37,8 @@ pub(super) fn connect(text: &str, name: &str, entry: &Entry) -> Result<(String, 
     Ok((added, Change::Added))
 }
 
-/// The text without our entry; `None` if nothing else was ever in it.
-pub(super) fn disconnect(text: &str, name: &str) -> Result<(Option<String>, Change), Refusal> {
+/// Removes our entry; `None` if the file contains nothing else.
+pub(super) fn disconnect(text: &str, name: &str) -> Result<(Option<String>, Change), ConfigError> {
     let document = parse(text)?;
     let Some(found) = find(&document, name) else { return Ok((Some(text.to_owned()), Change::Absent)) };
     check_ours(text, found, name)?;
@@ -56,25 +57,25 @@ pub(super) fn disconnect(text: &str, name: &str) -> Result<(Option<String>, Chan
     Ok((Some(left), Change::Removed))
 }
 
-/// Reads a document, or says in which line it is none.
-fn parse(text: &str) -> Result<Document<String>, Refusal> {
-    Document::parse(text.to_owned()).map_err(|error| flaw(text, &error))
+/// Parses the file; an error names the line.
+fn parse(text: &str) -> Result<Document<String>, ConfigError> {
+    Document::parse(text.to_owned()).map_err(|error| config_error(text, &error))
 }
 
-fn parse_mutable(text: &str) -> Result<DocumentMut, Refusal> {
-    text.parse().map_err(|error| flaw(text, &error))
+fn parse_mutable(text: &str) -> Result<DocumentMut, ConfigError> {
+    text.parse().map_err(|error| config_error(text, &error))
 }
 
-fn flaw(text: &str, error: &TomlError) -> Refusal {
+fn config_error(text: &str, error: &TomlError) -> ConfigError {
     let what = error.message().lines().next().unwrap_or("not TOML").to_owned();
-    Refusal { line: error.span().map(|span| line_of(text, span.start)), what }
+    ConfigError { line: error.span().map(|span| line_of(text, span.start)), what }
 }
 
 fn find<'a>(document: &'a Document<String>, name: &str) -> Option<&'a Item> {
     document.get(SERVERS)?.as_table_like()?.get(name)
 }
 
-fn check_ours(text: &str, found: &Item, name: &str) -> Result<(), Refusal> {
+fn check_ours(text: &str, found: &Item, name: &str) -> Result<(), ConfigError> {
     let string = |item: &Item| item.as_str().map(str::to_owned);
     let words = found.as_table_like().and_then(|entry| {
         let mut words = vec![string(entry.get("command")?)?];
@@ -86,10 +87,10 @@ fn check_ours(text: &str, found: &Item, name: &str) -> Result<(), Refusal> {
     if words.is_some_and(|words| is_ours(&words)) {
         return Ok(());
     }
-    Err(Refusal { line: found.span().map(|span| line_of(text, span.start)), what: not_ours(name) })
+    Err(ConfigError { line: found.span().map(|span| line_of(text, span.start)), what: not_ours(name) })
 }
 
-/// The keys that say what is run.
+/// The keys that define the command.
 fn members(entry: &Entry) -> Vec<(&'static str, Value)> {
     let args: Array = entry.args.iter().map(String::as_str).collect();
     let mut members = vec![("command", Value::from(&entry.command)), ("args", Value::from(args))];
@@ -100,10 +101,10 @@ fn members(entry: &Entry) -> Vec<(&'static str, Value)> {
     members
 }
 
-/// All that is written at first.
+/// All keys of a new entry.
 fn all_members(entry: &Entry) -> Vec<(&'static str, Value)> {
     let seconds = |number: u64| Value::from(i64::try_from(number).unwrap_or(i64::MAX));
-    let limits = [("startup_timeout_sec", seconds(START_MOST_S)), ("tool_timeout_sec", seconds(CALL_MOST_S))];
+    let limits = [("startup_timeout_sec", seconds(MAX_START_S)), ("tool_timeout_sec", seconds(MAX_CALL_S))];
     members(entry).into_iter().chain(limits).collect()
 }
 
@@ -113,7 +114,7 @@ fn block(name: &str, entry: &Entry) -> String {
     format!("[{SERVERS}.{name}]\n{lines}")
 }
 
-/// The block after an empty line. Line ends, and whether there is a last one, are as they were.
+/// Appends the block after an empty line, with the line ends of the file, and without a final one if it had none.
 fn append(text: &str, block: &str) -> String {
     if text.is_empty() {
         return block.to_owned();
@@ -126,7 +127,7 @@ fn append(text: &str, block: &str) -> String {
     }
 }
 
-/// Whole lines: the table, and every table below it.
+/// The line ranges of a table and of all tables below it.
 fn lines_of(text: &str, table: &Table) -> Vec<Range<usize>> {
     let mut lines = Vec::new();
     let ends =
@@ -142,7 +143,7 @@ fn lines_of(text: &str, table: &Table) -> Vec<Range<usize>> {
     lines
 }
 
-/// Takes lines out, with the one empty line before them that `append` puts there.
+/// Removes lines and the empty line before them that `append` adds.
 fn cut(text: &str, lines: Range<usize>) -> String {
     let (before, after) = (&text[..lines.start], &text[lines.end..]);
     let newline = if text.contains("\r\n") { "\r\n" } else { "\n" };
@@ -154,8 +155,8 @@ fn cut(text: &str, lines: Range<usize>) -> String {
     [before, after].concat()
 }
 
-/// Sets the keys that say what is run, and leaves all others as they are.
-fn update(text: &str, name: &str, entry: &Entry) -> Result<String, Refusal> {
+/// Updates the keys that define the command; all others stay unchanged.
+fn update(text: &str, name: &str, entry: &Entry) -> Result<String, ConfigError> {
     let mut document = parse_mutable(text)?;
     let servers = document.get_mut(SERVERS).and_then(Item::as_table_like_mut);
     let Some(found) = servers.and_then(|servers| servers.get_mut(name)).and_then(Item::as_table_like_mut) else {
@@ -176,7 +177,7 @@ fn update(text: &str, name: &str, entry: &Entry) -> Result<String, Refusal> {
     Ok(if changed { document.to_string() } else { text.to_owned() })
 }
 
-/// Whether two values say the same, however they are written.
+/// Whether two values are equal, however they are written.
 fn same(one: &Value, other: &Value) -> bool {
     match (one, other) {
         (Value::Array(one), Value::Array(other)) => {
@@ -190,7 +191,7 @@ fn same(one: &Value, other: &Value) -> bool {
     }
 }
 
-fn insert_inline(text: &str, name: &str, entry: &Entry) -> Result<String, Refusal> {
+fn insert_inline(text: &str, name: &str, entry: &Entry) -> Result<String, ConfigError> {
     let mut document = parse_mutable(text)?;
     let table: InlineTable = all_members(entry).into_iter().collect();
     if let Some(servers) = document.get_mut(SERVERS).and_then(Item::as_inline_table_mut) {
@@ -199,7 +200,7 @@ fn insert_inline(text: &str, name: &str, entry: &Entry) -> Result<String, Refusa
     Ok(document.to_string())
 }
 
-fn remove_inline(text: &str, name: &str) -> Result<String, Refusal> {
+fn remove_inline(text: &str, name: &str) -> Result<String, ConfigError> {
     let mut document = parse_mutable(text)?;
     if let Some(servers) = document.get_mut(SERVERS).and_then(Item::as_table_like_mut) {
         servers.remove(name);
@@ -216,7 +217,7 @@ mod tests {
     }
 
     fn connected(text: &str) -> String {
-        connect(text, "pinfold", &entry("/opt/pinfold")).unwrap_or_else(|refusal| panic!("{text}: {refusal:?}")).0
+        connect(text, "pinfold", &entry("/opt/pinfold")).unwrap_or_else(|error| panic!("{text}: {error:?}")).0
     }
 
     const TEXTS: &[&str] = &[
@@ -232,7 +233,7 @@ mod tests {
     ];
 
     #[test]
-    fn twice_is_once_and_undone_leaves_the_same_bytes() {
+    fn connecting_twice_changes_nothing_and_disconnecting_restores_the_same_bytes() {
         for text in TEXTS {
             let once = connected(text);
             assert!(once.contains("43200"), "{once}");
@@ -254,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn an_entry_is_kept_up_to_date_with_what_was_added_to_it() {
+    fn an_update_keeps_what_the_user_added() {
         let old =
             connected("a = 1\n").replace("43200", "60 # shorter") + "\n[mcp_servers.pinfold.env]\nX = \"y\"\n\n[z]\n";
         let (new, change) = connect(&old, "pinfold", &entry("/new/pinfold")).expect("connected");
@@ -264,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_broken_or_not_ours_is_refused_with_its_line() {
+    fn errors_name_the_line() {
         for (text, line) in [
             ("a = 1\nb = \n", 2),
             ("\n[mcp_servers.pinfold]\ncommand = \"npx\"\nargs = [\"pinfold\"]\n", 2),

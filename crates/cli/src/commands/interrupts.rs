@@ -1,4 +1,4 @@
-//! The signals that a person or a system sends to a command in the foreground.
+//! INT, TERM, HUP and QUIT, as they are sent to a command in the foreground.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -7,35 +7,39 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::exit;
 
-/// What was asked for.
+/// A signal that asks the command to end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Interrupt {
     /// Ctrl-C.
     Int,
-    /// A request to end.
+    /// SIGTERM.
     Term,
-    /// The end of the terminal.
+    /// SIGHUP: the terminal was closed.
     Hup,
+    /// Ctrl-\: leave, and let the process run.
+    Quit,
 }
 
 impl Interrupt {
-    /// What a command exits with that leaves because of it.
+    /// Exit code of a command that ends because of it.
     pub(super) fn code(self) -> u8 {
         match self {
             Interrupt::Int => exit::INTERRUPTED,
             Interrupt::Term => exit::TERMINATED,
             Interrupt::Hup => exit::HUNG_UP,
+            Interrupt::Quit => exit::QUIT,
         }
     }
 }
 
-/// The signals as they come. One that was ignored when we were started (`nohup`, `&` in a script) stays ignored.
+/// The stream of these signals. A signal that was ignored when we were started (`nohup`, `&` in a script) stays ignored.
 #[derive(Debug)]
 pub(super) struct Interrupts {
     int: Option<Signal>,
     term: Option<Signal>,
     hup: Option<Signal>,
-    /// One that came before there was anything to interrupt.
+    quit: Option<Signal>,
+    /// A signal that arrived before there was a process to interrupt.
     kept: Option<Interrupt>,
 }
 
@@ -50,11 +54,12 @@ impl Interrupts {
             int: take(SignalKind::interrupt())?,
             term: take(SignalKind::terminate())?,
             hup: take(SignalKind::hangup())?,
+            quit: take(SignalKind::quit())?,
             kept: None,
         })
     }
 
-    /// The next one. Nothing is lost if this is dropped before it is done.
+    /// The next signal. Cancel-safe.
     pub(super) async fn next(&mut self) -> Interrupt {
         if let Some(kept) = self.kept.take() {
             return kept;
@@ -63,10 +68,11 @@ impl Interrupts {
             () = arrival(&mut self.int) => Interrupt::Int,
             () = arrival(&mut self.term) => Interrupt::Term,
             () = arrival(&mut self.hup) => Interrupt::Hup,
+            () = arrival(&mut self.quit) => Interrupt::Quit,
         }
     }
 
-    /// Takes one for later.
+    /// Makes `next` return this signal first.
     pub(super) fn keep(&mut self, interrupt: Option<Interrupt>) {
         self.kept = interrupt;
     }
@@ -82,9 +88,9 @@ async fn arrival(signal: &mut Option<Signal>) {
     }
 }
 
-/// The mask of signals that this process was started with as ignored.
+/// Bit mask of the signals that were ignored when this process was started.
 fn ignored_signals() -> u64 {
-    // Read at once: what std makes of a file without a length is a read for each doubling.
+    // One read: std would read a file without a length in many small steps.
     let mut status = [0; 4096];
     let read = File::open("/proc/self/status").and_then(|mut file| file.read(&mut status)).unwrap_or(0);
     ignored_in(&String::from_utf8_lossy(&status[..read])).unwrap_or(0)

@@ -1,93 +1,88 @@
-//! One file per command: its arguments, what it asks of the daemon, what it prints.
+//! The commands, in folders by subject: arguments, requests to the daemon, what is printed.
+//!
+//! One file for each command. A folder that is named like a command has that command in its `mod.rs`.
 
 pub(crate) mod agent;
-pub(crate) mod attach;
-pub(crate) mod completions;
-pub(crate) mod config;
 pub(crate) mod connect;
 pub(crate) mod daemon;
-pub(crate) mod doctor;
-mod environment;
-pub(crate) mod events;
-mod feed;
-mod foreground;
-mod foreground_restarts;
-pub(crate) mod gc;
-pub(crate) mod handover;
-pub(crate) mod hook;
+pub(crate) mod input;
 mod interrupts;
-pub(crate) mod logs;
-pub(crate) mod man;
-pub(crate) mod mcp;
-mod notify;
+pub(crate) mod output;
 pub(crate) mod owner;
-pub(crate) mod pause;
-pub(crate) mod ps;
-mod pump;
-pub(crate) mod restart;
+pub(crate) mod process;
 pub(crate) mod run;
-pub(crate) mod send;
-mod service_options;
-pub(crate) mod show;
-pub(crate) mod show_screen;
-pub(crate) mod signal;
-pub(crate) mod stop;
-pub(crate) mod token;
-pub(crate) mod tools;
-pub(crate) mod wait;
+pub(crate) mod shell;
 
 use std::future::Future;
 
+use self::connect::{hook, mcp, tools};
+use self::daemon::{config, dashboard, doctor};
+use self::input::{attach, send};
+use self::output::{events, logs, terminal, top};
+use self::owner::{handover, token};
+use self::process::{gc, pause, ps, rerun, restart, rm, sandbox, show, signal, stats, stop, up, wait};
+use self::shell::{completions, man};
 use crate::args::{Args, Command, Global};
-use crate::console::Screen;
+use crate::console::Console;
 use crate::failure::Failure;
 use crate::paths;
 use crate::session::Session;
 
-/// Runs the command and gives its exit code.
-pub(crate) fn dispatch(args: Args, screen: &mut Screen) -> Result<u8, Failure> {
+/// Runs the command and returns its exit code.
+pub(crate) fn dispatch(args: Args, console: &mut Console) -> Result<u8, Failure> {
     let global = &args.global;
     check_scope(global, &args.command)?;
     match args.command {
         Command::Run(args) => {
-            talk(global, async |session| run::run(session, &args, global, screen).await).map_err(Failure::of_run)
+            talk(global, async |session| run::run(session, &args, global, console).await).map_err(Failure::of_run)
         }
-        Command::Ps(args) => talk(global, async |session| ps::run(session, &args, screen).await),
-        Command::Show(args) => talk(global, async |session| show::run(session, &args, screen).await),
-        Command::Logs(args) => talk(global, async |session| logs::run(session, &args, screen).await),
+        Command::Ps(args) => talk(global, async |session| ps::run(session, &args, console).await),
+        Command::Top(_) => top::run(global, console),
+        Command::Show(args) => talk(global, async |session| show::run(session, &args, console).await),
+        Command::Logs(args) => talk(global, async |session| logs::run(session, &args, console).await),
         Command::Wait(args) => {
-            talk(global, async |session| wait::run(session, &args, screen).await).map_err(Failure::of_run)
+            talk(global, async |session| wait::run(session, &args, console).await).map_err(Failure::of_run)
         }
-        Command::Stop(args) => talk(global, async |session| stop::run(session, &args, screen).await),
-        Command::Attach(args) => talk(global, async |session| attach::run(session, &args, screen).await),
-        Command::Restart(args) => talk(global, async |session| restart::run(session, &args, screen).await),
-        Command::Send(args) => talk(global, async |session| send::run(session, &args, screen).await),
-        Command::Screen(args) => talk(global, async |session| show_screen::show(session, &args, screen).await),
-        Command::Resize(args) => talk(global, async |session| show_screen::resize(session, &args, screen).await),
-        Command::Signal(args) => talk(global, async |session| signal::run(session, &args, screen).await),
-        Command::Pause(args) => talk(global, async |session| pause::pause(session, &args, screen).await),
-        Command::Resume(args) => talk(global, async |session| pause::resume(session, &args, screen).await),
-        Command::Events(args) => talk(global, async |session| events::run(session, &args, screen).await),
-        Command::Handover(args) => talk(global, async |session| handover::run(session, &args, screen).await),
-        Command::Agent(args) => talk(global, async |session| agent::run(session, &args, global, screen).await),
-        Command::Owner(args) => talk(global, async |session| owner::run(session, &args, screen).await),
-        Command::Token(args) => talk(global, async |session| token::run(session, &args, screen).await),
-        Command::Gc(args) => talk(global, async |session| gc::run(session, &args, screen).await),
-        Command::Mcp(args) => mcp::run(&args, global, screen),
-        Command::Tools(args) => tools::run(&args, screen),
-        Command::Daemon(args) => daemon::run(&args, global, screen),
-        Command::Connect(args) => connect::run(&args, global, screen),
-        Command::Hook(args) => hook::run(&args, global, screen),
-        Command::Doctor(_) => doctor::run(global, screen),
-        Command::Config(args) => config::run(&args, global, screen),
-        Command::Completions(args) => completions::run(&args, screen),
-        Command::Man(args) => man::run(&args, screen),
+        Command::Stop(args) => talk(global, async |session| stop::run(session, &args, console).await),
+        Command::Rm(args) => talk(global, async |session| rm::run(session, &args, console).await),
+        Command::Up(args) => talk(global, async |session| up::up(session, &args, global, console).await),
+        Command::Down(args) => talk(global, async |session| up::down(session, &args, console).await),
+        Command::Attach(args) => talk(global, async |session| attach::run(session, &args, console).await),
+        Command::Restart(args) => talk(global, async |session| restart::run(session, &args, console).await),
+        Command::Rerun(args) => {
+            talk(global, async |session| rerun::run(session, &args, console).await).map_err(Failure::of_run)
+        }
+        Command::Send(args) => talk(global, async |session| send::run(session, &args, console).await),
+        Command::Screen(args) => talk(global, async |session| terminal::show(session, &args, console).await),
+        Command::Resize(args) => talk(global, async |session| terminal::resize(session, &args, console).await),
+        Command::Signal(args) => talk(global, async |session| signal::run(session, &args, console).await),
+        Command::Pause(args) => talk(global, async |session| pause::pause(session, &args, console).await),
+        Command::Resume(args) => talk(global, async |session| pause::resume(session, &args, console).await),
+        Command::Events(args) => talk(global, async |session| events::run(session, &args, console).await),
+        Command::Handover(args) => talk(global, async |session| handover::run(session, &args, console).await),
+        Command::Agent(args) => talk(global, async |session| agent::run(session, &args, global, console).await),
+        Command::Owner(args) => talk(global, async |session| owner::run(session, &args, console).await),
+        Command::Token(args) => talk(global, async |session| token::run(session, &args, console).await),
+        Command::Stats(args) => talk(global, async |session| stats::run(session, &args, console).await),
+        Command::Gc(args) => talk(global, async |session| gc::run(session, &args, console).await),
+        Command::Mcp(args) => mcp::run(&args, global, console),
+        Command::Tools(args) => tools::run(&args, console),
+        Command::Daemon(args) => daemon::run(&args, global, console),
+        Command::Connect(args) => connect::run(&args, global, console),
+        Command::Hook(args) => hook::run(&args, global, console),
+        Command::Dashboard(args) => talk(global, async |session| dashboard::run(session, &args, console).await),
+        Command::Doctor(_) => doctor::run(global, console),
+        Command::Sandbox(args) if args.is_probe() => sandbox::probe(console),
+        Command::Sandbox(args) => talk(global, async |session| sandbox::run(session, &args, console).await),
+        Command::Config(args) => config::run(&args, global, console),
+        Command::Completions(args) => completions::run(&args, console),
+        Command::Man(args) => man::run(&args, console),
     }
 }
 
-/// Nobody acts as an owner towards the machine itself; not to be heard would be a wider view than was asked for.
+/// Rejects `--as` for commands that are not about an owner's processes: ignoring it would silently run as operator.
 fn check_scope(global: &Global, command: &Command) -> Result<(), Failure> {
-    let is_machines = matches!(
+    let ignores_owner = matches!(
         command,
         Command::Daemon(_)
             | Command::Doctor(_)
@@ -99,13 +94,15 @@ fn check_scope(global: &Global, command: &Command) -> Result<(), Failure> {
             | Command::Completions(_)
             | Command::Man(_)
     );
-    if is_machines && global.acting_as.is_some() {
-        return Err(Failure::refused("--as is for commands about processes, owners and events: leave it out here"));
+    if ignores_owner && global.acting_as.is_some() {
+        return Err(Failure::invalid(
+            "--as works only with commands about processes, owners and events: leave it out here",
+        ));
     }
     Ok(())
 }
 
-/// Opens a session and does the work in it.
+/// Opens a session and runs the command in it.
 fn talk(global: &Global, work: impl AsyncFnOnce(&Session) -> Result<u8, Failure>) -> Result<u8, Failure> {
     let paths = paths::resolve(global)?;
     block_on(async {
@@ -114,11 +111,11 @@ fn talk(global: &Global, work: impl AsyncFnOnce(&Session) -> Result<u8, Failure>
     })
 }
 
-/// A runtime on this thread, for commands that talk to the daemon.
+/// Runs a command that talks to the daemon on a single-threaded runtime.
 fn block_on<T>(work: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let result = runtime.block_on(work);
-    // A write to a terminal that nobody reads may still be blocked; it must not keep us.
+    // A write to a terminal may still be blocked: do not wait for it.
     runtime.shutdown_background();
     result
 }

@@ -1,4 +1,4 @@
-//! Hosted agents and their turns, as people read them.
+//! The text of `agent` commands: hosted agents and their turns.
 
 use jiff::Timestamp;
 use pinfold_api::types::{Agent, AgentList, AgentStatus, InterruptAnswer, Rung, ToolCall, Turn, TurnStatus};
@@ -8,8 +8,8 @@ use super::paint::{Paint, Tone};
 use super::quantity::{between, render_duration, since};
 use super::table::{Cell, Heading, Side, cell, cut, one_line, plain, render_table};
 
-/// Characters of a command that an interrupt stopped.
-const STOPPED_SHOWN: usize = 100;
+/// Maximum length of a command that an interrupt stopped.
+const MAX_COMMAND: usize = 100;
 
 const AGENTS: &[Heading] = &[
     ("ID", Side::Left),
@@ -46,7 +46,7 @@ pub(crate) fn render_agents(list: &AgentList, now: Timestamp, width: Option<usiz
     text
 }
 
-/// One agent, a line for each thing that is known.
+/// One agent, one line for each known fact.
 pub(crate) fn render_agent(agent: &Agent, paint: Paint) -> String {
     let name = agent.name.as_ref().map(|name| format!("  {name}")).unwrap_or_default();
     let status = paint.apply(tone_of(agent.status), status_name(agent.status));
@@ -70,7 +70,8 @@ pub(crate) fn render_agent(agent: &Agent, paint: Paint) -> String {
         }
     }
     for ask in &agent.asks {
-        text.push_str(&format!("  {:<8} {}  ({})\n", "asks", ask.what, ask.id));
+        let answer = format!("pinfold agent answer {} allow --ask {}", agent.id, ask.id);
+        text.push_str(&format!("  {:<8} {}  (`{answer}`)\n", "asks for", ask.what));
     }
     for notice in &agent.notices {
         text.push_str(&format!("  {:<8} {notice}\n", "notice"));
@@ -78,7 +79,7 @@ pub(crate) fn render_agent(agent: &Agent, paint: Paint) -> String {
     text
 }
 
-/// Why it was stopped.
+/// Why the agent was stopped.
 fn render_cause(agent: &Agent) -> Option<String> {
     let cause = cause_name(agent.cause?)?;
     Some(match &agent.stopped_by {
@@ -87,14 +88,14 @@ fn render_cause(agent: &Agent) -> Option<String> {
     })
 }
 
-/// Why an agent failed, and where to look.
+/// Why an agent failed, and where to find its output.
 pub(crate) fn render_fault(agent: &Agent) -> String {
     let fault = agent.fault.as_ref().map_or("it failed", |fault| fault.message.as_str());
-    let look = agent.process.as_ref().map(|process| format!("  (pinfold logs {process})")).unwrap_or_default();
+    let look = agent.process.as_ref().map(|process| format!(": see `pinfold logs {process}`")).unwrap_or_default();
     format!("agent {}: {fault}{look}", agent.id)
 }
 
-/// One turn: what was asked, what was done, what was said.
+/// One turn: prompt, tool calls, answer.
 pub(crate) fn render_turn(turn: &Turn, paint: Paint) -> String {
     let head = format!("turn {}", turn.number);
     let took = turn.started_at.as_deref().zip(turn.ended_at.as_deref()).and_then(|(from, to)| between(from, to));
@@ -111,7 +112,7 @@ pub(crate) fn render_turn(turn: &Turn, paint: Paint) -> String {
         text.push_str(&format!("  {}\n", render_tool(tool)));
     }
     if turn.tools_left_out > 0 {
-        text.push_str(&format!("  and {} more\n", turn.tools_left_out));
+        text.push_str(&format!("  and {} more tool calls\n", turn.tools_left_out));
     }
     for line in [&turn.retried, &turn.cause].into_iter().flatten() {
         text.push_str(&format!("  {line}\n"));
@@ -122,7 +123,7 @@ pub(crate) fn render_turn(turn: &Turn, paint: Paint) -> String {
     text
 }
 
-/// What there is to say of a turn beside what it said.
+/// The status of a turn, if it is worth a note besides the answer.
 pub(crate) fn render_turn_end(turn: &Turn) -> Option<String> {
     let retried = turn.retried.as_ref().map(|why| format!("; {why}")).unwrap_or_default();
     let cause = turn.cause.as_ref().map(|cause| format!(": {cause}")).unwrap_or_default();
@@ -132,7 +133,7 @@ pub(crate) fn render_turn_end(turn: &Turn) -> Option<String> {
     }
 }
 
-/// A tool call in a line.
+/// A tool call on one line.
 pub(crate) fn render_tool(tool: &ToolCall) -> String {
     let input: String = tool.input.lines().next().unwrap_or_default().chars().take(120).collect();
     let end = match (tool.failed, tool.exit_code) {
@@ -144,7 +145,7 @@ pub(crate) fn render_tool(tool: &ToolCall) -> String {
     format!("{} {input}{end}", tool.name).trim_start().to_owned()
 }
 
-/// What an interrupt did.
+/// The result of an interrupt.
 pub(crate) fn render_interrupt(answer: &InterruptAnswer) -> String {
     let Some(turn) = &answer.turn else { return "no turn was running\n".to_owned() };
     let mut text = match answer.rung {
@@ -152,7 +153,7 @@ pub(crate) fn render_interrupt(answer: &InterruptAnswer) -> String {
         None => format!("turn {} {}\n", turn.number, turn_name(turn.status)),
     };
     for stopped in &answer.stopped {
-        text.push_str(&format!("stopped {}\n", cut(&one_line(stopped), STOPPED_SHOWN)));
+        text.push_str(&format!("stopped {}\n", cut(&one_line(stopped), MAX_COMMAND)));
     }
     text
 }
@@ -212,7 +213,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn agents_stand_in_columns() {
+    fn agents_are_listed_in_columns() {
         let agent = Agent {
             id: "k3v9x2".into(),
             kind: "codex".into(),
@@ -229,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn a_turn_tells_what_was_asked_done_and_said() {
+    fn a_turn_shows_prompt_tools_and_answer() {
         let tool = ToolCall {
             name: "command".into(),
             input: "ls".into(),

@@ -6,8 +6,8 @@ use super::outcome::{outcome_tone, render_outcome};
 use super::paint::{Paint, Tone};
 use super::table::{cut, one_line};
 
-/// What an event says is cut here.
-const TEXT_MOST: usize = 80;
+/// Maximum length of an event's text.
+const MAX_TEXT: usize = 80;
 
 /// `12  2026-01-01T00:55:00Z  finished  k3v9x2  chat-7  exit 0  npm run dev`.
 pub(crate) fn render_event(event: &Event, width: Option<usize>, paint: Paint) -> String {
@@ -18,7 +18,7 @@ pub(crate) fn render_event(event: &Event, width: Option<usize>, paint: Paint) ->
         EventKind::Finished => "finished",
         EventKind::Lost => "lost",
         EventKind::Matched => "matched",
-        EventKind::WaitingForInput => "waits for input",
+        EventKind::WaitingForInput => "waiting for input",
         EventKind::WatchEnded => "watch ended",
         EventKind::Heartbeat => "heartbeat",
         EventKind::HandedOver => "handed over",
@@ -27,9 +27,9 @@ pub(crate) fn render_event(event: &Event, width: Option<usize>, paint: Paint) ->
         EventKind::GaveUp => "gave up",
     };
     let outcome = event.outcome.as_ref();
-    let told = event.text.as_deref().and_then(|text| text.lines().rfind(|line| !line.trim().is_empty()));
-    let outcome_text = match (outcome, told) {
-        (_, Some(text)) => cut(&one_line(text), TEXT_MOST),
+    let text = event.text.as_deref().and_then(|text| text.lines().rfind(|line| !line.trim().is_empty()));
+    let outcome_text = match (outcome, text) {
+        (_, Some(text)) => cut(&one_line(text), MAX_TEXT),
         (Some(outcome), None) => render_outcome(outcome, event.cause),
         (None, None) => "-".to_owned(),
     };

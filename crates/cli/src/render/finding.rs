@@ -1,10 +1,10 @@
-//! What `doctor` found.
+//! The text of `doctor`.
 
 use pinfold_daemon::doctor::{Finding, Level};
 
 use super::paint::{Paint, Tone};
 
-/// A line for each finding, with the remedy below it.
+/// One line for each finding, with the remedy below it.
 pub(crate) fn render_findings(findings: &[Finding], paint: Paint) -> String {
     let mut text = String::new();
     for finding in findings {

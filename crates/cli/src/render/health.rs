@@ -1,11 +1,11 @@
-//! How the daemon is.
+//! The text of `daemon status`, with a hint if the daemon has another version than the client.
 
 use pinfold_api::types::Health;
 
 use super::paint::{Paint, Tone};
 use super::quantity::render_count;
 
-/// The facts of `daemon status`, a line each.
+/// One line for each fact.
 pub(crate) fn render_health(health: &Health, paint: Paint) -> String {
     let tone = if health.troubles.is_empty() { Tone::Good } else { Tone::Bad };
     let mut text = format!(
@@ -18,7 +18,7 @@ pub(crate) fn render_health(health: &Health, paint: Paint) -> String {
     let reason = health.no_cgroup.as_ref().map(|reason| format!(" (no cgroup: {reason})")).unwrap_or_default();
     text.push_str(&format!("  home         {}\n  socket       {}\n", health.home, health.socket));
     if let Some(tcp) = &health.tcp {
-        text.push_str(&format!("  tcp          {tcp}, by token\n"));
+        text.push_str(&format!("  tcp          {tcp}, token required\n"));
     }
     text.push_str(&format!("  containment  {}{reason}\n", health.containment));
     text.push_str(&format!("  live         {}\n", render_count(health.live, "process", "processes")));
@@ -26,12 +26,12 @@ pub(crate) fn render_health(health: &Health, paint: Paint) -> String {
         text.push_str(&format!("  note: {note}\n"));
     }
     for trouble in &health.troubles {
-        text.push_str(&format!("  {}\n", paint.apply(Tone::Bad, &format!("trouble: {trouble}"))));
+        text.push_str(&format!("  {}\n", paint.apply(Tone::Bad, &format!("problem: {trouble}"))));
     }
     if health.version != env!("CARGO_PKG_VERSION") {
         let own = env!("CARGO_PKG_VERSION");
         text.push_str(&format!(
-            "  this client is version {own}: `pinfold daemon stop` lets the next one start its own\n"
+            "  this client is version {own}: run `pinfold daemon stop`, the next command starts that version\n"
         ));
     }
     text
@@ -42,7 +42,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn another_version_and_every_trouble_are_named() {
+    fn another_version_and_every_problem_are_shown() {
         let health = Health {
             status: "degraded".into(),
             version: "0.0.9".into(),
@@ -63,7 +63,7 @@ mod tests {
             "pid 7",
             "(no cgroup: not mounted)",
             "1 process\n",
-            "trouble: disk full",
+            "problem: disk full",
             "note: still reading",
             "this client is version",
         ] {

@@ -1,18 +1,12 @@
-//! How a process stands or ended, in a few words.
+//! Status, outcome and cause of a process in a few words.
 
 use pinfold_api::types::{Cause, Outcome, Record, Status};
 
 use super::paint::Tone;
 
-/// The status as the API writes it.
+/// The status as in the API.
 pub(crate) fn render_status(record: &Record) -> String {
-    let name = match record.status {
-        Status::Starting => "starting",
-        Status::Running => "running",
-        Status::Lingering => "lingering",
-        Status::Finished => "finished",
-        Status::Lost => "lost",
-    };
+    let name = record.status.name();
     if record.paused { format!("{name}, paused") } else { name.to_owned() }
 }
 
@@ -25,7 +19,7 @@ pub(crate) fn status_tone(record: &Record) -> Tone {
     }
 }
 
-/// `exit 0`, `signal TERM`, `failed to start`, `lost`; with the cause where pinfold had a part in it.
+/// `exit 0`, `signal TERM`, `failed to start`, `lost`; with the cause if pinfold ended it.
 pub(crate) fn render_outcome(outcome: &Outcome, cause: Option<Cause>) -> String {
     let what = match outcome {
         Outcome::Exited { code } => format!("exit {code}"),
@@ -41,7 +35,7 @@ pub(crate) fn render_outcome(outcome: &Outcome, cause: Option<Cause>) -> String 
     }
 }
 
-/// Why it ended, where pinfold had a part in it.
+/// Why pinfold ended it; `None` if it ended on its own.
 pub(crate) fn cause_name(cause: Cause) -> Option<&'static str> {
     match cause {
         Cause::StopRequested => Some("stopped"),
@@ -55,7 +49,7 @@ pub(crate) fn cause_name(cause: Cause) -> Option<&'static str> {
     }
 }
 
-/// What more there is to say of an outcome: the error of a start, the evidence of a loss.
+/// Details of an outcome: the error of a failed start, the evidence of a loss.
 pub(crate) fn render_details(outcome: &Outcome) -> Option<String> {
     match outcome {
         Outcome::FailedToStart { step, error } => Some(format!("{step}: {error}")),
@@ -78,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn outcome_and_cause_are_said_apart() {
+    fn outcome_and_cause_are_shown_separately() {
         let signal = Outcome::Signaled { signal: 9, name: "KILL".into(), core_dumped: false };
         assert_eq!(render_outcome(&Outcome::Exited { code: 0 }, Some(Cause::OnItsOwn)), "exit 0");
         assert_eq!(render_outcome(&Outcome::Exited { code: 143 }, Some(Cause::StopRequested)), "exit 143 (stopped)");

@@ -1,4 +1,4 @@
-//! Owners and their tokens.
+//! The text of `owner` and `token` commands.
 
 use jiff::Timestamp;
 use pinfold_api::types::{EndAnswer, Owner, OwnerList, Token, TokenList};
@@ -9,7 +9,7 @@ use super::summary::render_survivors;
 use super::table::{Cell, Heading, Side, cell, plain, render_table};
 
 const OWNERS: &[Heading] =
-    &[("OWNER", Side::Left), ("LIVE", Side::Right), ("HEARD", Side::Right), ("PARENT", Side::Left)];
+    &[("OWNER", Side::Left), ("LIVE", Side::Right), ("CONTACT", Side::Right), ("PARENT", Side::Left)];
 const TOKENS: &[Heading] = &[
     ("ID", Side::Left),
     ("OWNER", Side::Left),
@@ -18,24 +18,24 @@ const TOKENS: &[Heading] = &[
     ("LABEL", Side::Left),
 ];
 
-/// The table of `owner ls`; HEARD is how long ago.
+/// The table of `owner ls`. CONTACT is the time since the last contact.
 pub(crate) fn render_owners(list: &OwnerList, now: Timestamp, width: Option<usize>, paint: Paint) -> String {
     if list.owners.is_empty() {
         return "no owners\n".to_owned();
     }
     let row = |owner: &Owner| -> Vec<Cell> {
-        let heard = owner.last_contact.as_deref().and_then(|at| since(at, now));
+        let contact = owner.last_contact.as_deref().and_then(|at| since(at, now));
         vec![
             cell(&owner.owner, Tone::Strong),
             plain(owner.live.to_string()),
-            plain(heard.map_or_else(dash, render_duration)),
+            plain(contact.map_or_else(dash, render_duration)),
             plain(owner.parent.clone().unwrap_or_else(dash)),
         ]
     };
     render_table(OWNERS, &list.owners.iter().map(row).collect::<Vec<_>>(), width, paint)
 }
 
-/// What an owner's end did, a line for each kind of it.
+/// What happened to the processes and agents of an owner that was ended.
 pub(crate) fn render_end(answer: &EndAnswer, paint: Paint) -> String {
     let mut text = format!("{}  ended\n", paint.apply(Tone::Strong, &answer.owner));
     let kinds = [
@@ -48,7 +48,7 @@ pub(crate) fn render_end(answer: &EndAnswer, paint: Paint) -> String {
     for (kind, ids) in kinds.into_iter().filter(|(_, ids)| !ids.is_empty()) {
         text.push_str(&format!("  {kind}: {}\n", ids.join(" ")));
     }
-    text.push_str(&render_survivors(&answer.survivors, "lives on", paint));
+    text.push_str(&render_survivors(&answer.survivors, "still runs", paint));
     text
 }
 
@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn owners_stand_in_columns() {
+    fn owners_are_listed_in_columns() {
         let owner = |name: &str, parent: Option<&str>, at: Option<&str>| Owner {
             owner: name.into(),
             parent: parent.map(str::to_owned),
@@ -91,11 +91,11 @@ mod tests {
         let list =
             OwnerList { owners: vec![owner("a", None, Some("2026-01-01T00:55:00Z")), owner("b", Some("a"), None)] };
         let text = render_owners(&list, sample::now(), None, Paint::Plain);
-        assert_eq!(text, "OWNER  LIVE  HEARD  PARENT\na         2  5m00s  -\nb         2      -  a\n");
+        assert_eq!(text, "OWNER  LIVE  CONTACT  PARENT\na         2    5m00s  -\nb         2        -  a\n");
     }
 
     #[test]
-    fn an_end_says_what_became_of_each() {
+    fn ending_an_owner_lists_what_happened_to_each_process() {
         let answer = EndAnswer {
             owner: "a".into(),
             stopped: vec!["k1".into(), "k2".into()],
@@ -104,12 +104,12 @@ mod tests {
             survivors: vec![Survivor { pid: 9, command: "dd".into(), reason: "stuck".into() }],
             ..EndAnswer::default()
         };
-        let expected = "a  ended\n  stopped: k1 k2\n  kept: k3\n  agents stopped: a1\n  pid 9 dd lives on: stuck\n";
+        let expected = "a  ended\n  stopped: k1 k2\n  kept: k3\n  agents stopped: a1\n  pid 9 dd still runs: stuck\n";
         assert_eq!(render_end(&answer, Paint::Plain), expected);
     }
 
     #[test]
-    fn a_token_without_an_owner_is_the_operators() {
+    fn a_token_without_an_owner_belongs_to_the_operator() {
         let token = Token {
             id: "t1".into(),
             owner: None,

@@ -1,4 +1,4 @@
-//! Colour, only where a terminal shows it.
+//! Colours for terminals.
 
 use std::borrow::Cow;
 
@@ -12,7 +12,7 @@ pub(crate) enum Paint {
     Colour,
 }
 
-/// What a text says about itself.
+/// The meaning of a text, which decides its colour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Tone {
     Plain,
@@ -39,10 +39,10 @@ impl Paint {
     }
 }
 
-/// The sequences that [`Paint::apply`] makes.
+/// The escape sequences of [`Paint::apply`].
 const OURS: [&str; 6] = ["\u{1b}[0m", "\u{1b}[1m", "\u{1b}[2m", "\u{1b}[31m", "\u{1b}[32m", "\u{1b}[36m"];
 
-/// The text with everything written out that would steer a terminal, but our own colours where there are any.
+/// Escapes all control characters except our own colours.
 pub(crate) fn guard(text: &str, paint: Paint) -> Cow<'_, str> {
     if paint == Paint::Plain || !text.contains('\u{1b}') {
         return visible(text);
@@ -70,14 +70,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_our_own_colours_pass() {
+    fn only_our_own_colours_are_not_escaped() {
         let text = format!("{}\u{1b}[2J\u{1b}]0;t\u{7}", Paint::Colour.apply(Tone::Bad, "x"));
         assert_eq!(guard(&text, Paint::Colour), "\u{1b}[31mx\u{1b}[0m\\x1b[2J\\x1b]0;t\\x07");
         assert_eq!(guard("\u{1b}[31mx", Paint::Plain), "\\x1b[31mx");
     }
 
     #[test]
-    fn plain_text_carries_no_escape() {
+    fn plain_text_has_no_escape_sequences() {
         assert_eq!(Paint::Plain.apply(Tone::Bad, "x"), "x");
         assert_eq!(Paint::Colour.apply(Tone::Bad, "x"), "\u{1b}[31mx\u{1b}[0m");
     }

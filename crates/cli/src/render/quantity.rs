@@ -1,4 +1,4 @@
-//! Durations, sizes and times as people read them.
+//! Durations, sizes and times for people.
 
 use std::time::Duration;
 
@@ -27,7 +27,7 @@ pub(crate) fn render_size(bytes: u64) -> String {
     }
     let mut amount = bytes as f64 / 1024.0;
     let mut unit = 0;
-    // 1023.95 would be shown as 1024.
+    // From 1023.5 on, it would be rounded to 1024.
     while amount >= 1023.5 && unit + 1 < UNITS.len() {
         amount /= 1024.0;
         unit += 1;
@@ -36,7 +36,7 @@ pub(crate) fn render_size(bytes: u64) -> String {
     if amount < 9.95 { format!("{amount:.1} {unit}") } else { format!("{amount:.0} {unit}") }
 }
 
-/// The time between two RFC 3339 times; nothing if one is unreadable, zero if the clock was set back.
+/// The time between two RFC 3339 times; `None` if one cannot be parsed, zero if the clock was set back.
 pub(crate) fn between(earlier: &str, later: &str) -> Option<Duration> {
     since(earlier, later.parse().ok()?)
 }
@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_set_back_gives_zero_and_nonsense_nothing() {
+    fn a_clock_set_back_gives_zero_and_invalid_text_none() {
         assert_eq!(between("2026-01-01T00:00:00Z", "2026-01-01T00:00:02.5Z"), Some(Duration::from_millis(2500)));
         assert_eq!(between("2026-01-01T00:00:09Z", "2026-01-01T00:00:00Z"), Some(Duration::ZERO));
         assert_eq!(between("soon", "2026-01-01T00:00:00Z"), None);

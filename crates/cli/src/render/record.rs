@@ -1,23 +1,24 @@
-//! Everything about one process: the text of `show`.
+//! The text of `show`: details of one process.
 
 use std::time::Duration;
 
 use jiff::Timestamp;
 use pinfold_api::plain::visible;
 use pinfold_api::types::{
-    LifeShown, Lifetime, LimitsShown, NotifyShown, ReadyShown, ReadyState, Record, Stdin, TreeMember,
+    LifeShown, Lifetime, LimitsShown, NotifyShown, ReadyShown, ReadyState, Record, SandboxPart, SandboxShown, Stdin,
+    TreeMember,
 };
 
-use super::list::ran;
 use super::outcome::{outcome_tone, render_details, render_outcome, render_status, status_tone};
 use super::paint::{Paint, Tone};
+use super::ps::ran;
 use super::quantity::{render_duration, render_size};
 use super::table::one_line;
 
-/// How deep the tree is drawn; deeper ones stand at this depth. Also ends a loop, should the data have one.
-const DEPTH_MOST: usize = 16;
+/// Maximum indentation of the tree. Also ends a loop, should the data contain one.
+const MAX_DEPTH: usize = 16;
 
-/// All facts, a line each, then the tree as an indented list.
+/// One line for each fact, then the process tree as an indented list.
 pub(crate) fn render_record(record: &Record, now: Timestamp, paint: Paint) -> String {
     let mut text = String::new();
     for (name, value, tone) in facts(record, now) {
@@ -70,42 +71,43 @@ fn facts(record: &Record, now: Timestamp) -> Vec<(&'static str, String, Tone)> {
     plain("output", Some(render_output(record)));
     plain("usage", Some(render_usage(record)));
     plain("limits", record.limits.as_ref().map(render_limits));
+    plain("sandbox", record.sandbox.as_ref().map(render_sandbox));
     plain("ready", record.ready.as_ref().map(render_ready));
     let ports: Vec<_> = record.ports.iter().map(|(name, port)| format!("{name}={port}")).collect();
     plain("ports", (!ports.is_empty()).then(|| ports.join(" ")));
-    plain("life", record.life.as_ref().map(render_life));
+    plain("restart", record.life.as_ref().map(render_life));
     plain("note", record.note.clone());
     facts
 }
 
-/// `chat-7, below team, ends with it`.
+/// `chat-7, child of team, stopped when it ends`.
 fn render_owner(record: &Record) -> String {
-    let below = record.parent.as_ref().map(|parent| format!(", below {parent}")).unwrap_or_default();
+    let below = record.parent.as_ref().map(|parent| format!(", child of {parent}")).unwrap_or_default();
     let lifetime = match record.lifetime {
         Lifetime::Keep => "",
         Lifetime::Owner => ", stopped when it ends",
-        Lifetime::Parent => ", goes to its parent when it ends",
+        Lifetime::Parent => ", handed over to its parent when it ends",
     };
     format!("{}{below}{lifetime}", record.owner)
 }
 
-/// Where its input comes from, and whether it waits for some.
+/// Where its stdin comes from, and whether it waits for input.
 fn render_input(record: &Record) -> Option<String> {
     let from = match (record.pty, record.stdin) {
         (Some(size), _) => format!("a terminal of {}x{}", size.rows, size.cols),
         (None, Stdin::Pipe) => "an open pipe".to_owned(),
         (None, Stdin::Null) => return None,
     };
-    let waits = if record.waiting_for_input == Some(true) { "; it waits for input" } else { "" };
+    let waits = if record.waiting_for_input == Some(true) { ", waiting for input" } else { "" };
     Some(format!("{from}{waits}"))
 }
 
-/// What the owner is told, and how.
+/// What the owner is notified of, and how.
 fn render_notify(notify: &NotifyShown) -> String {
-    let end = if notify.on_complete { "its end" } else { "not its end" };
+    let end = if notify.on_complete { "its end" } else { "not of its end" };
     let patterns = notify.patterns.iter().map(|pattern| format!("lines that match `{}`", one_line(pattern)));
     let heartbeat = notify.heartbeat_ms.map(Duration::from_millis);
-    let heartbeat = heartbeat.map(|every| format!("every {} that it lives", render_duration(every)));
+    let heartbeat = heartbeat.map(|every| format!("heartbeat every {}", render_duration(every)));
     let webhook = notify.webhook.as_ref().map(|host| format!("to {host}"));
     let command = notify.command.as_ref().map(|command| format!("by `{}`", one_line(command)));
     let told = std::iter::once(end.to_owned()).chain(patterns).chain(heartbeat).chain(webhook).chain(command);
@@ -120,7 +122,7 @@ fn render_output(record: &Record) -> String {
         all if all >= output.bytes => ", none of it kept".to_owned(),
         _ if output.retained_from == 0 => format!(", the last {size} not kept"),
         first if first == output.retained_from => format!(", the first {size} not kept"),
-        _ => format!(", {size} of its middle dropped"),
+        _ => format!(", {size} in the middle not kept"),
     };
     format!("{}{dropped}, {}", render_size(output.bytes), if output.closed { "closed" } else { "open" })
 }
@@ -129,10 +131,21 @@ fn render_usage(record: &Record) -> String {
     let usage = &record.usage;
     let cpu = render_duration(Duration::from_millis(usage.cpu_ms));
     let memory = render_size(usage.max_rss_bytes);
-    format!("cpu {cpu}, memory at most {memory}, at most {} at once", usage.processes)
+    format!("cpu {cpu}, memory peak {memory}, up to {} processes at once", usage.processes)
 }
 
 /// `memory 64 MiB, 100 pids, 0.5 cores, cpu 5s, run 2h00m, idle 30s`.
+/// What was asked for, and how it is enforced.
+fn render_sandbox(sandbox: &SandboxShown) -> String {
+    let names = |parts: &[SandboxPart]| parts.iter().map(|part| part.name()).collect::<Vec<_>>().join(" ");
+    let mut text =
+        format!("{} (Landlock ABI {}: {})", sandbox.asked.render(), sandbox.landlock_abi, names(&sandbox.got));
+    if !sandbox.missing.is_empty() {
+        text.push_str(&format!(", not enforced: {}", names(&sandbox.missing)));
+    }
+    text
+}
+
 fn render_limits(limits: &LimitsShown) -> String {
     let span = |millis: u64| render_duration(std::time::Duration::from_millis(millis));
     let parts = [
@@ -146,27 +159,27 @@ fn render_limits(limits: &LimitsShown) -> String {
     parts.into_iter().flatten().collect::<Vec<_>>().join(", ")
 }
 
-/// `3 (on_failure), after k3v9x2, the first was a1b2c3, restarting at …`.
+/// `run 3 (on_failure), previous k3v9x2, first a1b2c3, restarting at …`.
 fn render_life(life: &LifeShown) -> String {
-    let mut parts = vec![format!("{} ({})", life.number, life.restart)];
-    parts.extend(life.previous.as_ref().map(|previous| format!("after {previous}")));
+    let mut parts = vec![format!("run {} ({})", life.number, life.restart)];
+    parts.extend(life.previous.as_ref().map(|previous| format!("previous {previous}")));
     let first = life.first.as_ref().filter(|first| life.previous.as_ref() != Some(*first));
-    parts.extend(first.map(|first| format!("the first was {first}")));
-    parts.extend(life.next.as_ref().map(|next| format!("followed by {next}")));
+    parts.extend(first.map(|first| format!("first {first}")));
+    parts.extend(life.next.as_ref().map(|next| format!("next {next}")));
     parts.extend(life.restarting_at.as_ref().map(|at| format!("restarting at {at}")));
-    parts.extend(life.awaits_turn.then(|| "the next one comes when asked for".to_owned()));
+    parts.extend(life.awaits_turn.then(|| "restarts on `pinfold restart`".to_owned()));
     parts.extend(life.gave_up.clone());
     parts.join(", ")
 }
 
-/// `waiting for port 3000`, `ready since …: it listens on port 3000`.
+/// `waiting for port 3000`, `since …: it listens on port 3000`.
 fn render_ready(ready: &ReadyShown) -> String {
     let at = ready.at.as_deref().unwrap_or_default();
     let state = match ready.state {
         ReadyState::Waiting => format!("waiting for {}", ready.by),
         ReadyState::Ready => format!("since {at}"),
-        ReadyState::TimedOut => format!("not in time, {at}"),
-        ReadyState::Exited => "never".to_owned(),
+        ReadyState::TimedOut => format!("timed out at {at}"),
+        ReadyState::Exited => "no, it ended before".to_owned(),
     };
     match &ready.text {
         Some(text) => format!("{state}: {}", one_line(text)),
@@ -174,7 +187,7 @@ fn render_ready(ready: &ReadyShown) -> String {
     }
 }
 
-/// Children under their parents, two spaces deeper.
+/// Children below their parents, indented by two spaces.
 pub(crate) fn render_tree(tree: &[TreeMember]) -> String {
     let mut text = String::new();
     let is_root = |member: &&TreeMember| !tree.iter().any(|other| other.pid == member.ppid);
@@ -186,7 +199,7 @@ pub(crate) fn render_tree(tree: &[TreeMember]) -> String {
             continue;
         }
         text.push_str(&format!("{}{}\n", "  ".repeat(depth), render_member(&tree[index])));
-        let deeper = (depth + 1).min(DEPTH_MOST);
+        let deeper = (depth + 1).min(MAX_DEPTH);
         pending.extend(tree.iter().rev().filter(|member| member.ppid == pid).map(|member| (member.pid, deeper)));
     }
     text
@@ -209,13 +222,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn output_that_is_not_all_there_says_which_part_is_missing() {
+    fn incomplete_output_says_which_part_is_missing() {
         let shown = |bytes, retained_from, dropped| {
-            let output = OutputSummary { bytes, retained_from, dropped, closed: true };
+            let output = OutputSummary { bytes, retained_from, dropped, closed: true, ..Default::default() };
             render_output(&Record { output, ..sample::record() })
         };
         assert_eq!(shown(1000, 0, 0), "1000 B, closed");
-        assert_eq!(shown(1000, 700, 300), "1000 B, 300 B of its middle dropped, closed");
+        assert_eq!(shown(1000, 700, 300), "1000 B, 300 B in the middle not kept, closed");
         assert_eq!(shown(1000, 300, 300), "1000 B, the first 300 B not kept, closed");
         assert_eq!(shown(1000, 0, 300), "1000 B, the last 300 B not kept, closed");
         assert_eq!(shown(1000, 0, 1000), "1000 B, none of it kept, closed");
@@ -237,7 +250,7 @@ pid       4711
 started   2026-01-01T00:55:00Z
 ran       5m00s
 output    3.0 KiB, open
-usage     cpu 830ms, memory at most 87 MiB, at most 3 at once
+usage     cpu 830ms, memory peak 87 MiB, up to 3 processes at once
 tree
   4711 S npm  cpu 812ms  mem 86 MiB
     4713 S node vite  cpu 812ms  mem 86 MiB  ports 3000,3001
@@ -246,7 +259,7 @@ tree
     }
 
     #[test]
-    fn limits_are_shown_as_people_write_them() {
+    fn limits_are_shown_in_readable_units() {
         let limits = LimitsShown {
             memory_bytes: Some(64 << 20),
             pids: Some(100),
@@ -259,7 +272,7 @@ tree
     }
 
     #[test]
-    fn an_end_says_how_why_and_by_whom() {
+    fn an_outcome_shows_how_why_and_by_whom() {
         let record = Record {
             status: Status::Finished,
             outcome: Some(Outcome::Signaled { signal: 15, name: "TERM".into(), core_dumped: false }),
@@ -272,7 +285,7 @@ tree
     }
 
     #[test]
-    fn what_was_asked_for_is_said() {
+    fn intent_owner_and_notifications_are_shown() {
         let notify = NotifyShown {
             on_complete: true,
             patterns: vec!["ERROR".into()],
@@ -290,15 +303,15 @@ tree
         let text = render_record(&record, sample::now(), Paint::Plain);
         for line in [
             "intent    the dev server\n",
-            "owner     chat-7, below team, stopped when it ends\n",
-            "notify    its end, lines that match `ERROR`, every 1m00s that it lives, to https://x\n",
+            "owner     chat-7, child of team, stopped when it ends\n",
+            "notify    its end, lines that match `ERROR`, heartbeat every 1m00s, to https://x\n",
         ] {
             assert!(text.contains(line), "{text}");
         }
     }
 
     #[test]
-    fn a_tree_is_drawn_once_even_if_parents_are_gone_or_form_a_loop() {
+    fn a_tree_is_drawn_once_even_with_missing_parents_or_a_loop() {
         let tree = [member(5, 9, "orphan", &[]), member(6, 5, "child", &[]), member(7, 6, "deep", &[])];
         let text = render_tree(&tree);
         let indents: Vec<_> = text.lines().map(|line| line.len() - line.trim_start().len()).collect();

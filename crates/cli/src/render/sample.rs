@@ -2,7 +2,7 @@
 
 use pinfold_api::types::{Lifetime, OutputSummary, Record, Status, Stdin, TreeMember, Usage};
 
-/// The moment at which tests look.
+/// The current time in tests.
 pub(crate) fn now() -> jiff::Timestamp {
     "2026-01-01T01:00:00Z".parse().expect("a time")
 }
@@ -37,7 +37,10 @@ pub(crate) fn record() -> Record {
         tree: vec![member(4711, 1, "npm", &[]), member(4713, 4711, "node vite", &[3000, 3001])],
         output: OutputSummary { bytes: 3120, ..Default::default() },
         usage: Usage { cpu_ms: 830, max_rss_bytes: 91_000_000, processes: 3 },
+        sample: None,
+        request: None,
         limits: None,
+        sandbox: None,
         ready: None,
         life: None,
         ports: Default::default(),

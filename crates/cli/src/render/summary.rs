@@ -1,26 +1,26 @@
-//! One process in a few lines that stand for themselves: what `wait` and `stop` print.
+//! The text of `wait`, `stop` and `signal`: one process in a few lines.
 
 use jiff::Timestamp;
 use pinfold_api::plain::is_steering;
 use pinfold_api::types::{Record, SignalAnswer, StopAnswer, Survivor, WaitReason};
 
-use super::list::ran;
 use super::outcome::{outcome_tone, render_details, render_outcome, render_status, status_tone};
 use super::paint::{Paint, Tone};
+use super::ps::ran;
 use super::quantity::{render_count, render_duration};
 use super::table::{cut, one_line};
 
-/// Commands longer than this are cut in a summary.
-const COMMAND_MOST: usize = 120;
+/// Longer commands are cut.
+const MAX_COMMAND: usize = 120;
 
-/// Where there is no terminal, a line of output is cut here.
-const LINE_MOST: usize = 200;
-/// However narrow the terminal is, so much of a line is shown.
-const LINE_LEAST: usize = 20;
-/// What stands before a line of output.
+/// Maximum length of a line of output if stdout is not a terminal.
+const MAX_LINE: usize = 200;
+/// Minimum length of a line of output on a narrow terminal.
+const MIN_LINE: usize = 20;
+/// Prefix of a line of output.
 const MARGIN: &str = "  | ";
 
-/// `k3v9x2  exit 0 after 3.2s  npm test`, and the last lines of output below it, as wide as the terminal is.
+/// `k3v9x2  exit 0 after 3.2s  npm test`, followed by the last lines of output.
 pub(crate) fn render_summary(
     record: &Record,
     last_lines: &str,
@@ -39,7 +39,7 @@ pub(crate) fn render_summary(
         (None, Some(ran)) => (" for ", render_duration(ran)),
     };
     let id = paint.apply(Tone::Strong, &record.id);
-    let command = cut(&one_line(&record.command), COMMAND_MOST);
+    let command = cut(&one_line(&record.command), MAX_COMMAND);
     let mut text = format!("{id}  {}{word}{took}  {command}\n", paint.apply(tone, &state));
     if let Some(details) = outcome.and_then(render_details) {
         text.push_str(&format!("  {}\n", one_line(&details)));
@@ -47,14 +47,14 @@ pub(crate) fn render_summary(
     if let Some(strays) = render_strays(record) {
         text.push_str(&format!("  {strays}\n"));
     }
-    let room = width.map_or(LINE_MOST, |width| width.saturating_sub(MARGIN.len()).max(LINE_LEAST));
+    let room = width.map_or(MAX_LINE, |width| width.saturating_sub(MARGIN.len()).max(MIN_LINE));
     for line in last_lines.lines() {
         text.push_str(&format!("{MARGIN}{}\n", cut(&printable(line), room)));
     }
     text
 }
 
-/// A line of output without what a terminal would obey: bytes that are no text come as one sign for many.
+/// A line of output with control characters replaced; several in a row become one replacement character.
 fn printable(line: &str) -> String {
     let mut text = String::with_capacity(line.len());
     for c in line.trim_end().chars() {
@@ -68,20 +68,20 @@ fn printable(line: &str) -> String {
     text
 }
 
-/// `1 stray lives on: pid 4713 node …  (pinfold stop k3v9x2)`, if the leader is gone and others are not.
+/// `1 stray still running: pid 4713 node …`, and how to stop it; `None` if no descendant outlived the leader.
 pub(crate) fn render_strays(record: &Record) -> Option<String> {
     if record.outcome.is_none() || record.tree.is_empty() {
         return None;
     }
-    let count = render_count(record.tree.len() as u64, "stray lives", "strays live");
+    let count = render_count(record.tree.len() as u64, "stray", "strays");
     let named =
         record.tree.iter().take(3).map(|member| format!("pid {} {}", member.pid, cut(&one_line(&member.command), 60)));
     let named: Vec<_> = named.collect();
     let more = if record.tree.len() > 3 { ", …" } else { "" };
-    Some(format!("{count} on: {}{more}  (pinfold stop {})", named.join(", "), record.id))
+    Some(format!("{count} still running: {}{more}: run `pinfold stop {}`", named.join(", "), record.id))
 }
 
-/// What a wait waited for and got, where the record does not say it; `None` where it does.
+/// Why a wait returned; `None` if the record already shows it.
 pub(crate) fn render_reason(reason: WaitReason, matched: Option<&str>, port: Option<u16>) -> Option<String> {
     match reason {
         WaitReason::Matched => Some(format!("matched: {}", matched.unwrap_or_default().trim_end())),
@@ -95,16 +95,16 @@ pub(crate) fn render_reason(reason: WaitReason, matched: Option<&str>, port: Opt
             Some(port) => format!("ready, on port {port}"),
             None => "ready".to_owned(),
         }),
-        WaitReason::NotReady => Some("not ready in time: it goes on".to_owned()),
-        WaitReason::Input => Some("waits for input".to_owned()),
-        WaitReason::EndedBefore => Some("ended before what was waited for".to_owned()),
-        WaitReason::Timeout => Some("timeout: not there yet".to_owned()),
-        WaitReason::Cancelled => Some("released: it goes on".to_owned()),
+        WaitReason::NotReady => Some("not ready in time; it keeps running".to_owned()),
+        WaitReason::Input => Some("waiting for input".to_owned()),
+        WaitReason::EndedBefore => Some("ended before that happened".to_owned()),
+        WaitReason::Timeout => Some("timeout; it keeps running".to_owned()),
+        WaitReason::Cancelled => Some("the wait was released; it keeps running".to_owned()),
         WaitReason::Exited | WaitReason::Closed | WaitReason::Finished => None,
     }
 }
 
-/// How a stop ended, with the survivors.
+/// The result of a stop, with the survivors.
 pub(crate) fn render_stop(answer: &StopAnswer, now: Timestamp, paint: Paint) -> String {
     let record = &answer.record;
     let id = paint.apply(Tone::Strong, &record.id);
@@ -112,16 +112,16 @@ pub(crate) fn render_stop(answer: &StopAnswer, now: Timestamp, paint: Paint) -> 
     let outcome = outcome.unwrap_or_else(|| render_status(record));
     let ran = ran(record, now).map(|ran| format!(" after {}", render_duration(ran))).unwrap_or_default();
     let stopped = match (answer.already_over, answer.survivors.is_empty()) {
-        (true, _) => "was over already",
+        (true, _) => "had already ended",
         (false, true) => "stopped, tree empty",
-        (false, false) => "not all of it could be stopped",
+        (false, false) => "could not be stopped completely",
     };
     let mut text = format!("{id}  {stopped}: {outcome}{ran}\n");
-    text.push_str(&render_survivors(&answer.survivors, "lives on", paint));
+    text.push_str(&render_survivors(&answer.survivors, "still runs", paint));
     text
 }
 
-/// What a signal reached, and what it did not.
+/// How many processes a signal reached, and which it did not.
 pub(crate) fn render_signal(answer: &SignalAnswer, verb: &str, paint: Paint) -> String {
     let reached = render_count(answer.reached.into(), "process", "processes");
     let mut text = format!("{}  {verb} {reached}\n", paint.apply(Tone::Strong, &answer.record.id));
@@ -129,7 +129,7 @@ pub(crate) fn render_signal(answer: &SignalAnswer, verb: &str, paint: Paint) -> 
     text
 }
 
-/// Those that would not end, or could not be reached.
+/// Processes that could not be stopped or signalled.
 pub(super) fn render_survivors(survivors: &[Survivor], word: &str, paint: Paint) -> String {
     let line = |survivor: &Survivor| {
         let command = cut(&one_line(&survivor.command), 60);
@@ -158,11 +158,11 @@ mod tests {
     }
 
     #[test]
-    fn a_summary_stands_for_itself() {
+    fn a_summary_shows_outcome_strays_and_output() {
         let text = render_summary(&ended(), "up\nready\n", sample::now(), None, Paint::Plain);
         let expected = "\
 k3v9x2  exit 0 after 3.2s  npm run dev
-  1 stray lives on: pid 4713 node vite  (pinfold stop k3v9x2)
+  1 stray still running: pid 4713 node vite: run `pinfold stop k3v9x2`
   | up
   | ready
 ";
@@ -170,7 +170,7 @@ k3v9x2  exit 0 after 3.2s  npm run dev
     }
 
     #[test]
-    fn a_live_process_has_no_strays_and_says_for_how_long() {
+    fn a_live_process_shows_its_run_time_and_no_strays() {
         let text = render_summary(&sample::record(), "", sample::now(), None, Paint::Plain);
         assert_eq!(text, "k3v9x2  running for 5m00s  npm run dev\n");
     }
@@ -182,12 +182,12 @@ k3v9x2  exit 0 after 3.2s  npm run dev
         let text = render_stop(&answer, sample::now(), Paint::Plain);
         assert_eq!(
             text,
-            "k3v9x2  not all of it could be stopped: exit 0 after 3.2s\n  pid 9 dd lives on: stuck in the kernel\n"
+            "k3v9x2  could not be stopped completely: exit 0 after 3.2s\n  pid 9 dd still runs: stuck in the kernel\n"
         );
     }
 
     #[test]
-    fn lines_of_output_fit_and_hold_nothing_that_a_terminal_obeys() {
+    fn lines_of_output_are_cut_and_have_no_control_characters() {
         let long = format!("{}\u{1b}[1m\0\0\0end", "x".repeat(500));
         let text = render_summary(&ended(), &long, sample::now(), Some(40), Paint::Plain);
         let line = text.lines().last().expect("a line");

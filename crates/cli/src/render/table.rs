@@ -1,11 +1,11 @@
-//! Columns of text, aligned with spaces.
+//! Tables with columns aligned by spaces.
 
 use pinfold_api::plain::is_steering;
 
 use super::paint::{Paint, Tone};
 
-/// The least that is left of a last column, however narrow the terminal is.
-const LAST_LEAST: usize = 12;
+/// Minimum width of the last column on a narrow terminal.
+const MIN_LAST: usize = 12;
 
 /// One cell.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -14,22 +14,22 @@ pub(crate) struct Cell {
     tone: Tone,
 }
 
-/// On which side of a column its text stands.
+/// Alignment of a column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Side {
     Left,
     Right,
 }
 
-/// A heading, and the side of its column.
+/// A heading and the alignment of its column.
 pub(crate) type Heading = (&'static str, Side);
 
-/// A cell of one line: other text is made one line, and what a terminal would obey is taken out.
+/// A cell of one line: line breaks and control characters become spaces.
 pub(crate) fn cell(text: impl AsRef<str>, tone: Tone) -> Cell {
     Cell { text: one_line(text.as_ref()), tone }
 }
 
-/// A cell that says nothing by itself.
+/// A cell without colour.
 pub(crate) fn plain(text: impl AsRef<str>) -> Cell {
     cell(text, Tone::Plain)
 }
@@ -39,17 +39,17 @@ pub(crate) fn one_line(text: &str) -> String {
     text.trim().chars().map(|c| if is_steering(c) { ' ' } else { c }).collect()
 }
 
-/// The text cut to so many characters, with an ellipsis if it was.
-pub(crate) fn cut(text: &str, most: usize) -> String {
-    if text.chars().count() <= most {
+/// The text cut to at most `max` characters, with an ellipsis if it was cut.
+pub(crate) fn cut(text: &str, max: usize) -> String {
+    if text.chars().count() <= max {
         return text.to_owned();
     }
-    let mut short: String = text.chars().take(most.saturating_sub(1)).collect();
+    let mut short: String = text.chars().take(max.saturating_sub(1)).collect();
     short.push('…');
     short
 }
 
-/// Takes out the columns in which no row says anything, for terminals: the last column needs the room.
+/// Removes columns that are empty in every row: on a terminal the last column needs the space.
 pub(crate) fn without_empty_columns(headings: &[Heading], rows: Vec<Vec<Cell>>) -> (Vec<Heading>, Vec<Vec<Cell>>) {
     let says = |column: usize| rows.iter().any(|row| row.get(column).is_some_and(|cell| cell.text != "-"));
     let kept: Vec<bool> = (0..headings.len()).map(says).collect();
@@ -58,7 +58,7 @@ pub(crate) fn without_empty_columns(headings: &[Heading], rows: Vec<Vec<Cell>>) 
     (headings, rows.into_iter().map(keep).collect())
 }
 
-/// The rows under their headings; the last column is cut to the width, where there is one.
+/// The rows below their headings; the last column is cut to the width of the terminal.
 pub(crate) fn render_table(headings: &[Heading], rows: &[Vec<Cell>], width: Option<usize>, paint: Paint) -> String {
     let last = headings.len().saturating_sub(1);
     let widths: Vec<usize> = headings
@@ -70,7 +70,7 @@ pub(crate) fn render_table(headings: &[Heading], rows: &[Vec<Cell>], width: Opti
         })
         .collect();
     let before: usize = widths[..last].iter().map(|width| width + 2).sum();
-    let room = width.map(|width| width.saturating_sub(before).max(LAST_LEAST));
+    let room = width.map(|width| width.saturating_sub(before).max(MIN_LAST));
 
     let line = |cells: &[Cell]| {
         let mut text = String::new();
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn colour_does_not_disturb_the_columns() {
+    fn colours_do_not_change_the_alignment() {
         let rows = [vec![cell("a", Tone::Bad), plain("1"), plain("x")]];
         let text = render_table(HEADINGS, &rows, None, Paint::Colour);
         assert!(text.lines().nth(1).expect("a row").starts_with("\u{1b}[31ma\u{1b}[0m "), "{text:?}");

@@ -2,8 +2,10 @@
 //! `tests/clients`.
 
 mod faults;
+mod inbox;
 mod keys;
 mod ladder;
+mod looking;
 mod models;
 mod observers;
 mod owners;

@@ -1,4 +1,4 @@
-//! Group 4: background, wait, notify. Readiness, restarts and leased ports are in `services`; what only an agent's protocol
+//! background, wait, notify. Readiness, restarts and leased ports are in `services`; what only an agent's protocol
 //! knows is elsewhere.
 
 mod consumers;

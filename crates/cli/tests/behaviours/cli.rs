@@ -3,8 +3,12 @@
 mod commands;
 mod json;
 mod owners;
+mod removal;
+mod repetition;
 mod run;
+mod selection;
 mod silence;
+mod statistics;
 mod texts;
 
 use pinfold_testkit::{Pinfold, Setup};
@@ -86,7 +90,10 @@ fn some_commands_need_no_daemon_and_start_none() {
         assert!(help.code == Some(0) && help.stdout.contains("Example"), "{command}: {help:?}");
     }
     let status = pinfold.cli(&["daemon", "status"]);
-    assert!(status.code == Some(3) && status.stderr.contains(&format!("no daemon runs for {home}")), "{status:?}");
+    assert!(
+        status.code == Some(3) && status.stderr.contains(&format!("no daemon is running for {home}")),
+        "{status:?}"
+    );
     assert_eq!(pinfold.cli(&["daemon", "stop"]).code, Some(0));
     assert!(!pinfold.home().join("lock").exists(), "a daemon was started for nothing");
 }

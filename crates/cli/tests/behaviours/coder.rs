@@ -1,4 +1,4 @@
-//! Group 11: coder's agent at `/api/v0/processes`, as its own clients would find it.
+//! coder's agent at `/api/v0/processes`, as its own clients would find it.
 
 mod answers;
 mod chats;

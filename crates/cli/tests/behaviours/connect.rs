@@ -101,7 +101,7 @@ fn every_agent_is_connected_once_and_let_go_again() {
         for agent in AGENTS {
             let before = person.everything();
             let said = person.ok(&["connect", agent, "--scope", scope]);
-            assert!(said.contains("restart") && said.contains("--undo") && said.lines().count() == 2, "{said}");
+            assert!(said.contains("Restart") && said.contains("--undo") && said.lines().count() == 2, "{said}");
             let after = person.everything();
             let [(file, text)] = &after.iter().filter(|file| !before.contains(file)).collect::<Vec<_>>()[..] else {
                 panic!("{agent}: not one file more: {after:?}")
@@ -157,7 +157,7 @@ fn a_broken_or_foreign_configuration_is_left_alone_and_named() {
         ("claude", ".claude.json", "{\n  \"a\": 1,\n}\n", ":3: "),
         ("gemini", ".gemini/settings.json", "{\n  \"mcpServers\": []\n}\n", "`mcpServers` is not an object"),
         ("cursor", ".cursor/mcp.json", "{\n\"mcpServers\": {\n\"pinfold\": {\"command\": \"npx\"}}}", "--name"),
-        ("vscode", ".config/Code/User/mcp.json", "{\n\n  \"servers\": {", "the file ends"),
+        ("vscode", ".config/Code/User/mcp.json", "{\n\n  \"servers\": {", "the end of the file"),
     ] {
         person.write(file, text);
         let before = person.everything();
@@ -213,7 +213,7 @@ fn the_home_that_was_asked_for_is_kept() {
     let home = home.to_str().expect("text");
     assert_eq!(command_in("cursor", &person.read(".cursor/mcp.json")), [PINFOLD, "--home", home, "mcp"]);
     let output = person.command(&["connect", "cursor"]).env("PINFOLD_HOME", "/other").output().expect("pinfold");
-    assert!(String::from_utf8_lossy(&output.stdout).contains("brought up to date"));
+    assert!(String::from_utf8_lossy(&output.stdout).contains("updated server"));
     assert_eq!(command_in("cursor", &person.read(".cursor/mcp.json")), [PINFOLD, "--home", "/other", "mcp"]);
     // Where an agent might not pass a variable on, it is written down.
     let output = person.command(&["connect", "codex"]).env("XDG_STATE_HOME", "/state").output().expect("pinfold");

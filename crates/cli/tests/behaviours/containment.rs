@@ -5,13 +5,13 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use pinfold_api::types::{Cause, InputRequest, Outcome, StartRequest, Status, Stdin};
-use pinfold_testkit::ground::{Delegated, NOBODY, cgroup_mount, is_root, setup};
+use pinfold_testkit::environments::{Delegated, NOBODY, cgroup_mount, is_root, setup};
 use pinfold_testkit::{Pidfd, Pinfold, Setup, alive, until, until_some};
 
 use crate::PINFOLD;
-use crate::calls::request;
 use crate::clients::carriers_of;
 use crate::records::{files_in, intent};
+use crate::requests::request;
 
 mod escapes;
 
@@ -216,8 +216,15 @@ fn base_of_a_whole_life(pinfold: Pinfold) -> Option<PathBuf> {
     // An idle keeper is killed as well: nobody's record tells of its cgroup.
     let idle = || pinfold.keepers().into_iter().find_map(Pidfd::open);
     until_some("a keeper in reserve", idle).kill();
-    pinfold.sh("setsid sleep 300 & sleep 300; :");
-    pinfold.crash_and_restart();
+    let running = pinfold.keeper_pid(&pinfold.sh("setsid sleep 300 & sleep 300; :").id);
+    // And one that the daemon does not live to see: the next daemon has a cgroup of its own elsewhere.
+    let other = || pinfold.keepers().into_iter().filter(|pid| *pid != running).find_map(Pidfd::open);
+    let other = until_some("another keeper in reserve", other);
+    let daemon = Pidfd::open(pinfold.daemon_pid()).expect("the daemon lives");
+    daemon.signal(19);
+    other.kill();
+    daemon.kill();
+    pinfold.start_daemon();
     drop(pinfold);
     Some(base)
 }
@@ -287,7 +294,7 @@ fn another_users_connection_is_refused() {
     }
     assert_eq!(pinfold.show(&id).status, Status::Running);
     let log = std::fs::read_to_string(pinfold.home().join("daemon.log")).expect("a log");
-    assert!(log.contains("another user's connection is refused") && log.contains(&NOBODY.to_string()), "{log}");
+    assert!(log.contains("refused a connection of another user") && log.contains(&NOBODY.to_string()), "{log}");
 }
 
 /// Signals from root reach an ordinary user's daemon, and the daemon serves root: its user's and root's own.

@@ -1,4 +1,4 @@
-//! Group 1: foreground commands and yielding.
+//! foreground commands and yielding.
 
 mod commands;
 mod waits;
@@ -11,7 +11,7 @@ use pinfold_testkit::Pinfold;
 use tokio::task::JoinSet;
 
 use crate::PINFOLD;
-use crate::calls::{call, ordinary_user, reason, request, said};
+use crate::requests::{call, ordinary_user, reason, request, said};
 
 #[test]
 fn fg_exit_code_exact() {

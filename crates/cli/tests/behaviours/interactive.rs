@@ -9,9 +9,9 @@ use std::time::{Duration, Instant};
 
 use pinfold_api::error::ApiError;
 use pinfold_api::types::{InputAnswer, InputRequest, OutputQuery, Pty, Record, Screen, StartRequest, Stdin};
-use pinfold_testkit::{PATIENCE, Pinfold};
+use pinfold_testkit::{DEADLINE, Pinfold};
 
-use crate::calls::request;
+use crate::requests::request;
 
 /// Starts a command whose stdin is open.
 pub(crate) fn open(pinfold: &Pinfold, command: &str) -> Record {
@@ -62,7 +62,7 @@ pub(crate) fn screen(pinfold: &Pinfold, id: &str) -> Screen {
 /// Waits until the screen shows what is looked for; gives it.
 pub(crate) fn until_shown(pinfold: &Pinfold, id: &str, what: &str) -> Screen {
     let mut last = screen(pinfold, id);
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + DEADLINE;
     while !last.lines.iter().any(|line| line.contains(what)) {
         assert!(Instant::now() < deadline, "`{what}` is never shown: {last:?}");
         std::thread::sleep(Duration::from_millis(20));

@@ -1,4 +1,4 @@
-//! Group 8: identity, quotas, and what one process must not learn of another.
+//! identity, quotas, and what one process must not learn of another.
 
 mod attacks;
 mod environment;
@@ -117,7 +117,7 @@ fn max_jobs_clear_error() {
 
     let error = pinfold.try_start(&request("sleep 300")).expect_err("full");
     assert_eq!(error.code, ErrorCode::LimitReached);
-    for part in ["3 processes are live", "limits.processes", "pinfold stop"] {
+    for part in ["3 processes are running", "limits.processes", "pinfold stop"] {
         assert!(error.message.contains(part), "{error}");
     }
     let ids: Vec<_> = live.into_iter().flatten().map(|started| started.record.id).collect();

@@ -12,9 +12,9 @@ use pinfold_api::types::{Cause, LimitsShown, Outcome, Record, StartRequest, Stat
 use pinfold_testkit::{Pidfd, Pinfold, Setup, alive, until, until_some};
 
 use crate::PINFOLD;
-use crate::calls::{Gate, request};
 use crate::containment::with_each_containment;
 use crate::records::intent;
+use crate::requests::{Gate, request};
 use crate::signals::killed;
 
 /// Reads nothing but zeros and holds them all, because no line ever ends.
@@ -69,7 +69,7 @@ fn a_kill_that_the_leader_survives_is_noted_and_is_not_the_cause() {
         if kept_by_controller(pinfold, "memory_limit") {
             // The kernel chooses the largest of the tree.
             assert_eq!((record.outcome, record.cause), (Some(Outcome::Exited { code: 3 }), Some(Cause::OnItsOwn)));
-            assert!(record.note.expect("a note").contains("want of memory"));
+            assert!(record.note.expect("a note").contains("memory ran out"));
             assert_eq!(pinfold.text(&record.id).lines().last(), Some("code 137"));
         } else {
             assert_eq!((record.outcome, record.cause), (killed(), Some(Cause::OutOfMemory)));

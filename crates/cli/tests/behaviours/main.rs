@@ -1,16 +1,16 @@
 //! The acceptance list: each behaviour is a test of its name, against the real binary and a real daemon.
 
 mod agents;
-mod ampersand;
 mod background;
+mod background_children;
 mod bad_input;
-mod calls;
 mod cli;
 mod clients;
 mod coder;
 mod connect;
 mod containment;
 mod crash;
+mod dashboard;
 mod foreground;
 mod hooks;
 mod interactive;
@@ -21,10 +21,15 @@ mod mcp;
 mod naming;
 mod nested;
 mod output;
+mod project;
 mod records;
+mod requests;
+mod sandbox;
 mod services;
 mod signals;
+mod top;
 mod upgrade;
+mod views;
 mod wire;
 
 /// The binary under test.

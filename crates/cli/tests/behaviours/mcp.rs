@@ -1,4 +1,4 @@
-//! Groups 9 and 10: what an agent sees over MCP. Left to others: the round trip with each real client.
+//! what an agent sees over MCP. Left to others: the round trip with each real client.
 
 pub(crate) mod agent;
 mod arguments;

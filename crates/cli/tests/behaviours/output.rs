@@ -1,4 +1,4 @@
-//! Group 3: output. What a process printed, read by cursor, budget, tail, pattern and stream, within bounds.
+//! output. What a process printed, read by cursor, budget, tail, pattern and stream, within bounds.
 
 mod bounds;
 mod cursors;

@@ -1,4 +1,4 @@
-//! Group 4, continued: processes as services. Readiness, leased ports and restarts.
+//! processes as services. Readiness, leased ports and restarts.
 
 mod agent;
 mod leases;
@@ -8,7 +8,7 @@ mod restarts;
 use pinfold_api::types::{EventKind, Ready, ReadyShown, StartRequest, WaitQuery};
 use pinfold_testkit::Pinfold;
 
-use crate::calls::request;
+use crate::requests::request;
 
 /// A server on the port in $PORT, which the shell becomes.
 const SERVER: &str = "exec perl -MIO::Socket::INET -e '\

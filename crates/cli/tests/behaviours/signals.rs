@@ -1,4 +1,4 @@
-//! Group 5: signals and kill. A stop is bounded, reaches the whole tree, and says what it left.
+//! signals and kill. A stop is bounded, reaches the whole tree, and says what it left.
 
 mod causes;
 mod load;
@@ -13,7 +13,7 @@ use pinfold_api::types::{Cause, ListQuery, Outcome, StartRequest, Status, StopAn
 use pinfold_testkit::{Pidfd, Pinfold, alive, place_copy, until};
 
 use crate::PINFOLD;
-use crate::calls::{
+use crate::requests::{
     Gate, both_ways, call, is_root, leave, ordinary_user, post, ready, reason, request, send, until_said,
     until_sleepers,
 };

@@ -5,7 +5,7 @@ use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
 
 use pinfold_api::error::ApiError;
-use pinfold_testkit::{PATIENCE, Pinfold};
+use pinfold_testkit::{DEADLINE, Pinfold};
 
 /// An answer as it came.
 #[derive(Debug)]
@@ -31,8 +31,8 @@ impl Answer {
 /// A connection to the daemon.
 pub(crate) fn connect(pinfold: &Pinfold) -> UnixStream {
     let stream = UnixStream::connect(pinfold.home().join("socket")).expect("a connection");
-    stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
-    stream.set_write_timeout(Some(PATIENCE)).expect("a timeout");
+    stream.set_read_timeout(Some(DEADLINE)).expect("a timeout");
+    stream.set_write_timeout(Some(DEADLINE)).expect("a timeout");
     stream
 }
 

@@ -1,6 +1,6 @@
 //! How long each real client waits for a call, and that a call is handed over before that.
 //!
-//! What `endurance.rs` of the server says of a client is asked of the client itself, with a timeout of its own that is short.
+//! What `call_timeout.rs` of the server says of a client is asked of the client itself, with a timeout of its own that is short.
 
 use std::path::Path;
 use std::process::Command;
@@ -9,7 +9,7 @@ use pinfold_testkit::{Pinfold, Setup};
 use serde_json::{Value, json};
 
 use crate::PINFOLD;
-use pinfold_clients::agents::{Agent, Way};
+use pinfold_clients::agents::{Agent, ServerAccess};
 use pinfold_clients::chat::Chat;
 
 /// The client's own timeout for a call, in seconds, and a call that takes longer; progress is sent every 3 s.
@@ -71,7 +71,7 @@ pub(crate) fn set_arguments(agent: Agent, scratch: &Path, arguments: &[&str]) {
 }
 
 fn chat(agent: Agent, pinfold: &Pinfold, change: impl FnOnce(&mut Command, &Path)) -> Option<Chat> {
-    let way = Way::of(pinfold);
+    let way = ServerAccess::of(pinfold);
     Some(Chat::start_changed(&agent.installed()?, &way, change))
 }
 

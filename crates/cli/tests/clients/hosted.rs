@@ -8,10 +8,10 @@ use pinfold_api::types::{
     Agent as Hosted, AgentMode, AgentRequest, AgentStatus, Approvals, FaultCode, InterruptRequest, Rung, Transport,
     Turn, TurnQuery, TurnRequest, TurnStatus,
 };
-use pinfold_clients::agents::{Agent, Program, Way};
+use pinfold_clients::agents::{Agent, Program, ServerAccess};
 use pinfold_clients::dialect::Act;
 use pinfold_clients::model::Model;
-use pinfold_testkit::ground::{NOBODY, is_root};
+use pinfold_testkit::environments::{NOBODY, is_root};
 use pinfold_testkit::{Pidfd, Pinfold, Setup, until};
 use serde_json::json;
 
@@ -50,7 +50,7 @@ fn stage_at(pinfold: Pinfold, kind: Agent, program: &Program, change: impl FnOnc
     let name = format!("pinfold-hosted-{}-{}", std::process::id(), NUMBER.fetch_add(1, Ordering::Relaxed));
     let scratch = std::env::temp_dir().join(name);
     let model = Model::listen();
-    let command = program.command(&scratch, model.address, &Way::of(&pinfold));
+    let command = program.command(&scratch, model.address, &ServerAccess::of(&pinfold));
     give_to(std::fs::metadata(pinfold.home()).expect("a home").uid(), &scratch);
     let text = |value: &std::ffi::OsStr| value.to_string_lossy().into_owned();
     let mut request = AgentRequest {
@@ -322,7 +322,7 @@ fn looped() -> Option<()> {
     let pinfold = Pinfold::start(PINFOLD);
     let scratch = std::env::temp_dir().join(format!("pinfold-looped-{}", std::process::id()));
     let (mut worker, mut reviewer) = (Model::listen(), Model::listen());
-    let way = Way::of(&pinfold);
+    let way = ServerAccess::of(&pinfold);
     let works = codex.command(&scratch, worker.address, &way);
     let judges = claude.command(&scratch, reviewer.address, &way);
     let (work, dir) = (scratch.join("work"), scratch.join("loop"));

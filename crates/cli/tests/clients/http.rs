@@ -1,4 +1,4 @@
-//! Group 9: streamable HTTP with a real client.
+//! streamable HTTP with a real client.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 
 use pinfold_api::types::TokenRequest;
-use pinfold_clients::agents::{Agent, Way};
+use pinfold_clients::agents::{Agent, ServerAccess};
 use pinfold_clients::chat::Chat;
 use pinfold_testkit::{Pinfold, Setup, until};
 use serde_json::json;
@@ -61,7 +61,8 @@ fn http_transport_with_codex() {
     let pinfold = Pinfold::start_with(PINFOLD, Setup { config, ..Setup::default() });
     let token = pinfold.block(pinfold.client().add_token(&TokenRequest::default())).expect("a token").token;
     let between = Listener::before(pinfold.health().tcp.expect("it listens"));
-    let mut chat = Chat::start_by(&program, &Way::Http { url: format!("http://{}/mcp", between.address), token });
+    let mut chat =
+        Chat::start_by(&program, &ServerAccess::Http { url: format!("http://{}/mcp", between.address), token });
     let up = chat.call("execute", &json!({ "command": "exec sleep 300", "background": true }));
     let id = up.get("id");
     let listed = chat.call("process_list", &json!({}));

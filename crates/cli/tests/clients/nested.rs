@@ -7,7 +7,7 @@ use serde_json::json;
 
 use crate::PINFOLD;
 use crate::endurance::set_arguments;
-use pinfold_clients::agents::{Agent, Way};
+use pinfold_clients::agents::{Agent, ServerAccess};
 use pinfold_clients::chat::Chat;
 use pinfold_clients::dialect::Act;
 use pinfold_clients::model::Model;
@@ -16,7 +16,7 @@ use pinfold_clients::model::Model;
 fn ends_with_its_chat(agent: Agent) -> Option<()> {
     let (program, codex) = (agent.installed()?, Agent::Codex.installed()?);
     let pinfold = Pinfold::prepare(PINFOLD, Setup::default());
-    let way = Way::of(&pinfold);
+    let way = ServerAccess::of(&pinfold);
     let mut chat = Chat::start_changed(&program, &way, |_, scratch| {
         set_arguments(agent, scratch, &["--owner-grace", "2s"]);
     });

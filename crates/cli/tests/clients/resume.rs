@@ -10,7 +10,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use pinfold_api::types::{InputRequest, Pty, PtySize, StartRequest, Status};
-use pinfold_clients::agents::{Agent, Program, Way};
+use pinfold_clients::agents::{Agent, Program, ServerAccess};
 use pinfold_clients::model::Model;
 use pinfold_clients::seen::Seen;
 use pinfold_testkit::{Pinfold, until, until_some};
@@ -50,7 +50,7 @@ impl Project {
     }
 
     fn command(&self) -> Command {
-        self.program.command(&self.scratch, self.model.address, &Way::of(&self.pinfold))
+        self.program.command(&self.scratch, self.model.address, &ServerAccess::of(&self.pinfold))
     }
 
     /// Runs the client with these further arguments.

@@ -1,5 +1,5 @@
-//! Twenty scenarios: what people have an agent do with commands, each told once, as steps that any set of tools can
-//! take, and each with a goal that is checked.
+//! Twenty scenarios of what agents do with commands. Each is written once, as steps for any set of tools, with a
+//! checked goal.
 
 mod programs;
 mod servers;
@@ -18,9 +18,9 @@ use crate::shells::{Done, Ended, Shell, Stop};
 /// A scenario.
 #[derive(Clone, Copy)]
 pub struct Scenario {
-    /// What it is called on the command line.
+    /// Its name on the command line.
     pub name: &'static str,
-    /// What happens in it, for the table.
+    /// Its description in the table.
     pub title: &'static str,
     play: fn(&mut Stage<'_>) -> Done<()>,
 }
@@ -58,7 +58,6 @@ pub const SCENARIOS: &[Scenario] = &[
 ];
 
 impl Scenario {
-    /// Plays it in a chat.
     pub fn play(&self, chat: &mut Chat, shell: &mut dyn Shell) -> Done<()> {
         let work = chat.work();
         programs::place(&work);
@@ -72,11 +71,11 @@ impl Scenario {
     }
 }
 
-/// Where a scenario is played.
+/// What a scenario needs.
 struct Stage<'a> {
     chat: &'a mut Chat,
     shell: &'a mut dyn Shell,
-    /// A word that no other chat on this machine has.
+    /// A word that is unique on this machine.
     tag: String,
 }
 
@@ -89,7 +88,7 @@ impl Stage<'_> {
         self.shell.run_for_code(self.chat, line)
     }
 
-    /// A program of the project under a name that no other chat on this machine uses.
+    /// Copies a program of the project to a name that is unique on this machine.
     fn own(&self, program: &str) -> (String, String) {
         let (stem, ending) = program.split_once('.').unwrap_or((program, ""));
         let tag = format!("{stem}-{}", self.tag);
@@ -102,24 +101,24 @@ impl Stage<'_> {
         self.chat.work()
     }
 
-    /// Checks that every process that noted its pid is gone.
+    /// Waits until every process that wrote its pid has ended.
     fn all_gone(&self) -> Done<()> {
         let noted = std::fs::read_to_string(self.work().join("pids")).unwrap_or_default();
         let pids: Vec<u32> = noted.lines().filter_map(|line| line.trim().parse().ok()).collect();
         if pids.is_empty() {
             return Err(Stop::Failed("nothing ever ran".into()));
         }
-        until("what was stopped is gone", || pids.iter().all(|pid| !alive(*pid)));
+        until("the stopped programs have exited", || pids.iter().all(|pid| !alive(*pid)));
         Ok(())
     }
 }
 
-/// A port that is free now, and below those that the kernel gives to whoever asks for any: other chats do all the time.
+/// A free port below the ephemeral range, which other chats use all the time.
 fn free_port() -> u16 {
     const FIRST: u32 = 20_000;
     const COUNT: u32 = 12_000;
     static NEXT: AtomicU32 = AtomicU32::new(0);
-    // Other programs of this kind begin elsewhere.
+    // Other test programs start their search elsewhere.
     let begin = std::process::id().wrapping_mul(97) % COUNT;
     let ports = (0..COUNT).map(|_| FIRST + (begin + NEXT.fetch_add(1, Ordering::Relaxed)) % COUNT);
     let mut ports = ports.map(|port| port as u16);
@@ -130,7 +129,7 @@ fn is_open(port: u16) -> bool {
     TcpStream::connect(("127.0.0.1", port)).is_ok()
 }
 
-/// Fails unless the model learnt this exit code.
+/// Fails unless the model learned this exit code.
 fn expect_code(ended: &Ended, code: i32) -> Done<()> {
     match ended.code {
         Some(found) if found == code => Ok(()),

@@ -1,10 +1,10 @@
-//! The project that the scenarios work in: programs for sh and node that behave as builds, servers and watchers do.
+//! The project of the scenarios: programs for sh and node that behave like builds, servers and watchers.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 const PROGRAMS: &[(&str, &str)] = &[
-    // Fails until a typo is mended.
+    // Fails until a typo is fixed.
     (
         "build.sh",
         r#"#!/bin/sh
@@ -41,9 +41,9 @@ console.log(`test result: FAILED. ${500 - failed} passed; ${failed} failed`);
 process.exitCode = 1;
 "#,
     ),
-    // Quiet for 40 s.
+    // Silent for 40 s.
     ("pack.js", "setTimeout(() => { console.log('not packed: 3 files changed'); process.exit(3); }, 40000);\n"),
-    // 2 MB, and the reason in the middle.
+    // 2 MB of output, with the error in the middle.
     (
         "noise.js",
         r#"const lines = [];
@@ -87,9 +87,9 @@ setTimeout(() => { console.log('FATAL: out of connections'); process.exit(7); },
 "#,
     ),
     ("idle.js", "console.log('idle worker ready');\nsetInterval(() => {}, 1000);\n"),
-    // Leaves a server behind, as many start scripts do.
+    // Leaves a server running, as many start scripts do.
     ("start.sh", "#!/bin/sh\nnode \"$1\" \"$2\" &\necho started\n"),
-    // Ends neither by TERM, INT nor HUP, and has a child in a session of its own.
+    // Ignores TERM, INT and HUP, and has a child in its own session.
     (
         "stubborn.sh",
         r#"#!/bin/sh
@@ -121,7 +121,7 @@ setInterval(() => {
 }, 100);
 "#,
     ),
-    // 3 MB, then it stays.
+    // 3 MB of output, then keeps running.
     (
         "batch.js",
         r#"require('fs').appendFileSync('pids', process.pid + '\n');
@@ -135,7 +135,7 @@ process.stdout.write(lines.join('\n') + '\n');
 setInterval(() => {}, 1000);
 "#,
     ),
-    // Asks on a terminal for a word that is new each time.
+    // Asks on a terminal for a different word each time.
     (
         "ask.sh",
         r#"#!/bin/sh
@@ -153,7 +153,7 @@ exit 1
     ("watched.ts", "console.log(total)\n"),
 ];
 
-/// Writes the project.
+/// Writes the project to a directory.
 pub(super) fn place(directory: &Path) {
     for (name, text) in PROGRAMS {
         let path = directory.join(name);

@@ -1,4 +1,4 @@
-//! Servers and workers: started, asked, lost, found and stopped.
+//! Servers and workers.
 
 use super::{Stage, free_port, is_open};
 use crate::shells::{Done, Start, Stop, Until, read};
@@ -7,7 +7,7 @@ fn closed(port: u16) -> Done<()> {
     if is_open(port) { Err(Stop::Failed(format!("port {port} is still open"))) } else { Ok(()) }
 }
 
-/// The model reads from the log why a request failed, and the server is gone in the end.
+/// The model reads in the log why a request failed; the server is stopped at the end.
 pub(super) fn server(stage: &mut Stage<'_>) -> Done<()> {
     let port = free_port();
     let (program, tag) = stage.own("server.js");
@@ -22,7 +22,7 @@ pub(super) fn server(stage: &mut Stage<'_>) -> Done<()> {
     closed(port)
 }
 
-/// A request after the start is answered.
+/// A request after the start succeeds.
 pub(super) fn port(stage: &mut Stage<'_>) -> Done<()> {
     let port = free_port();
     let (program, tag) = stage.own("server.js");
@@ -32,7 +32,7 @@ pub(super) fn port(stage: &mut Stage<'_>) -> Done<()> {
     read(&ended.text, "all is well")
 }
 
-/// The model learns the exit code of the one that crashed.
+/// The model learns the exit code of the worker that crashed.
 pub(super) fn crash(stage: &mut Stage<'_>) -> Done<()> {
     let (idle, idle_tag) = stage.own("idle.js");
     let (worker, worker_tag) = stage.own("worker.js");
@@ -42,7 +42,7 @@ pub(super) fn crash(stage: &mut Stage<'_>) -> Done<()> {
     stage.shell.learn_of_end(stage.chat, "sleep 3; echo lint passed", &jobs[1], 7).map(drop)
 }
 
-/// What the script left behind is gone in the end.
+/// The server that the script left running is stopped.
 pub(super) fn stray(stage: &mut Stage<'_>) -> Done<()> {
     let port = free_port();
     let (program, tag) = stage.own("server.js");
@@ -54,7 +54,7 @@ pub(super) fn stray(stage: &mut Stage<'_>) -> Done<()> {
     closed(port)
 }
 
-/// All of it is gone in the end.
+/// The whole tree is stopped.
 pub(super) fn stubborn(stage: &mut Stage<'_>) -> Done<()> {
     let (program, tag) = stage.own("stubborn.sh");
     let line = format!("./{program}");
@@ -63,7 +63,7 @@ pub(super) fn stubborn(stage: &mut Stage<'_>) -> Done<()> {
     stage.all_gone()
 }
 
-/// After the client was killed and resumed, the server still answers, and the model can stop it.
+/// After the client was killed and resumed, the server still responds, and the model can stop it.
 pub(super) fn resume(stage: &mut Stage<'_>) -> Done<()> {
     let port = free_port();
     let (program, tag) = stage.own("server.js");

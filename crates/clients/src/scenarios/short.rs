@@ -1,15 +1,15 @@
-//! Commands that end: quickly, slowly, with much output, or badly.
+//! Commands that end: quickly, slowly, with much output, or with an error.
 
 use super::{Stage, expect_code};
 use crate::shells::{Done, Place, Reasons, Stop, read};
 
-/// The output is read.
+/// The model reads the output.
 pub(super) fn echo(stage: &mut Stage<'_>) -> Done<()> {
     let ended = stage.run("echo quick")?;
     read(&ended.text, "quick")
 }
 
-/// Each output is read.
+/// The model reads each output.
 pub(super) fn five(stage: &mut Stage<'_>) -> Done<()> {
     for number in 1..=5 {
         let ended = stage.run(&format!("sleep 1; echo step-{number}-done"))?;
@@ -18,7 +18,7 @@ pub(super) fn five(stage: &mut Stage<'_>) -> Done<()> {
     Ok(())
 }
 
-/// Each output is read in its own result, and no other's.
+/// The model reads each output in its own result.
 pub(super) fn ten(stage: &mut Stage<'_>) -> Done<()> {
     let lines: Vec<String> = (0..10).map(|number| format!("sleep 0.2; echo check-{number}-passed")).collect();
     let results = stage.shell.run_together(stage.chat, &lines)?;
@@ -28,14 +28,14 @@ pub(super) fn ten(stage: &mut Stage<'_>) -> Done<()> {
     Ok(())
 }
 
-/// It ran there, with that.
+/// The command runs in the directory, with the variable.
 pub(super) fn place(stage: &mut Stage<'_>) -> Done<()> {
     let place = Place { directory: "sub", variable: ("MODE", "release") };
     let ended = stage.shell.run_in(stage.chat, place, "./show.sh")?;
     read(&ended.text, "mode release in sub")
 }
 
-/// The model learns that there is no such command, and the right one succeeds.
+/// The model learns that the command does not exist; the corrected one succeeds.
 pub(super) fn typo(stage: &mut Stage<'_>) -> Done<()> {
     let ended = stage.run_for_code("nodee get.js")?;
     expect_code(&ended, 127)?;
@@ -44,7 +44,7 @@ pub(super) fn typo(stage: &mut Stage<'_>) -> Done<()> {
     read(&ended.text, "v2")
 }
 
-/// The model learns which signal it was: by its name, its number, or the exit code that shells make of it.
+/// The model learns the signal: its name, its number, or a shell's exit code for it.
 pub(super) fn signal(stage: &mut Stage<'_>) -> Done<()> {
     let ended = stage.run_for_code("./crash.sh")?;
     let text = &ended.text;
@@ -52,7 +52,7 @@ pub(super) fn signal(stage: &mut Stage<'_>) -> Done<()> {
     if learnt { read(text, "working") } else { Err(Stop::Failed(format!("no signal in: {text}"))) }
 }
 
-/// The reason is read, and the second build succeeds.
+/// The model reads the error, and the second build succeeds.
 pub(super) fn build(stage: &mut Stage<'_>) -> Done<()> {
     let ended = stage.run_for_code("./build.sh")?;
     expect_code(&ended, 2)?;
@@ -62,13 +62,13 @@ pub(super) fn build(stage: &mut Stage<'_>) -> Done<()> {
     read(&ended.text, "built app")
 }
 
-/// The three names and the exit code are learnt.
+/// The model learns the three names and the exit code.
 pub(super) fn tests(stage: &mut Stage<'_>) -> Done<()> {
     let reasons = Reasons { grep: "FAILED", lines: &["case_117", "case_262", "case_431"] };
     learn_reasons(stage, "node tests.js", reasons)
 }
 
-/// The line with the reason is read, and the exit code is learnt.
+/// The model reads the line with the error, and learns the exit code.
 pub(super) fn noise(stage: &mut Stage<'_>) -> Done<()> {
     learn_reasons(stage, "node noise.js", Reasons { grep: "error", lines: &["error: unknown type name"] })
 }
@@ -79,7 +79,7 @@ fn learn_reasons(stage: &mut Stage<'_>, line: &str, reasons: Reasons<'_>) -> Don
     reasons.lines.iter().try_for_each(|line| read(&ended.text, line))
 }
 
-/// The output and the exit code of its end are learnt.
+/// The model learns the output and the exit code.
 pub(super) fn slow(stage: &mut Stage<'_>) -> Done<()> {
     let ended = stage.run_for_code("node pack.js")?;
     expect_code(&ended, 3)?;

@@ -1,9 +1,9 @@
-//! Programs that go on talking: watchers, logs, questions, interpreters.
+//! Programs that keep writing or ask for input: watchers, logs, questions, interpreters.
 
 use super::Stage;
 use crate::shells::{Done, Start, Stop, Until, read};
 
-/// The error of the second build is read, then that the third has none; the watcher is gone in the end.
+/// The model reads the error of the second build, then that the third has none; the watcher is stopped at the end.
 pub(super) fn watch(stage: &mut Stage<'_>) -> Done<()> {
     let (program, tag) = stage.own("watch.js");
     let line = format!("node {program}");
@@ -17,7 +17,7 @@ pub(super) fn watch(stage: &mut Stage<'_>) -> Done<()> {
     stage.all_gone()
 }
 
-/// The line is read, and the program is gone in the end.
+/// The model reads the line; the program is stopped at the end.
 pub(super) fn search(stage: &mut Stage<'_>) -> Done<()> {
     let (program, tag) = stage.own("batch.js");
     let line = format!("node {program}");
@@ -28,7 +28,7 @@ pub(super) fn search(stage: &mut Stage<'_>) -> Done<()> {
     stage.all_gone()
 }
 
-/// The question is read, and its answer is taken.
+/// The model reads the question, and its answer is accepted.
 pub(super) fn question(stage: &mut Stage<'_>) -> Done<()> {
     let (program, tag) = stage.own("ask.sh");
     let line = format!("./{program}");
@@ -39,7 +39,7 @@ pub(super) fn question(stage: &mut Stage<'_>) -> Done<()> {
     read(&text, "deleted branch old")
 }
 
-/// The second line knows what the first one said.
+/// The second line uses a variable of the first.
 pub(super) fn repl(stage: &mut Stage<'_>) -> Done<()> {
     let tag = format!("repl-{}", stage.tag);
     let line = format!("env NODE_NO_READLINE=1 node --title={tag} -i");

@@ -1,7 +1,7 @@
-//! The steps with the shell tools of Claude Code, gemini-cli and opencode: each runs a line of bash to its end.
+//! The steps with the shell tools of Claude Code, gemini-cli and opencode, which run a line of bash to its end.
 //!
-//! What is to run on is started with `&` and its output in a file, because that takes the fewest calls: waiting for a
-//! line, reading and stopping then need nothing but bash. Where a client has more to offer, and it saves calls, that is used.
+//! Background commands are started with `&` and write to a file, which takes the fewest calls: waiting, reading and
+//! stopping then need only bash. Other features of a client are used where they save calls.
 
 use serde_json::{Value, json};
 
@@ -12,7 +12,6 @@ use crate::chat::Chat;
 use crate::dialect::{Call, ToolSet};
 use crate::seen::Seen;
 
-/// The shell tool of one of them.
 pub(super) struct Bash {
     agent: Agent,
 }
@@ -35,7 +34,7 @@ impl Bash {
         text_of(chat.call_all(vec![self.call(line)]))
     }
 
-    /// A call that says the exit code: opencode's shell does not, so the line has to.
+    /// A call that reports the exit code: opencode's shell does not, so the line prints it.
     fn telling(&self, line: &str) -> Call {
         match self.agent {
             Agent::Opencode => self.call(&format!("{line}; echo \"exit code $?\"")),
@@ -47,7 +46,7 @@ impl Bash {
         let text = seen.text.clone();
         let said = number_after(&text, &["Exit code ", "Exit Code: ", "exit code "]);
         let signal = number_after(&text, &["Signal: "]).map(|number| 128 + number);
-        // Claude's and gemini's say nothing of a success.
+        // Claude Code and gemini-cli report only failures.
         let silent = (self.agent != Agent::Opencode).then_some(0);
         Ended { code: said.or(signal).or(silent), id: None, text }
     }
@@ -57,9 +56,9 @@ fn text_of(mut results: Vec<Seen>) -> String {
     results.pop().expect("one result").text
 }
 
-// No line has a command substitution: gemini-cli refuses those.
+// No line uses command substitution: gemini-cli refuses it.
 
-/// Waits in bash until a file says this, at most 30 s.
+/// Waits in bash until a file contains this text, at most 30 s.
 fn until_says(file: &str, says: &str) -> String {
     format!("for i in {{1..300}}; do grep -q '{says}' {file} && break; sleep 0.1; done")
 }
@@ -69,9 +68,9 @@ fn pid_in(text: &str) -> Done<String> {
     Ok(pid.to_string())
 }
 
-/// Ends what has this word in its command line: first kindly, then, if something is left, by number and for good.
+/// Stops every process with this word in its command line: with TERM, then the rest with KILL by pid.
 pub(super) fn stop_by_name(tag: &str, bash: &mut dyn FnMut(&str) -> Done<String>) -> Done<()> {
-    // The bracket keeps the line from finding itself.
+    // The bracket keeps the command from matching itself.
     let (first, rest) = tag.split_at(1);
     let look = format!("ps -eo pid,args | grep '[{first}]{rest}' || echo gone");
     let text = bash(&format!("pgrep -f '[{first}]{rest}' | xargs kill; sleep 0.5; {look}"))?;
@@ -90,7 +89,7 @@ fn first_number(line: &str) -> Option<&str> {
     line.split_whitespace().find(|word| word.bytes().all(|byte| byte.is_ascii_digit()))
 }
 
-/// The file in which a client says that it has put an output.
+/// The file to which a client says it has saved the output.
 fn file_in(text: &str) -> Option<&str> {
     let words = text.split_whitespace().map(|word| word.trim_end_matches(['.', ',', ')', '"']));
     words.into_iter().find(|word| word.starts_with('/') && word.matches('/').count() > 3)
@@ -139,7 +138,7 @@ impl Shell for Bash {
 
     fn run_leaving(&mut self, chat: &mut Chat, start: Start<'_>, says: &str) -> Done<Job> {
         let log = format!("{}.log", start.tag);
-        // gemini's and opencode's wait for whoever has their pipe, so the output goes into a file.
+        // The shells of gemini-cli and opencode wait for every process that holds their pipe, so redirect to a file.
         let line = match self.agent {
             Agent::Claude => start.line.to_owned(),
             _ => format!("{} > {log} 2>&1; cat {log}", start.line),
@@ -159,7 +158,7 @@ impl Shell for Bash {
             Until::Listens(port) => {
                 format!("{line} > {log} 2>&1 & echo pid $!; {} && echo port {port} is open", until_open(port))
             }
-            // A terminal by `script`, whose input is a pipe that `sleep` keeps open.
+            // `script` provides a terminal; `sleep` keeps its input pipe open.
             Until::Asks(says) => format!(
                 "mkfifo {tag}.in; sleep 600 > {tag}.in 2>&1 & script -qfc '{line}' {log} < {tag}.in > /dev/null 2>&1 & echo pid $!; {}; cat {log}",
                 until_says(&log, says)
@@ -189,7 +188,7 @@ impl Shell for Bash {
                 Agent::Claude => call.arguments["run_in_background"] = Value::Bool(true),
                 Agent::Gemini => call.arguments["is_background"] = Value::Bool(true),
                 _ => {
-                    // Nothing else would say how it ended.
+                    // Nothing else reports how it ended.
                     let Start { line, tag } = start;
                     call = self.call(&format!("({line}; echo \"exit code $?\") > {tag}.log 2>&1 & echo pid $!"));
                 }
@@ -230,7 +229,7 @@ impl Shell for Bash {
     fn learn_of_end(&mut self, chat: &mut Chat, line: &str, job: &Job, code: i32) -> Done<String> {
         self.run(chat, line)?;
         let text = match self.agent {
-            // It tells by itself, beside a result.
+            // Claude Code sends a notice by itself, next to a result.
             Agent::Claude => chat.model.last_notices().join("\n"),
             Agent::Gemini => {
                 let call = Call { from: ToolSet::Own, tool: "list_background_processes".into(), arguments: json!({}) };

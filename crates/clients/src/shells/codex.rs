@@ -1,6 +1,7 @@
-//! The steps with codex's own tools: `exec_command`, which gives a session to what still runs, and `write_stdin`.
+//! The steps with codex's own tools: `exec_command`, which returns a session for a command that is still running, and
+//! `write_stdin`.
 //!
-//! What is not in a session is killed when its command ends, so `&` is of no use here.
+//! codex kills everything outside of a session when the command ends, so `&` cannot be used.
 
 use serde_json::{Value, json};
 
@@ -11,12 +12,11 @@ use crate::seen::Seen;
 
 /// How often a session is polled.
 const POLLS: usize = 10;
-/// How long one poll for an end may take. It returns at the end.
+/// The longest poll, in milliseconds; it returns early if the command ends.
 const LONG: u32 = 120_000;
-/// The shortest poll that codex makes.
+/// The shortest poll that codex allows, in milliseconds.
 const SHORT: u32 = 5_000;
 
-/// codex's own tools.
 pub(super) struct Codex;
 
 fn call(tool: &str, arguments: Value) -> Call {
@@ -75,7 +75,7 @@ impl Shell for Codex {
     fn run_and_find(&mut self, chat: &mut Chat, line: &str, reasons: Reasons<'_>) -> Done<Ended> {
         let mut ended = self.run(chat, line)?;
         if !reasons.are_in(&ended.text) {
-            // The middle is gone: it must be run again.
+            // codex drops the middle of the output, so the command must run again.
             let again = exec(chat, json!({ "cmd": format!("{line} 2>&1 | grep {} | head", reasons.grep) }));
             ended.text = to_the_end(chat, again)?.text;
         }
@@ -92,7 +92,7 @@ impl Shell for Codex {
             Until::Says(says) => (json!({ "cmd": line, "yield_time_ms": SHORT }), says.to_owned()),
             Until::Asks(says) => (json!({ "cmd": line, "tty": true, "yield_time_ms": 2_000 }), says.to_owned()),
             Until::Listens(port) => {
-                // It says nothing, so the model looks from outside, in a second call of the same turn.
+                // The server prints nothing, so a second call of the same turn checks the port.
                 let look = format!("{}; echo port {port} is open", until_open(port));
                 let calls = vec![
                     call("exec_command", json!({ "cmd": line, "yield_time_ms": 250 })),
@@ -164,7 +164,7 @@ impl Shell for Codex {
 
     fn learn_of_end(&mut self, chat: &mut Chat, line: &str, job: &Job, code: i32) -> Done<String> {
         self.run(chat, line)?;
-        // Nothing tells: the model has to look.
+        // codex sends no notice: the model has to poll.
         let seen = poll(chat, &job.id, SHORT);
         match ended(&seen).code {
             Some(found) if found == code => Ok(seen.text),
@@ -177,7 +177,7 @@ impl Shell for Codex {
     }
 }
 
-/// Waits until a port is open, as bash can.
+/// Waits in bash until a port is open.
 pub(super) fn until_open(port: u16) -> String {
     format!(
         "for i in {{1..150}}; do (: > /dev/tcp/127.0.0.1/{port}) 2>/dev/null && break; sleep 0.1; done; (: > /dev/tcp/127.0.0.1/{port})"

@@ -1,7 +1,7 @@
-//! What a model does in a scenario, whatever its tools are: the steps, and how each set of tools takes them.
+//! The steps of a scenario, and how each set of tools performs them.
 //!
-//! Each step is one decision of the model. How many calls it takes is the tools' affair: an implementation uses the
-//! fewest that a competent model would need, and reads of results only what the model sees.
+//! Each step is one decision of the model. An implementation makes the fewest calls that a competent model would
+//! need, and uses only what the model sees of the results.
 
 mod bash;
 mod codex;
@@ -15,7 +15,7 @@ use crate::seen::Seen;
 /// Why a scenario was not completed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Stop {
-    /// These tools have no way to the goal.
+    /// These tools cannot reach the goal.
     Cannot(&'static str),
     /// The goal was not reached.
     Failed(String),
@@ -23,47 +23,46 @@ pub enum Stop {
 
 pub type Done<T> = Result<T, Stop>;
 
-/// What the model learnt of a command that ended.
+/// What the model learned of a command that ended.
 #[derive(Clone, Debug)]
 pub struct Ended {
     pub text: String,
     pub code: Option<i32>,
-    /// The command left processes behind under this id.
+    /// The id under which the command left processes running.
     pub id: Option<String>,
 }
 
 /// A command that runs in the background.
 #[derive(Clone, Debug)]
 pub struct Job {
-    /// What the tools know it by: an id, a session, a pid.
+    /// Its identifier in the tools: an id, a session, a pid.
     pub id: String,
-    /// A word that stands in its command line and in no other's.
+    /// A word that is only in its command line.
     pub tag: String,
-    /// Where its output goes, if the model had it redirected.
+    /// The file of its output, if the model redirected it.
     pub log: String,
-    /// What the model read when it was started.
+    /// What the model read at its start.
     pub first: String,
 }
 
 /// What to wait for after a start.
 #[derive(Clone, Copy, Debug)]
 pub enum Until<'a> {
-    /// A line with this in it.
+    /// A line that contains this.
     Says(&'a str),
-    /// A TCP port that it listens on.
     Listens(u16),
-    /// A question with this in it, on a terminal.
+    /// A question on a terminal that contains this.
     Asks(&'a str),
 }
 
-/// A command to be started: its line, and the word that it is recognised by.
+/// A command line, and the word that identifies its processes.
 #[derive(Clone, Copy, Debug)]
 pub struct Start<'a> {
     pub line: &'a str,
     pub tag: &'a str,
 }
 
-/// Where and with what a command runs.
+/// The directory and a variable for a command.
 #[derive(Clone, Copy, Debug)]
 pub struct Place<'a> {
     pub directory: &'a str,
@@ -73,14 +72,14 @@ pub struct Place<'a> {
 /// Lines that a model looks for.
 #[derive(Clone, Copy, Debug)]
 pub struct Reasons<'a> {
-    /// What it looks for if it did not read them anyway.
+    /// The pattern to search for if they are not in the first result.
     pub grep: &'a str,
-    /// What they all say.
+    /// Texts that must be found.
     pub lines: &'a [&'a str],
 }
 
 impl Reasons<'_> {
-    /// Whether all of them were read.
+    /// Whether all of them are in the text.
     pub fn are_in(self, text: &str) -> bool {
         self.lines.iter().all(|line| text.contains(line))
     }
@@ -88,15 +87,15 @@ impl Reasons<'_> {
 
 /// One set of tools.
 pub trait Shell: Send {
-    /// Runs a command to its end, however often that must be waited for, and reads its output.
+    /// Runs a command until it ends, with as many waits as needed, and reads its output.
     fn run(&mut self, chat: &mut Chat, line: &str) -> Done<Ended>;
 
-    /// The same, and learns its exit code: most tools tell it anyway.
+    /// The same, and learns its exit code, which most tools report anyway.
     fn run_for_code(&mut self, chat: &mut Chat, line: &str) -> Done<Ended> {
         self.run(chat, line)
     }
 
-    /// Runs a command after the client was killed and resumed, so that the job can be used again then.
+    /// Runs a command after the client was killed and resumed, in a access that the job can be used again.
     fn run_after_resume(&mut self, chat: &mut Chat, line: &str, _: &Job) -> Done<Ended> {
         self.run(chat, line)
     }
@@ -104,44 +103,44 @@ pub trait Shell: Send {
     /// Runs a command in another directory, with a variable.
     fn run_in(&mut self, chat: &mut Chat, place: Place<'_>, line: &str) -> Done<Ended>;
 
-    /// Runs commands that need not wait for each other, in one turn.
+    /// Runs independent commands in one turn.
     fn run_together(&mut self, chat: &mut Chat, lines: &[String]) -> Done<Vec<Ended>>;
 
-    /// Runs a command that fails somewhere in a large output, learns its exit code, and finds the lines that say why.
+    /// Runs a command that fails with much output, learns its exit code, and finds the lines with the reason.
     fn run_and_find(&mut self, chat: &mut Chat, line: &str, reasons: Reasons<'_>) -> Done<Ended>;
 
-    /// Runs a command that leaves a process behind.
+    /// Runs a command that leaves a process running.
     fn run_leaving(&mut self, chat: &mut Chat, start: Start<'_>, says: &str) -> Done<Job>;
 
-    /// Starts a command in the background, and returns when it is as far as that.
+    /// Starts a command in the background, and waits for `until`.
     fn start(&mut self, chat: &mut Chat, start: Start<'_>, until: Until<'_>) -> Done<Job>;
 
-    /// Starts a command that writes much, to be searched later; returns when it says this.
+    /// Starts a command with much output, to be searched later; waits until it prints `says`.
     fn start_logging(&mut self, chat: &mut Chat, start: Start<'_>, says: &str) -> Done<Job>;
 
-    /// Starts several in one turn, without waiting for anything.
+    /// Starts several commands in one turn, without waiting.
     fn start_together(&mut self, chat: &mut Chat, starts: &[Start<'_>]) -> Done<Vec<Job>>;
 
-    /// Reads what the job has written since the model last looked.
+    /// Reads what the job has printed since the last read.
     fn read(&mut self, chat: &mut Chat, job: &Job) -> Done<String>;
 
-    /// Finds a line in all that the job has written.
+    /// Finds a line in everything the job has printed.
     fn find(&mut self, chat: &mut Chat, job: &Job, wanted: &str) -> Done<String>;
 
-    /// Does something, and waits for what the job says to it.
+    /// Runs a command, and waits until the job prints `says`.
     fn do_and_await(&mut self, chat: &mut Chat, line: &str, job: &Job, says: &str) -> Done<String>;
 
-    /// Types a line, and waits for what the job says to it.
+    /// Types a line, and waits until the job prints `says`.
     fn answer(&mut self, chat: &mut Chat, job: &Job, text: &str, says: &str) -> Done<String>;
 
-    /// Runs a command during which the job ends by itself, and learns of that end: its exit code.
+    /// Runs a command during which the job ends, and learns the job's exit code.
     fn learn_of_end(&mut self, chat: &mut Chat, line: &str, job: &Job, code: i32) -> Done<String>;
 
-    /// Ends the job and all that belongs to it.
+    /// Stops the job with its whole tree.
     fn stop(&mut self, chat: &mut Chat, job: &Job) -> Done<()>;
 }
 
-/// The tools of pinfold in a client, or the client's own.
+/// pinfold's tools, or the client's own.
 pub fn of(agent: Agent, from: ToolSet) -> Box<dyn Shell> {
     match (from, agent) {
         (ToolSet::Pinfold, _) => Box::new(pinfold::Pinfold),
@@ -150,7 +149,7 @@ pub fn of(agent: Agent, from: ToolSet) -> Box<dyn Shell> {
     }
 }
 
-/// Fails unless the model has read this.
+/// Fails unless the model has read this text.
 pub fn read(text: &str, wanted: &str) -> Done<()> {
     match text.contains(wanted) {
         true => Ok(()),
@@ -158,13 +157,12 @@ pub fn read(text: &str, wanted: &str) -> Done<()> {
     }
 }
 
-/// Makes one call.
 fn one(chat: &mut Chat, from: ToolSet, tool: &str, arguments: serde_json::Value) -> Seen {
     let call = Call { from, tool: tool.to_owned(), arguments };
     chat.call_all(vec![call]).pop().expect("one result")
 }
 
-/// The number behind the first of these words that is there.
+/// The number after the first of these words that occurs.
 fn number_after(text: &str, words: &[&str]) -> Option<i32> {
     let behind = |word: &&str| {
         let rest = text.split_once(*word)?.1.trim_start_matches(['"', ':', ' ']);

@@ -8,10 +8,9 @@ use crate::chat::Chat;
 use crate::dialect::{Call, ToolSet};
 use crate::seen::Seen;
 
-/// How often a command that still runs is waited for.
+/// How often a running command is waited for.
 const WAITS: usize = 10;
 
-/// The tools of pinfold's server.
 pub(super) struct Pinfold;
 
 fn call(tool: &str, arguments: Value) -> Call {
@@ -30,7 +29,7 @@ fn still_runs(seen: &Seen) -> bool {
     matches!(seen.find("state").as_deref(), Some("running" | "starting"))
 }
 
-/// Waits until it has ended.
+/// Waits until the command has ended.
 fn to_the_end(chat: &mut Chat, mut seen: Seen) -> Done<Ended> {
     for _ in 0..WAITS {
         if !still_runs(&seen) {
@@ -61,7 +60,8 @@ impl Shell for Pinfold {
         if matches!(chat.agent(), Agent::Codex | Agent::Claude) {
             return Ok(ended(&chat.call_all(vec![execute])[0]));
         }
-        // Their servers are not told which chat it is: in the same turn the model takes over what the last run left.
+        // Servers of these clients do not learn the chat's id, so the model adopts what the previous run left, in the
+        // same turn.
         let results = chat.call_all(vec![execute, call("process_list", json!({ "adopt": "all" }))]);
         match results[1].text.contains(&job.id) {
             true => Ok(ended(&results[0])),
@@ -136,7 +136,7 @@ impl Shell for Pinfold {
     }
 
     fn do_and_await(&mut self, chat: &mut Chat, line: &str, job: &Job, says: &str) -> Done<String> {
-        // Both in one turn: the wait looks from where the model last read, whichever of the two comes first.
+        // Both in one turn: the wait searches from the model's last read, so their order does not matter.
         let wait = call("process_wait", json!({ "id": job.id, "pattern": says }));
         let results = chat.call_all(vec![call("execute", json!({ "command": line })), wait]);
         Ok(results[1].text.clone())
@@ -153,9 +153,9 @@ impl Shell for Pinfold {
 
     fn learn_of_end(&mut self, chat: &mut Chat, line: &str, job: &Job, code: i32) -> Done<String> {
         let ended = self.run(chat, line)?;
-        let told = ended.text.split_once(&job.id).map(|(_, behind)| behind.to_owned());
-        if let Some(told) = told.filter(|told| number_after(told, &["exit_code"]) == Some(code)) {
-            return Ok(told);
+        let notice = ended.text.split_once(&job.id).map(|(_, behind)| behind.to_owned());
+        if let Some(notice) = notice.filter(|notice| number_after(notice, &["exit_code"]) == Some(code)) {
+            return Ok(notice);
         }
         let seen = use_tool(chat, "process_wait", json!({ "id": job.id }));
         match number_after(&seen.text, &["exit_code"]) {

@@ -1,7 +1,7 @@
-//! Who asks, and what they see.
+//! The caller of a request, and what it may see.
 //!
-//! Invariant D5, *a view never widens*: whoever says to be an owner sees what that owner and its descendants own, on
-//! every route alike; what cannot be understood is refused, and a connection that proves nothing gets nothing.
+//! Invariant D5, *a view never widens*: a request that acts as an owner sees what that owner and its descendants own,
+//! on every route alike. A header that cannot be parsed is refused, and an unauthenticated connection gets nothing.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,55 +16,55 @@ use pinfold_api::error::ErrorCode;
 use pinfold_model::spec::check_name;
 use pinfold_model::units::parse_duration;
 
-use crate::access::closable::Line;
+use crate::access::closable::ConnectionHandle;
 use crate::core::Core;
-use crate::refusal::Refusal;
-use crate::registry::{Contact, Entry, Heard, Scope};
+use crate::registry::{Contact, ContactFrom, Entry, Viewer};
+use crate::request_error::RequestError;
 
-/// What a connection or a token proves.
+/// The authenticated identity of a connection or token.
 #[derive(Clone, Debug)]
-pub(crate) struct Proof {
-    pub(crate) scope: Scope,
-    pub(crate) by: By,
+pub(crate) struct Principal {
+    pub(crate) viewer: Viewer,
+    pub(crate) method: AuthMethod,
 }
 
-/// By what something is proved.
+/// How a principal was authenticated.
 #[derive(Clone, Debug)]
-pub(crate) enum By {
-    /// It opened the socket, from outside every kept process.
+pub(crate) enum AuthMethod {
+    /// It opened the socket from outside every kept process.
     Socket,
     Token,
     /// It opened the socket from inside the tree of this process.
     Process {
         entry: Arc<Entry>,
-        line: Arc<Line>,
+        handle: Arc<ConnectionHandle>,
     },
 }
 
-/// Why a connection proves nothing; stands in for a [`Proof`] in a request.
+/// Why a connection could not be authenticated; in the request's extensions in place of a [`Principal`].
 #[derive(Clone, Debug)]
-pub(crate) struct Unproven(pub(crate) String);
+pub(crate) struct Unauthenticated(pub(crate) String);
 
-impl Proof {
-    /// What the socket proves to those outside; also for what the daemon does by itself.
+impl Principal {
+    /// The operator: a socket connection from outside every kept process. The daemon's own actions use it too.
     pub(crate) fn operator() -> Self {
-        Self { scope: Scope::Operator, by: By::Socket }
+        Self { viewer: Viewer::Operator, method: AuthMethod::Socket }
     }
 
-    /// What the connection of a request proves.
-    pub(crate) fn of(extensions: &Extensions) -> Result<Self, Refusal> {
-        let reason = || match extensions.get::<Unproven>() {
-            Some(Unproven(reason)) => Refusal::new(ErrorCode::Forbidden, reason.clone()),
-            None => Refusal::new(ErrorCode::Forbidden, "this connection is not authenticated"),
+    /// The principal of a request's connection.
+    pub(crate) fn of(extensions: &Extensions) -> Result<Self, RequestError> {
+        let reason = || match extensions.get::<Unauthenticated>() {
+            Some(Unauthenticated(reason)) => RequestError::new(ErrorCode::Forbidden, reason.clone()),
+            None => RequestError::new(ErrorCode::Forbidden, "this connection is not authenticated"),
         };
         extensions.get::<Self>().cloned().ok_or_else(reason)
     }
 
-    /// A name as it is meant from inside a process: there the owner that the process began with, which is in its
-    /// environment, stands for the one it has now.
-    pub(super) fn current(&self, name: String) -> String {
-        match (&self.by, &self.scope) {
-            (By::Process { entry, .. }, Scope::Owner(now))
+    /// Translates an owner name sent from inside a process. The process's environment holds the owner that it started
+    /// with; after a handover that name means the current owner.
+    pub(super) fn current_name(&self, name: String) -> String {
+        match (&self.method, &self.viewer) {
+            (AuthMethod::Process { entry, .. }, Viewer::Owner(now))
                 if entry.state.borrow().history.intent.spec.owner == name =>
             {
                 now.clone()
@@ -73,105 +73,114 @@ impl Proof {
         }
     }
 
-    /// The connection, if it comes from inside a process.
-    pub(crate) fn line(&self) -> Option<&Arc<Line>> {
-        match &self.by {
-            By::Process { line, .. } => Some(line),
-            By::Socket | By::Token => None,
+    /// The connection's handle, if it comes from inside a process.
+    pub(crate) fn handle(&self) -> Option<&Arc<ConnectionHandle>> {
+        match &self.method {
+            AuthMethod::Process { handle, .. } => Some(handle),
+            AuthMethod::Socket | AuthMethod::Token => None,
         }
     }
 }
 
-/// Whoever made a request. While it lives, its owner counts as in contact.
+/// The author of a request. Its owner counts as in contact until this is dropped.
 #[derive(Debug)]
 pub(crate) struct Caller {
-    pub(crate) scope: Scope,
-    /// Who it says its owner's parent is.
+    pub(crate) viewer: Viewer,
+    /// The parent of its owner, as the request names it.
     pub(crate) parent: Option<String>,
-    /// What the connection proved, before the request narrowed it.
-    pub(crate) proof: Proof,
+    /// The connection's principal, before the request narrowed its view.
+    pub(crate) principal: Principal,
     _contact: Option<Contact>,
 }
 
 impl Caller {
-    /// What only the operator may do.
-    pub(crate) fn must_be_operator(&self) -> Result<(), Refusal> {
-        match self.scope {
-            Scope::Operator => Ok(()),
-            Scope::Owner(_) => {
-                let message = match &self.proof.by {
-                    By::Process { entry, .. } => format!(
-                        "only the operator may do this, and this request comes from inside process {}, which acts as \
-                         its owner: ask from outside, or see `security.trust_children`",
+    /// Refuses everyone but the operator.
+    pub(crate) fn must_be_operator(&self) -> Result<(), RequestError> {
+        match self.viewer {
+            Viewer::Operator => Ok(()),
+            Viewer::Owner(_) => {
+                let message = match &self.principal.method {
+                    AuthMethod::Process { entry, .. } => format!(
+                        "only the operator may do this, and a request from inside process {} acts as \
+                         its owner: run the command outside of it, or set `security.trust_children`",
                         entry.id
                     ),
-                    By::Socket | By::Token => {
-                        "only the operator may do this: ask without Pinfold-Owner, or with an operator's token".into()
+                    AuthMethod::Socket | AuthMethod::Token => {
+                        "only the operator may do this: send the request without Pinfold-Owner, or with an operator's token".into()
                     }
                 };
-                Err(Refusal::new(ErrorCode::Forbidden, message))
+                Err(RequestError::new(ErrorCode::Forbidden, message))
             }
         }
     }
 }
 
 impl Core {
-    /// The caller behind a request that says to act as this owner.
+    /// The caller of a request that acts as this owner.
     pub(crate) async fn caller(
         self: &Arc<Self>,
-        proof: Proof,
+        principal: Principal,
         owner: Option<String>,
         parent: Option<String>,
-    ) -> Result<Caller, Refusal> {
-        let (scope, parent) = self.narrow_to(&proof, owner, parent).await?;
-        self.in_contact(proof, (scope, parent), None)
+    ) -> Result<Caller, RequestError> {
+        let (viewer, parent) = self.narrow_to(&principal, owner, parent).await?;
+        self.register_contact(principal, (viewer, parent), None)
     }
 
-    /// The grace of what is to end with its owner, where a request that acts as an owner names none.
+    /// The default grace of a process that ends with its owner: the one that the owner's requests declared.
     pub(crate) fn grace_for(&self, caller: &Caller, owner: &str) -> Option<Duration> {
-        matches!(caller.scope, Scope::Owner(_)).then(|| self.owners.grace(owner)).flatten()
+        matches!(caller.viewer, Viewer::Owner(_)).then(|| self.owners.grace(owner)).flatten()
     }
 
-    fn in_contact(
+    fn register_contact(
         &self,
-        proof: Proof,
-        (scope, parent): (Scope, Option<String>),
+        principal: Principal,
+        (viewer, parent): (Viewer, Option<String>),
         grace: Option<Duration>,
-    ) -> Result<Caller, Refusal> {
-        let inside = matches!(proof.by, By::Process { .. }) && proof.scope == scope;
-        let from = if inside { Heard::Inside } else { Heard::Outside };
-        let contact = match &scope {
-            Scope::Operator => None,
-            Scope::Owner(owner) => self.owners.contact_from(owner, from, grace)?,
+    ) -> Result<Caller, RequestError> {
+        let inside = matches!(principal.method, AuthMethod::Process { .. }) && principal.viewer == viewer;
+        let from = if inside { ContactFrom::Inside } else { ContactFrom::Outside };
+        let contact = match &viewer {
+            Viewer::Operator => None,
+            Viewer::Owner(owner) => self.owners.contact_from(owner, from, grace)?,
         };
-        Ok(Caller { scope, parent, proof, _contact: contact })
+        Ok(Caller { viewer, parent, principal, _contact: contact })
     }
 
-    /// Narrows what a connection may see to the owner that a request says to act as.
-    async fn narrow(self: &Arc<Self>, proof: &Proof, headers: &HeaderMap) -> Result<(Scope, Option<String>), Refusal> {
+    /// Narrows a connection's view to the owner named in the request's headers.
+    async fn narrow(
+        self: &Arc<Self>,
+        principal: &Principal,
+        headers: &HeaderMap,
+    ) -> Result<(Viewer, Option<String>), RequestError> {
         let owner = name_in(headers, &OWNER_HEADER)?;
         let parent = name_in(headers, &PARENT_HEADER)?;
-        self.narrow_to(proof, owner, parent).await
+        self.narrow_to(principal, owner, parent).await
     }
 
     async fn narrow_to(
         self: &Arc<Self>,
-        proof: &Proof,
+        principal: &Principal,
         owner: Option<String>,
         parent: Option<String>,
-    ) -> Result<(Scope, Option<String>), Refusal> {
-        let bound = match (proof.scope.clone(), &owner) {
-            (Scope::Operator, None) if parent.is_some() => {
-                return Err(Refusal::invalid("Pinfold-Parent goes with Pinfold-Owner: say whose parent it is"));
+    ) -> Result<(Viewer, Option<String>), RequestError> {
+        let bound = match (principal.viewer.clone(), &owner) {
+            (Viewer::Operator, None) if parent.is_some() => {
+                return Err(RequestError::invalid(
+                    "Pinfold-Parent without Pinfold-Owner: name the owner whose parent it is",
+                ));
             }
-            (Scope::Operator, None) => return Ok((Scope::Operator, None)),
-            (Scope::Operator, Some(owner)) => return Ok((Scope::Owner(owner.clone()), parent)),
-            (Scope::Owner(bound), _) => bound,
+            (Viewer::Operator, None) => return Ok((Viewer::Operator, None)),
+            (Viewer::Operator, Some(owner)) => return Ok((Viewer::Owner(owner.clone()), parent)),
+            (Viewer::Owner(bound), _) => bound,
         };
-        let owner = owner.map_or_else(|| bound.clone(), |owner| proof.current(owner));
-        let mut parent = parent.map(|parent| proof.current(parent));
-        if matches!(proof.by, By::Process { .. }) && parent.is_none() && !self.owners.sees(&bound, &owner) {
-            // Whoever takes a name of its own inside a process is a child of that process's owner.
+        let owner = owner.map_or_else(|| bound.clone(), |owner| principal.current_name(owner));
+        let mut parent = parent.map(|parent| principal.current_name(parent));
+        if matches!(principal.method, AuthMethod::Process { .. })
+            && parent.is_none()
+            && !self.owners.sees(&bound, &owner)
+        {
+            // An owner that is new and named from inside a process becomes a child of that process's owner.
             parent = Some(bound.clone());
         }
         match &parent {
@@ -179,25 +188,25 @@ impl Core {
             Some(parent) => self.add_child(&bound, &owner, parent).await?,
             None if self.owners.sees(&bound, &owner) => {}
             None => {
-                let message = format!("no owner `{owner}` is in view: name its parent, if it is a new one");
-                return Err(Refusal::new(ErrorCode::NotFound, message));
+                let message = format!("no owner `{owner}` is in view: to create it, name its parent");
+                return Err(RequestError::new(ErrorCode::NotFound, message));
             }
         }
-        Ok((Scope::Owner(owner), parent))
+        Ok((Viewer::Owner(owner), parent))
     }
 }
 
-/// For routes that are clients of our own socket: what a token is bound to goes on with the request, as the headers
-/// that they act by.
-pub(crate) async fn hand_on(State(core): State<Arc<Core>>, mut request: Request, next: Next) -> Response {
-    let narrowed = match Proof::of(request.extensions()) {
-        Ok(Proof { scope: Scope::Operator, .. }) => return next.run(request).await,
-        Ok(proof) => core.narrow(&proof, request.headers()).await,
-        Err(refusal) => Err(refusal),
+/// For mounted routes that are clients of our own socket: puts the owner that the principal is bound to into the
+/// headers that those routes pass on.
+pub(crate) async fn set_owner_headers(State(core): State<Arc<Core>>, mut request: Request, next: Next) -> Response {
+    let narrowed = match Principal::of(request.extensions()) {
+        Ok(Principal { viewer: Viewer::Operator, .. }) => return next.run(request).await,
+        Ok(principal) => core.narrow(&principal, request.headers()).await,
+        Err(error) => Err(error),
     };
     let (owner, parent) = match narrowed {
-        Ok((scope, parent)) => (scope.name().to_owned(), parent),
-        Err(refusal) => return refusal.into_response(),
+        Ok((viewer, parent)) => (viewer.name().to_owned(), parent),
+        Err(error) => return error.into_response(),
     };
     let headers = request.headers_mut();
     for (name, value) in [(&OWNER_HEADER, Some(owner)), (&PARENT_HEADER, parent)] {
@@ -209,32 +218,32 @@ pub(crate) async fn hand_on(State(core): State<Arc<Core>>, mut request: Request,
     next.run(request).await
 }
 
-fn name_in(headers: &HeaderMap, header: &HeaderName) -> Result<Option<String>, Refusal> {
+fn name_in(headers: &HeaderMap, header: &HeaderName) -> Result<Option<String>, RequestError> {
     let mut values = headers.get_all(header).iter();
     let Some(value) = values.next() else { return Ok(None) };
     if values.next().is_some() {
-        return Err(Refusal::invalid(format!("the header {header} is there twice: say it once")));
+        return Err(RequestError::invalid(format!("the header {header} is sent twice: send it once")));
     }
     let text = std::str::from_utf8(value.as_bytes()).unwrap_or_default();
     check_name(if *header == OWNER_HEADER { "Pinfold-Owner" } else { "Pinfold-Parent" }, text)?;
     Ok(Some(text.to_owned()))
 }
 
-/// How long after its last contact the owner counts as gone, if the request says so.
-fn grace_in(headers: &HeaderMap) -> Result<Option<Duration>, Refusal> {
+/// The owner's grace after its last contact, if the request declares one.
+fn grace_in(headers: &HeaderMap) -> Result<Option<Duration>, RequestError> {
     let Some(value) = headers.get(GRACE_HEADER) else { return Ok(None) };
     let text = value.to_str().unwrap_or_default();
     let grace = parse_duration(text);
-    Ok(Some(grace.map_err(|error| Refusal::invalid(format!("Pinfold-Owner-Grace: {error}")))?))
+    Ok(Some(grace.map_err(|error| RequestError::invalid(format!("Pinfold-Owner-Grace: {error}")))?))
 }
 
 impl FromRequestParts<Arc<Core>> for Caller {
-    type Rejection = Refusal;
+    type Rejection = RequestError;
 
-    async fn from_request_parts(parts: &mut Parts, core: &Arc<Core>) -> Result<Self, Refusal> {
-        let proof = Proof::of(&parts.extensions)?;
+    async fn from_request_parts(parts: &mut Parts, core: &Arc<Core>) -> Result<Self, RequestError> {
+        let principal = Principal::of(&parts.extensions)?;
         let grace = grace_in(&parts.headers)?;
-        let narrowed = core.narrow(&proof, &parts.headers).await?;
-        core.in_contact(proof, narrowed, grace)
+        let narrowed = core.narrow(&principal, &parts.headers).await?;
+        core.register_contact(principal, narrowed, grace)
     }
 }

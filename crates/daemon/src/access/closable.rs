@@ -1,8 +1,8 @@
-//! Connections that can be closed from outside: because the token that opened them was revoked or has expired, because the
-//! process they come from was handed over, or because others need their place.
+//! Connections that can be closed by others: because their token was revoked or expired, because their process was
+//! handed over, or to make room for another.
 //!
-//! The stream itself refuses to read and write once it is cut. So nothing that came before is acted on later, and the same
-//! holds for a WebSocket that took the connection over from HTTP.
+//! Once closed, the stream itself fails every read and write. So no request that was already buffered is acted on, and
+//! a WebSocket that took over the connection from HTTP ends too.
 
 use std::io;
 use std::pin::Pin;
@@ -16,56 +16,56 @@ use tokio::sync::OwnedSemaphorePermit;
 
 use crate::lock::lock;
 
-/// What is known of one connection, shared by its stream and by those who may cut it.
+/// One connection, shared by its stream and by those who may close it.
 #[derive(Debug, Default)]
-pub(crate) struct Line {
-    is_cut: AtomicBool,
-    /// Who waits to read and who to write.
+pub(crate) struct ConnectionHandle {
+    is_closed: AtomicBool,
+    /// The tasks that wait to read and to write.
     wakers: Mutex<[Option<Waker>; 2]>,
-    holder: Mutex<Holder>,
+    token_use: Mutex<TokenUse>,
 }
 
-/// Whose a connection is.
+/// The token in use on a connection.
 #[derive(Debug, Default)]
-struct Holder {
-    /// The token of the latest request that was let in.
+struct TokenUse {
+    /// The token of the latest accepted request.
     token: Option<String>,
     expires: Option<Moment>,
-    /// Its place among the connections that were let in.
-    place: Option<OwnedSemaphorePermit>,
+    /// Its slot among the authenticated connections.
+    permit: Option<OwnedSemaphorePermit>,
 }
 
-impl Line {
-    pub(crate) fn cut(&self) {
-        self.is_cut.store(true, Ordering::SeqCst);
+impl ConnectionHandle {
+    pub(crate) fn close(&self) {
+        self.is_closed.store(true, Ordering::SeqCst);
         lock(&self.wakers).iter_mut().filter_map(Option::take).for_each(Waker::wake);
     }
 
-    /// Notes which token the current request showed.
-    pub(super) fn hold(&self, token: &str, expires: Option<Moment>) {
-        let mut holder = lock(&self.holder);
-        (holder.token, holder.expires) = (Some(token.to_owned()), expires);
+    /// Sets the token of the current request.
+    pub(super) fn set_token(&self, token: &str, expires: Option<Moment>) {
+        let mut token_use = lock(&self.token_use);
+        (token_use.token, token_use.expires) = (Some(token.to_owned()), expires);
     }
 
-    pub(super) fn is_held_by(&self, token: &str) -> bool {
-        lock(&self.holder).token.as_deref() == Some(token)
+    pub(super) fn uses_token(&self, token: &str) -> bool {
+        lock(&self.token_use).token.as_deref() == Some(token)
     }
 
     /// When the token of the current request expires.
     pub(super) fn expires(&self) -> Option<Moment> {
-        lock(&self.holder).expires
+        lock(&self.token_use).expires
     }
 
-    /// Whether a request of it was let in.
-    pub(crate) fn has_place(&self) -> bool {
-        lock(&self.holder).place.is_some()
+    /// Whether a request on it was authenticated.
+    pub(crate) fn has_permit(&self) -> bool {
+        lock(&self.token_use).permit.is_some()
     }
 
-    pub(crate) fn take_place(&self, place: OwnedSemaphorePermit) {
-        lock(&self.holder).place = Some(place);
+    pub(crate) fn set_permit(&self, permit: OwnedSemaphorePermit) {
+        lock(&self.token_use).permit = Some(permit);
     }
 
-    /// Fails if the line is cut; else whoever asks is woken when it is.
+    /// Fails if the connection is closed; else registers the task to be woken when it is.
     fn check(&self, direction: usize, context: &Context<'_>) -> io::Result<()> {
         {
             let mut wakers = lock(&self.wakers);
@@ -75,8 +75,8 @@ impl Line {
                 *slot = Some(context.waker().clone());
             }
         }
-        // After the waker is there: whoever cuts later finds it.
-        match self.is_cut.load(Ordering::SeqCst) {
+        // Checked after the waker is stored: a later `close` wakes it.
+        match self.is_closed.load(Ordering::SeqCst) {
             true => Err(io::ErrorKind::ConnectionAborted.into()),
             false => Ok(()),
         }
@@ -86,27 +86,27 @@ impl Line {
 const READ: usize = 0;
 const WRITE: usize = 1;
 
-/// A stream that ends when its line is cut.
+/// A stream that fails once its handle is closed.
 #[derive(Debug)]
-pub(crate) struct Cuttable<S> {
+pub(crate) struct ClosableStream<S> {
     pub(crate) stream: S,
-    pub(crate) line: Arc<Line>,
+    pub(crate) handle: Arc<ConnectionHandle>,
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Cuttable<S> {
+impl<S: AsyncRead + Unpin> AsyncRead for ClosableStream<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        self.line.check(READ, context)?;
+        self.handle.check(READ, context)?;
         Pin::new(&mut self.stream).poll_read(context, buffer)
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Cuttable<S> {
+impl<S: AsyncWrite + Unpin> AsyncWrite for ClosableStream<S> {
     fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        self.line.check(WRITE, context)?;
+        self.handle.check(WRITE, context)?;
         Pin::new(&mut self.stream).poll_write(context, bytes)
     }
 
@@ -115,7 +115,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Cuttable<S> {
         context: &mut Context<'_>,
         pieces: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        self.line.check(WRITE, context)?;
+        self.handle.check(WRITE, context)?;
         Pin::new(&mut self.stream).poll_write_vectored(context, pieces)
     }
 
@@ -124,7 +124,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Cuttable<S> {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.line.check(WRITE, context)?;
+        self.handle.check(WRITE, context)?;
         Pin::new(&mut self.stream).poll_flush(context)
     }
 
@@ -142,8 +142,8 @@ mod tests {
     #[tokio::test]
     async fn a_cut_ends_a_read_that_waits_and_refuses_what_came_before() {
         let (ours, mut theirs) = tokio::io::duplex(64);
-        let line = Arc::<Line>::default();
-        let mut stream = Cuttable { stream: ours, line: Arc::clone(&line) };
+        let handle = Arc::<ConnectionHandle>::default();
+        let mut stream = ClosableStream { stream: ours, handle: Arc::clone(&handle) };
         let reading = tokio::spawn(async move {
             let mut byte = [0];
             let first = stream.read_exact(&mut byte).await.map(|_| ());
@@ -153,7 +153,7 @@ mod tests {
         });
         theirs.write_all(b"a").await.expect("sent");
         tokio::task::yield_now().await;
-        line.cut();
+        handle.close();
         theirs.write_all(b"b").await.expect("sent");
         assert_eq!(reading.await.expect("it ran"), (true, false, false));
     }

@@ -1,11 +1,11 @@
-//! Where a connection to the socket comes from: from inside the tree of a process that pinfold keeps, or from outside.
+//! Where a socket connection comes from: from inside the tree of a kept process, or from outside.
 //!
-//! Every descendant of a kept process has its keeper as an ancestor, since the keeper is a subreaper. So the way up from
-//! whoever connected, by pidfds, meets a keeper of this home or it does not. A connection from inside acts as the owner of
-//! that process, by this proof and whatever its headers say; docs/security.md has what that does not promise.
-//!
-//! This is found out once for each connection, with its first request. A process that is outside stays outside, for orphans
-//! only move up; so the ancestors of those who came before need not be looked at again ([`OUTSIDE_MOST`]).
+//! A keeper is a subreaper, so it is an ancestor of every descendant of its process. Walking up from the peer by pidfds
+//! therefore meets a keeper of this home or not. A connection from inside acts as the owner of that process, whatever
+//! its headers say; docs/security.md says what this does not guarantee.
+//! The origin is determined once per connection, with its first request. A process that is outside cannot get inside,
+//! because an orphan is only reparented to an ancestor. So ancestors found to be outside are remembered and not checked
+//! again ([`MAX_OUTSIDE`]).
 
 use std::collections::HashSet;
 use std::fs::File;
@@ -14,31 +14,31 @@ use std::os::fd::AsFd;
 use std::sync::{Arc, Mutex, Weak};
 
 use pinfold_model::id::ProcessId;
-use pinfold_os::held::{Held, Peer};
+use pinfold_os::process_handle::{ProcessHandle, SocketPeer};
 use pinfold_os::{proc, socket};
 use tokio::net::UnixStream;
 
-use crate::access::caller::{By, Proof};
-use crate::access::closable::Line;
+use crate::access::caller::{AuthMethod, Principal};
+use crate::access::closable::ConnectionHandle;
 use crate::core::Core;
 use crate::lock::lock;
-use crate::registry::{Entry, Scope};
+use crate::registry::{Entry, Viewer};
 
-/// No way up is longer.
-const DEPTH_MOST: usize = 4096;
-/// Ancestors that are remembered as outside; when there are more, all are forgotten.
-const OUTSIDE_MOST: usize = 4096;
-/// Descriptors that a look at a peer needs at a time: a process, its parent and a file of `/proc`.
-const SPARE: usize = 3;
+/// Maximum number of ancestors; a longer chain is an error.
+const MAX_DEPTH: usize = 4096;
+/// Ancestors remembered as outside; when full, all are forgotten.
+const MAX_OUTSIDE: usize = 4096;
+/// Descriptors that the walk needs at a time: a process, its parent and a file of `/proc`.
+const SPARE_DESCRIPTORS: usize = 3;
 
-/// What is known of peers in general.
+/// What all connections share.
 #[derive(Debug)]
 pub(crate) struct Peers {
-    /// Given up for a moment to look at a peer when there are no more.
+    /// Reserved descriptors: if none are left, these are closed to make room for walking `/proc`, then reopened.
     spare: Mutex<Vec<File>>,
     outside: Mutex<HashSet<(u32, u64)>>,
     /// Connections from inside, with the process each comes from.
-    inside: Mutex<Vec<(ProcessId, Weak<Line>)>>,
+    inside: Mutex<Vec<(ProcessId, Weak<ConnectionHandle>)>>,
 }
 
 impl Default for Peers {
@@ -47,26 +47,26 @@ impl Default for Peers {
     }
 }
 
-/// As many as a look at a peer needs at a time.
+/// As many as a walk needs at a time.
 fn spare_descriptors() -> Vec<File> {
-    (0..SPARE).map_while(|_| File::open("/dev/null").ok()).collect()
+    (0..SPARE_DESCRIPTORS).map_while(|_| File::open("/dev/null").ok()).collect()
 }
 
 /// One connection to the socket.
 #[derive(Debug)]
 pub(crate) struct Connection {
-    origin: Mutex<Found>,
-    /// Who opened it, if it is in our pid namespace.
+    origin: Mutex<OriginState>,
+    /// The peer's pid, if it is in our pid namespace.
     pub(crate) pid: Option<u32>,
-    pub(crate) line: Arc<Line>,
+    pub(crate) handle: Arc<ConnectionHandle>,
 }
 
-/// How far the origin of a connection is found out.
+/// Whether the origin of a connection is known.
 #[derive(Debug)]
-enum Found {
-    /// Nobody asked yet, or the processes were not all known.
-    Open(Peer),
-    Known(Origin),
+enum OriginState {
+    /// Not determined yet, or not all processes were known.
+    Unresolved(SocketPeer),
+    Resolved(Origin),
 }
 
 /// Where a connection comes from.
@@ -76,108 +76,111 @@ enum Origin {
     /// From inside the tree of this process.
     Process(Arc<Entry>),
     /// From inside a process that this daemon does not know yet.
-    NotYet,
-    /// It cannot be told, for this reason.
+    NotRecovered,
+    /// It cannot be determined, for this reason.
     Unknown(String),
-    /// It could not be found out this time: no descriptor to look with, say.
+    /// A temporary failure, such as no free descriptor.
     Failed(String),
 }
 
 impl Connection {
     pub(crate) fn new(stream: &UnixStream) -> io::Result<Self> {
-        let peer = Peer::of(stream.as_fd())?;
-        let pid = if let Peer::Inside(held) = &peer { Some(held.pid()) } else { None };
-        Ok(Self { origin: Mutex::new(Found::Open(peer)), pid, line: Arc::default() })
+        let peer = SocketPeer::of(stream.as_fd())?;
+        let pid = if let SocketPeer::Inside(held) = &peer { Some(held.pid()) } else { None };
+        Ok(Self { origin: Mutex::new(OriginState::Unresolved(peer)), pid, handle: Arc::default() })
     }
 
-    /// Whom a request on this connection acts for; the error says why that cannot be told.
-    pub(crate) fn proof(&self, core: &Core) -> Result<Proof, String> {
+    /// The principal of requests on this connection; the error says why there is none.
+    pub(crate) fn principal(&self, core: &Core) -> Result<Principal, String> {
         let origin = {
             let mut found = lock(&self.origin);
             match &*found {
-                Found::Known(origin) => origin.clone(),
-                Found::Open(peer) => {
+                OriginState::Resolved(origin) => origin.clone(),
+                OriginState::Unresolved(peer) => {
                     let origin = core.origin_of(peer);
                     if let Origin::Process(entry) = &origin {
-                        core.peers.note_inside(entry, &self.line);
+                        core.peers.note_inside(entry, &self.handle);
                     }
-                    if !matches!(origin, Origin::NotYet | Origin::Failed(_)) {
-                        *found = Found::Known(origin.clone());
+                    if !matches!(origin, Origin::NotRecovered | Origin::Failed(_)) {
+                        *found = OriginState::Resolved(origin.clone());
                     }
                     origin
                 }
             }
         };
         match origin {
-            Origin::Outside => Ok(Proof::operator()),
+            Origin::Outside => Ok(Principal::operator()),
             Origin::Process(entry) => {
                 let owner = entry.state.borrow().history.owner().to_owned();
-                let by = By::Process { entry, line: Arc::clone(&self.line) };
-                Ok(Proof { scope: Scope::Owner(owner), by })
+                let method = AuthMethod::Process { entry, handle: Arc::clone(&self.handle) };
+                Ok(Principal { viewer: Viewer::Owner(owner), method })
             }
-            Origin::NotYet => Err("the daemon does not know yet from which process this comes: try again".to_owned()),
+            Origin::NotRecovered => {
+                Err("the daemon has not recovered the process that this connection comes from yet: try again"
+                    .to_owned())
+            }
             Origin::Unknown(reason) | Origin::Failed(reason) => {
-                Err(format!("where this connection comes from cannot be told: {reason}"))
+                Err(format!("cannot determine where this connection comes from: {reason}"))
             }
         }
     }
 }
 
 impl Peers {
-    fn note_inside(&self, entry: &Entry, line: &Arc<Line>) {
+    fn note_inside(&self, entry: &Entry, handle: &Arc<ConnectionHandle>) {
         let mut inside = lock(&self.inside);
-        inside.retain(|(_, line)| line.strong_count() > 0);
-        inside.push((entry.id.clone(), Arc::downgrade(line)));
+        inside.retain(|(_, handle)| handle.strong_count() > 0);
+        inside.push((entry.id.clone(), Arc::downgrade(handle)));
     }
 
-    /// Closes the connections from inside a process that has another owner now: what they opened was opened as the old
-    /// one. The connection by which it was handed over has an answer to come, and acts as the new owner from then on.
-    pub(crate) fn cut_inside(&self, process: &ProcessId, handing: Option<&Arc<Line>>) {
-        for (id, line) in lock(&self.inside).iter() {
-            let own = handing.is_some_and(|own| std::ptr::eq(Arc::as_ptr(own), line.as_ptr()));
+    /// Closes the connections from inside a process after a handover: they were opened as the old owner. The one that
+    /// requested the handover stays open for its answer, and acts as the new owner from then on.
+    pub(crate) fn close_inside(&self, process: &ProcessId, handing: Option<&Arc<ConnectionHandle>>) {
+        for (id, handle) in lock(&self.inside).iter() {
+            let own = handing.is_some_and(|own| std::ptr::eq(Arc::as_ptr(own), handle.as_ptr()));
             if id == process && !own {
-                line.upgrade().iter().for_each(|line| line.cut());
+                handle.upgrade().iter().for_each(|handle| handle.close());
             }
         }
     }
 }
 
 impl Core {
-    fn origin_of(&self, peer: &Peer) -> Origin {
+    fn origin_of(&self, peer: &SocketPeer) -> Origin {
         if self.config.trust_children {
             return Origin::Outside;
         }
         let held = match peer {
-            Peer::Foreign => return Origin::Outside,
-            Peer::Gone => return gone(),
-            // The routes of MCP are a client of our own socket, and act by headers that were checked before.
-            Peer::Inside(held) if held.pid() == std::process::id() => return Origin::Outside,
-            Peer::Inside(held) => held,
+            SocketPeer::Foreign => return Origin::Outside,
+            SocketPeer::Gone => return peer_exited(),
+            // The mounted MCP routes connect to our own socket, with headers that were checked before.
+            SocketPeer::Inside(held) if held.pid() == std::process::id() => return Origin::Outside,
+            SocketPeer::Inside(held) => held,
         };
-        let mut found = self.climb(held);
+        let mut found = self.find_keeper_above(held);
         if found.as_ref().is_err_and(proc::is_shortage) {
-            // Also without free descriptors an operator must be able to list, stop and shut down.
+            // Without free descriptors an operator must still be able to list, stop and shut down.
             let mut spare = lock(&self.peers.spare);
             spare.clear();
-            found = self.climb(held);
+            found = self.find_keeper_above(held);
             *spare = spare_descriptors();
         }
-        // Only now: as long as it lives, its pid and its way up were its own.
+        // Checked after the walk: while the peer was alive, its pid and parents were its own.
         if !held.is_alive() {
-            return gone();
+            return peer_exited();
         }
         match found {
             Ok(Some(origin)) => origin,
             Ok(None) if self.is_in_our_cgroup(held.pid()) => {
-                Origin::Unknown("it comes from a process whose keeper is gone".to_owned())
+                Origin::Unknown("it comes from a process whose keeper has died".to_owned())
             }
             Ok(None) => Origin::Outside,
             Err(error) => Origin::Failed(format!("the ancestors of process {} cannot be read: {error}", held.pid())),
         }
     }
 
-    /// Goes up to the first keeper of this home; `None` if there is none.
-    fn climb(&self, peer: &Held) -> io::Result<Option<Origin>> {
+    /// Walks up to the first keeper of this home; `None` if there is none.
+    fn find_keeper_above(&self, peer: &ProcessHandle) -> io::Result<Option<Origin>> {
         let mut way = Vec::new();
         let mut above = peer.parent()?;
         while let Some(at) = above {
@@ -189,20 +192,20 @@ impl Core {
                 return Ok(Some(origin));
             }
             way.extend(identity);
-            if way.len() > DEPTH_MOST {
-                return Err(io::Error::other("there are too many"));
+            if way.len() > MAX_DEPTH {
+                return Err(io::Error::other(format!("there are more than {MAX_DEPTH}")));
             }
             above = at.parent()?;
         }
         let mut outside = lock(&self.peers.outside);
-        if outside.len() + way.len() > OUTSIDE_MOST {
+        if outside.len() + way.len() > MAX_OUTSIDE {
             outside.clear();
         }
         outside.extend(way);
         Ok(None)
     }
 
-    /// What a keeper with this pid keeps, if there is one.
+    /// The process of the keeper with this pid, if there is one.
     fn keeper_at(&self, pid: u32) -> Option<Origin> {
         let keeps = |entry: &&Arc<Entry>| {
             let state = entry.state.borrow();
@@ -212,17 +215,17 @@ impl Core {
         if let Some(entry) = self.registry.live().iter().find(keeps) {
             return Some(Origin::Process(Arc::clone(entry)));
         }
-        // One that an earlier daemon left and that is not taken up yet. When all are, a socket that nobody answers is a
-        // dead keeper's, and the pid another process's.
+        // A keeper of an earlier daemon that is not recovered yet. After recovery, a socket without a listener is that
+        // of a dead keeper, and the pid was reused.
         let path = self.home.keepers().join(pid.to_string());
         if !path.exists() {
             return None;
         }
         if self.recovery.is_reading() {
-            return Some(Origin::NotYet);
+            return Some(Origin::NotRecovered);
         }
         let answers = socket::connect(&path).and_then(|stream| socket::peer_pid(stream.as_fd()));
-        answers.is_ok_and(|listener| listener == Some(pid)).then_some(Origin::NotYet)
+        answers.is_ok_and(|listener| listener == Some(pid)).then_some(Origin::NotRecovered)
     }
 
     /// Whether a process is in a cgroup that was made for a kept process.
@@ -231,7 +234,8 @@ impl Core {
     }
 }
 
-fn gone() -> Origin {
-    let reason = "the program that opened it has ended: open another connection, by the program that asks";
+fn peer_exited() -> Origin {
+    let reason =
+        "the program that opened it has exited: open a new connection from the program that sends the requests";
     Origin::Unknown(reason.to_owned())
 }

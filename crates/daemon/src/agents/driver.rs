@@ -1,8 +1,8 @@
-//! The one that leads an agent: a task that hears it, answers it, and gives it its turns.
+//! The driver of an agent: the task that reads its messages, sends it messages, and runs its turns.
 //!
-//! All that happens to an agent happens here, one thing after the other. What must not be lost is on disk before the
-//! agent or a client is told; after a crash the conversation is taken up where it was saved, and what was printed since
-//! is heard again.
+//! Everything that happens to an agent happens in this task, one thing after the other. Whatever must survive is on disk
+//! before the agent or a client gets to know it. After a crash, the next daemon restores the conversation as it was last
+//! saved and processes the output since then again.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,52 +15,60 @@ use pinfold_api::types::{
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
-use super::life::{self, Life};
-use super::seat::{Command, Seat};
+use super::agent_process::{self, AgentProcess, NewsWait};
+use super::handle::{AgentHandle, Command};
+use super::host::Host;
 use super::state::AgentState;
 use crate::clock::{now, rfc3339};
-use crate::core::{Core, blocking};
 use crate::lock::lock;
-use crate::refusal::Refusal;
-use crate::registry::records::api_outcome;
+use crate::request_error::RequestError;
+use crate::threads::blocking;
 
-/// Leads one agent.
+/// How long to wait before output that could not be read is read again.
+const READ_AGAIN: Duration = Duration::from_secs(1);
+
+/// The driver of one agent.
 #[derive(Debug)]
-pub(crate) struct Driver {
-    pub(super) core: Arc<Core>,
-    pub(super) seat: Arc<Seat>,
+pub(super) struct Driver {
+    pub(super) host: Arc<dyn Host>,
+    pub(super) handle: Arc<AgentHandle>,
     pub(super) state: AgentState,
     pub(super) conversation: Option<Conversation>,
-    pub(super) life: Option<Life>,
+    pub(super) process: Option<AgentProcess>,
     commands: mpsc::Receiver<Command>,
-    /// When something must have happened.
+    /// When the agent must be ready, the turn must have ended, and the process must have exited.
     pub(super) ready_by: Option<Instant>,
     pub(super) turn_by: Option<Instant>,
     pub(super) gone_by: Option<Instant>,
-    /// Former lives of which something is left.
+    /// Previous processes whose tree has not ended.
     lingering: u32,
 }
 
-/// What a driver wakes for.
+/// Why a driver woke up.
 #[derive(Debug)]
 enum Input {
     Command(Option<Command>),
-    /// The agent said something, or exited.
+    /// The agent sent something, or exited.
     News,
-    NotReady,
-    TurnLimit,
-    NotGone,
+    ReadyTimeout,
+    TurnTimeout,
+    ExitTimeout,
     Shutdown,
 }
 
 impl Driver {
-    pub(crate) fn new(core: Arc<Core>, seat: Arc<Seat>, state: AgentState, commands: mpsc::Receiver<Command>) -> Self {
+    pub(super) fn new(
+        host: Arc<dyn Host>,
+        handle: Arc<AgentHandle>,
+        state: AgentState,
+        commands: mpsc::Receiver<Command>,
+    ) -> Self {
         Self {
-            core,
-            seat,
+            host,
+            handle,
             state,
             conversation: None,
-            life: None,
+            process: None,
             commands,
             ready_by: None,
             turn_by: None,
@@ -69,81 +77,99 @@ impl Driver {
         }
     }
 
-    /// Leads it until it is over, or the daemon is.
-    pub(crate) async fn run(mut self) {
+    /// A driver for the rest of an agent whose driver panicked. It takes no commands: requests get the error that the agent
+    /// has ended.
+    pub(super) fn after_panic(host: Arc<dyn Host>, handle: Arc<AgentHandle>, state: AgentState) -> Self {
+        let (_, commands) = mpsc::channel(1);
+        let mut driver = Self::new(host, handle, state, commands);
+        driver.state.seq = driver.state.seq.max(driver.handle.events.latest());
+        driver
+    }
+
+    /// Runs until the agent has ended, or the daemon shuts down.
+    pub(super) async fn run(mut self) {
         self.publish();
-        // What an earlier daemon may not have sent.
+        // Messages that an earlier daemon may not have sent.
         self.deliver().await;
-        let mut shutdown = self.core.shutdown.subscribe();
+        let mut shutdown = self.host.shutdown();
         loop {
             self.advance().await;
             self.publish();
-            if self.state.is_over() && self.life.is_none() && self.lingering == 0 {
+            if self.state.is_over() && self.process.is_none() && self.lingering == 0 {
                 return;
             }
             match self.next(&mut shutdown).await {
-                Input::Command(Some(command)) => self.obey(command).await,
-                Input::News => self.listen().await,
-                Input::NotReady => self.never_ready().await,
-                Input::TurnLimit => self.out_of_time(),
-                Input::NotGone => self.drive_out(),
+                Input::Command(Some(command)) => self.carry_out_command(command).await,
+                Input::News => self.read().await,
+                Input::ReadyTimeout => self.never_ready().await,
+                Input::TurnTimeout => self.interrupt_after_limit(),
+                Input::ExitTimeout => self.stop_after_grace(),
                 Input::Command(None) | Input::Shutdown => return,
             }
         }
     }
 
     async fn next(&mut self, shutdown: &mut watch::Receiver<bool>) -> Input {
-        let place = self.life.as_ref().map(Life::place);
+        let mut wait: Option<NewsWait> = self.process.as_ref().map(AgentProcess::news);
+        let host = Arc::clone(&self.host);
         let news = async {
-            match &place {
-                Some((entry, at, growing)) => Life::news(entry, *at, growing.clone()).await,
+            match &mut wait {
+                Some(wait) => wait.wait(&*host).await,
                 None => std::future::pending().await,
             }
         };
         tokio::select! {
             command = self.commands.recv() => Input::Command(command),
             () = news => Input::News,
-            () = until(self.ready_by) => Input::NotReady,
-            () = until(self.turn_by) => Input::TurnLimit,
-            () = until(self.gone_by) => Input::NotGone,
+            () = until(self.ready_by) => Input::ReadyTimeout,
+            () = until(self.turn_by) => Input::TurnTimeout,
+            () = until(self.gone_by) => Input::ExitTimeout,
             _ = shutdown.wait_for(|shutdown| *shutdown) => Input::Shutdown,
         }
     }
 
-    /// Takes up what an earlier daemon left.
-    pub(crate) async fn take_up(&mut self) -> Result<(), String> {
+    /// Takes over the process that an earlier daemon started, if there is one. The agent fails if that is impossible.
+    pub(super) async fn reattach_or_fail(&mut self) {
+        if self.state.is_over() || self.process.is_some() {
+            return;
+        }
+        if let Err(reason) = self.reattach().await {
+            self.fail(FaultCode::Damaged, reason).await;
+        }
+    }
+
+    async fn reattach(&mut self) -> Result<(), String> {
         let Some(process) = self.state.process.clone() else { return Ok(()) };
-        let life = match life::find(&self.core, process.as_str()).await {
-            Ok(found) => Life::taken_up(found.entry, self.state.cursor, &self.seat),
-            // Its record was removed, or cannot be read.
-            Err(refusal) => return Err(format!("its process {process} is not there: {}", refusal.0.message)),
-        };
+        let found = self.host.find(process.as_str()).await;
+        // The record of the process may have been removed, or be unreadable.
+        let found = found.map_err(|error| format!("its process {process} is not there: {}", error.0.message))?;
+        let mut process = AgentProcess::reattached(found, self.state.cursor, &self.handle);
         if let Some(saved) = self.state.conversation.clone() {
             let conversation = Conversation::restore(saved).map_err(|error| error.to_string())?;
             if conversation.phase() == Phase::Opening {
-                self.ready_by = Some(Instant::now() + self.seat.spec.ready_timeout);
+                self.ready_by = Some(Instant::now() + self.handle.spec.ready_timeout);
             }
             if conversation.turn().is_some() {
-                self.turn_by = self.seat.spec.turn_limit.map(|limit| Instant::now() + limit);
+                self.turn_by = self.handle.spec.turn_limit.map(|limit| Instant::now() + limit);
             }
             self.conversation = Some(conversation);
         }
-        let mut life = life;
         let in_turn = self.conversation.as_ref().is_some_and(|known| known.turn().is_some());
-        if self.seat.spec.transport == Transport::Websocket && in_turn && !life.has_exited() {
-            // It does not send again what it sent while no daemon ran: the turn is begun again as after any other end.
-            life.deaf = true;
-            let by = "pinfold, since what it sent meanwhile is lost".to_owned();
-            self.end_process(Arc::clone(&life.entry), by, None);
-        } else if self.seat.spec.transport == Transport::Websocket && !life.has_exited() {
-            let wire = self.open_wire().await.map_err(|error| format!("its port cannot be taken again: {error}"))?;
-            life.listen_to(wire, self.seat.dir.stream(self.state.life));
+        if self.handle.spec.transport == Transport::Websocket && in_turn && !process.process.has_exited() {
+            // It does not repeat what it sent while no daemon was running: the turn is started again in a new process.
+            process.unreachable = true;
+            let by = "pinfold, because messages it sent while no daemon was running are lost".to_owned();
+            self.stop_process(&process.process, by);
+        } else if self.handle.spec.transport == Transport::Websocket && !process.process.has_exited() {
+            let socket =
+                self.open_socket().await.map_err(|error| format!("its port cannot be opened again: {error}"))?;
+            process.read_from(socket, self.handle.dir.stream(self.state.run));
         }
-        self.life = Some(life);
+        self.process = Some(process);
         Ok(())
     }
 
-    async fn obey(&mut self, command: Command) {
+    async fn carry_out_command(&mut self, command: Command) {
         match command {
             Command::Turn(turn, may_wait, answer) => {
                 let queued = self.enqueue(*turn, may_wait).await;
@@ -161,8 +187,8 @@ impl Driver {
                 self.stop(cause, grace).await;
                 let _ = answer.send(());
             }
-            Command::HandOver(heir, answer) => {
-                self.hand_over(heir).await;
+            Command::HandOver(new_owner, answer) => {
+                self.hand_over(new_owner).await;
                 let _ = answer.send(());
             }
             Command::Emptied(process) => {
@@ -172,7 +198,7 @@ impl Driver {
         }
     }
 
-    async fn answer(&mut self, request: AnswerRequest) -> Result<(), Refusal> {
+    async fn answer(&mut self, request: AnswerRequest) -> Result<(), RequestError> {
         let AnswerRequest { ask, verdict, message } = request;
         let answered = self.conversation.as_mut().and_then(|known| known.answer(&ask, verdict, message.as_deref()));
         match answered {
@@ -182,29 +208,33 @@ impl Driver {
                 Ok(())
             }
             None => {
-                let message = format!("it asks nothing with the id `{ask}`: `pinfold agent show` lists what it asks");
-                Err(Refusal::new(ErrorCode::NotFound, message))
+                let message = format!(
+                    "it has no permission request `{ask}`: `pinfold agent show` lists those that wait for an answer"
+                );
+                Err(RequestError::new(ErrorCode::NotFound, message))
             }
         }
     }
 
-    /// Hears what the agent said.
-    async fn listen(&mut self) {
-        let Some(life) = &mut self.life else { return };
-        let exited = life.has_exited();
-        let heard = match life.listen(&self.core).await {
-            Ok(heard) => heard,
-            Err(refusal) => {
-                tracing::error!(agent = %self.seat.id, error = %refusal.0, "an agent's output cannot be read");
-                tokio::time::sleep(Duration::from_secs(1)).await;
+    /// Reads and processes what the agent sent.
+    async fn read(&mut self) {
+        let Some(process) = &mut self.process else { return };
+        // Before reading: once it has exited, nothing follows what is read now.
+        let exited = process.process.has_exited();
+        let new = match process.read(&*self.host).await {
+            Ok(new) => new,
+            Err(error) => {
+                tracing::error!(agent = %self.handle.id, error = %error.0, "cannot read the output of an agent");
+                tokio::time::sleep(READ_AGAIN).await;
                 return;
             }
         };
-        if heard.gap {
-            let message = "its output was dropped before it was read: it printed more than is kept while no daemon ran";
+        if new.gap {
+            let message =
+                "its output was dropped before it was read: it printed more than is kept while no daemon was running";
             self.fail(FaultCode::OutputLost, message.to_owned()).await;
         }
-        for frame in heard.frames {
+        for frame in new.frames {
             let Some(conversation) = &mut self.conversation else { break };
             let (effects, cursor) = match frame {
                 Frame::Line { bytes, end } => (conversation.line(&bytes), end),
@@ -212,12 +242,12 @@ impl Driver {
             };
             self.carry_out(effects, cursor).await;
         }
-        if exited && heard.silent {
+        if exited && new.at_end {
             self.exited().await;
         }
     }
 
-    /// Does what a conversation wants done: writes it down, tells the agent, tells whoever listens.
+    /// Carries out the effects of a conversation: saves the state, then publishes events, then sends messages.
     pub(super) async fn carry_out(&mut self, effects: Vec<Effect>, cursor: u64) {
         let (mut shown, mut fault, mut must_save) = (Vec::new(), None, false);
         for effect in effects {
@@ -227,8 +257,8 @@ impl Driver {
                 Effect::Fault(found) => fault = Some(found),
                 Effect::Ended(turn) => self.turn_over(*turn).await,
                 Effect::Send { number, line } => {
-                    let life = self.state.life;
-                    self.state.outbox.push(super::state::Message { life, number, line });
+                    let run = self.state.run;
+                    self.state.outbox.push(super::state::Message { run, number, line });
                 }
             }
         }
@@ -245,7 +275,7 @@ impl Driver {
             self.publish();
         }
         for event in shown {
-            self.seat.events.push(AgentEvent { at: rfc3339(now()), ..event });
+            self.handle.events.push(AgentEvent { at: rfc3339(now()), ..event });
         }
         self.deliver().await;
         if let Some(AgentFault { code, message }) = fault {
@@ -253,48 +283,53 @@ impl Driver {
         }
     }
 
-    /// Sends what waits to be sent. What was sent before is written once.
+    /// Sends the messages of the outbox. One that was sent before is written only once.
     pub(super) async fn deliver(&mut self) {
-        let Some(life) = &mut self.life else { return };
-        if life.has_exited() || life.deaf {
+        let Some(process) = &mut self.process else { return };
+        if process.process.has_exited() || process.unreachable {
             return self.state.outbox.clear();
         }
         let messages = std::mem::take(&mut self.state.outbox);
-        if let Some(wire) = &life.wire {
-            let sent = messages.into_iter().try_for_each(|message| wire.send(message.line));
+        if let Some(socket) = &process.socket {
+            let sent = messages.into_iter().try_for_each(|message| socket.send(message.line));
             if let Err(error) = sent {
-                tracing::warn!(agent = %self.seat.id, error, "an agent cannot be told something");
+                self.give_up_on_process(error);
             }
-            // No keeper tells what was sent before: it must not be sent again.
+            // Saved without them, because no keeper recognises a message that is sent again.
             return self.save().await;
         }
         for message in messages {
-            if let Err(refusal) = life::send(&self.core, &life.entry, &message).await {
-                tracing::warn!(agent = %self.seat.id, error = %refusal.0, "an agent cannot be told something");
-                life.deaf = true;
-                let entry = Arc::clone(&life.entry);
-                let note = format!("it could not be told something: {}", refusal.0.message);
-                self.show(AgentEventKind::Notice, |event| event.text = Some(note));
-                // An agent that does not listen is of no use: its end is dealt with as any other.
-                return self.end_process(entry, "pinfold, since it does not listen".to_owned(), None);
+            if let Err(error) = agent_process::send(&*self.host, &process.process, &message).await {
+                return self.give_up_on_process(&error.0.message);
             }
         }
     }
 
+    /// Stops the process because a message cannot be delivered to it. A running turn is then started again in a new one.
+    fn give_up_on_process(&mut self, error: &str) {
+        tracing::warn!(agent = %self.handle.id, error, "cannot deliver a message to an agent");
+        let Some(running) = &mut self.process else { return };
+        running.unreachable = true;
+        let process = running.process.clone();
+        let note = format!("a message could not be delivered to it: {error}");
+        self.show(AgentEventKind::Notice, |event| event.text = Some(note));
+        self.stop_process(&process, "pinfold, because it does not read its input".to_owned());
+    }
+
     async fn never_ready(&mut self) {
-        let words = match &self.life {
-            Some(life) => life.last_words(&self.core).await,
+        let output = match &self.process {
+            Some(process) => process.output_tail(&*self.host).await,
             None => String::new(),
         };
-        let said = if words.is_empty() { "it said nothing".to_owned() } else { format!("its last words: {words}") };
-        let within = self.seat.spec.ready_timeout.as_secs_f64();
+        let said = if output.is_empty() { "no output".to_owned() } else { format!("its last output: {output}") };
+        let within = self.handle.spec.ready_timeout.as_secs_f64();
         let message = format!(
             "it was not ready within {within}s ({said}): check `program` and its configuration, or give it more time with `ready_timeout`"
         );
         self.fail(FaultCode::NeverReady, message).await;
     }
 
-    /// The agent cannot go on: its turns fail, and its process is ended. What it printed is kept.
+    /// The agent cannot continue: its turns fail and its process is stopped. The output is kept.
     pub(super) async fn fail(&mut self, code: FaultCode, message: String) {
         if self.state.is_over() {
             return;
@@ -302,32 +337,51 @@ impl Driver {
         (self.ready_by, self.turn_by) = (None, None);
         self.abandon_turns(TurnStatus::Failed, &message).await;
         let fault = AgentFault { code, message };
-        tracing::warn!(agent = %self.seat.id, fault = ?fault.code, message = %fault.message, "an agent failed");
+        tracing::warn!(agent = %self.handle.id, fault = ?fault.code, message = %fault.message, "an agent failed");
         self.state.fault = Some(fault.clone());
         self.state.ended = Some(now());
         self.save().await;
         self.publish();
         self.show(AgentEventKind::Failed, |event| event.fault = Some(fault));
-        if let Some(life) = &self.life {
-            self.end_process(Arc::clone(&life.entry), "pinfold, since the agent failed".to_owned(), None);
+        if let Some(running) = &self.process {
+            self.stop_process(&running.process, "pinfold, because the agent failed".to_owned());
         }
     }
 
-    /// Its leader has exited, and all it said is heard.
+    /// Ends an agent whose driver panicked. Uses only the state on disk, since the conversation may be what panicked.
+    pub(super) async fn end_after_panic(mut self, fault: AgentFault) {
+        for id in &self.state.processes {
+            if let Some(process) = self.host.recent(id).filter(|process| !process.is_over()) {
+                self.stop_process(&process, "pinfold, because the agent failed".to_owned());
+            }
+        }
+        self.end_unfinished_turns(TurnStatus::Failed, &fault.message).await;
+        if !self.state.is_over() {
+            self.state.fault = Some(fault.clone());
+            self.state.ended = Some(now());
+        }
+        (self.state.process, self.state.conversation) = (None, None);
+        self.state.outbox.clear();
+        self.save().await;
+        self.publish();
+        self.show(AgentEventKind::Failed, |event| event.fault = Some(fault));
+    }
+
+    /// Its leader has exited, and all its output was processed.
     async fn exited(&mut self) {
-        let Some(life) = self.life.take() else { return };
+        let Some(process) = self.process.take() else { return };
         (self.ready_by, self.gone_by) = (None, None);
         let phase = self.conversation.as_ref().map(Conversation::phase);
-        // Whoever hears of it sees it so; of one that was never ready, only once it is known what to make of it.
+        // Published before the event, so that a reader of the event sees the new state. An agent that was never ready is
+        // published later, when it is known whether it failed.
         if phase == Some(Phase::Open) {
             self.publish();
         }
-        let process = life.entry.id.clone();
-        let outcome = life.entry.state.borrow().history.outcome().map(api_outcome);
+        let (id, outcome) = (process.process.id().clone(), process.process.api_outcome());
         self.show(AgentEventKind::Exited, |event| {
-            (event.process, event.outcome) = (Some(process.to_string()), outcome);
+            (event.process, event.outcome) = (Some(id.to_string()), outcome);
         });
-        self.watch_tree(&life);
+        self.watch_strays(&process);
         let turn = self.conversation.as_mut().and_then(Conversation::abandon);
         if let Some(conversation) = self.conversation.take() {
             self.state.seq = self.state.seq.max(conversation.seq());
@@ -336,67 +390,70 @@ impl Driver {
         self.state.conversation = None;
         self.state.outbox.clear();
         let ready = phase == Some(Phase::Open);
-        let by_ladder = matches!(*lock(&self.seat.rung), Some(Rung::Int | Rung::Term));
-        let own_doing = life.dismissed || life.deaf || by_ladder;
-        let requested = if own_doing { None } else { life.requested_end() };
+        let by_interrupt = matches!(*lock(&self.handle.interrupt_step), Some(Rung::Int | Rung::Term));
+        let stopped_by_us = process.stdin_closed || process.unreachable || by_interrupt;
+        let requested = if stopped_by_us { None } else { process.requested_end() };
         match (turn, requested) {
-            (Some(turn), requested) => self.turn_cut_short(turn, &life, requested).await,
+            (Some(turn), requested) => self.turn_cut_short(turn, &process, requested).await,
             (None, Some(cause)) => self.state.begin_stop(cause),
             (None, None) if !ready && !self.state.is_over() && self.state.stopping.is_none() => {
-                self.exited_before_ready(&life).await;
+                self.exited_before_ready(&process).await;
             }
             (None, _) => {}
         }
         self.save().await;
     }
 
-    async fn exited_before_ready(&mut self, life: &Life) {
-        let words = life.last_words(&self.core).await;
-        let said = if words.is_empty() { String::new() } else { format!(": {words}") };
-        if life.resumed {
-            // A session that was cut off in its first turn may not have been written down by the agent.
+    async fn exited_before_ready(&mut self, process: &AgentProcess) {
+        let output = process.output_tail(&*self.host).await;
+        let said = if output.is_empty() { String::new() } else { format!(": {output}") };
+        if process.resumed {
+            // The agent may not have saved a session that was interrupted in its first turn.
             self.state.session = None;
-            let note = format!("it could not go on with its session, and begins a new one{said}");
+            let note = format!("it could not resume its session, and starts a new one{said}");
             return self.show(AgentEventKind::Notice, |event| event.text = Some(note));
         }
-        let message = format!("it {} before it was ready{said}", life.ending());
+        let message = format!("it {} before it was ready{said}", process.ending());
         self.fail(FaultCode::ExitedBeforeReady, message).await;
     }
 
-    /// Its owner ended, and it goes on for another.
-    async fn hand_over(&mut self, heir: String) {
+    /// Its owner ended, and another one gets it.
+    async fn hand_over(&mut self, new_owner: String) {
         if self.state.is_over() || self.state.stopping.is_some() {
             return;
         }
-        self.state.heir = Some(heir.clone());
+        self.state.new_owner = Some(new_owner.clone());
         self.save().await;
-        *lock(&self.seat.heir) = Some(heir.clone());
+        *lock(&self.handle.new_owner) = Some(new_owner.clone());
         self.publish();
         self.show(AgentEventKind::Notice, |event| {
-            event.text = Some(format!("its owner ended: it was handed over to {heir}"));
+            event.text = Some(format!("its owner ended: it was handed over to {new_owner}"));
         });
     }
 
-    /// Tells when nothing is left of a life.
-    fn watch_tree(&mut self, life: &Life) {
+    /// Sends a command to this driver when the whole tree of a process has ended.
+    fn watch_strays(&mut self, process: &AgentProcess) {
         self.lingering += 1;
-        let (entry, commands) = (Arc::clone(&life.entry), self.seat.commands.clone());
+        let (over, id) = (self.host.until_over(&process.process), process.process.id().clone());
+        let commands = self.handle.commands.clone();
         tokio::spawn(async move {
-            let mut state = entry.state.subscribe();
-            let _ = state.wait_for(|state| state.history.status().is_over() || state.refused.is_some()).await;
-            let _ = commands.send(Command::Emptied(entry.id.clone())).await;
+            over.await;
+            let _ = commands.send(Command::Emptied(id)).await;
         });
     }
 
-    /// A process that was told to leave did not.
-    fn drive_out(&mut self) {
+    /// The process did not exit after its stdin was closed.
+    fn stop_after_grace(&mut self) {
         self.gone_by = None;
-        if let Some(life) = &self.life {
-            self.end_process(Arc::clone(&life.entry), "pinfold, since it did not leave".to_owned(), None);
+        if let Some(running) = &self.process {
+            self.stop_process(
+                &running.process,
+                "pinfold, because it did not exit after its stdin was closed".to_owned(),
+            );
         }
     }
 
-    /// Shows something that is not of the conversation.
+    /// Publishes an event that is not an effect of the conversation.
     pub(super) fn show(&mut self, kind: AgentEventKind, fill: impl FnOnce(&mut AgentEvent)) {
         let mut event = match &mut self.conversation {
             Some(conversation) => match conversation.show(kind, fill) {
@@ -411,21 +468,21 @@ impl Driver {
             }
         };
         event.at = rfc3339(now());
-        self.seat.events.push(event);
+        self.handle.events.push(event);
     }
 
     pub(super) async fn save(&mut self) {
-        let (dir, state) = (self.seat.dir.clone(), self.state.clone());
+        let (dir, state) = (self.handle.dir.clone(), self.state.clone());
         let saved = blocking(move || dir.commit_state(&state)).await;
         if let Ok(Err(error)) = saved {
-            // Our trouble is not the agent's: it goes on, and a crash now would lose this.
-            tracing::error!(agent = %self.seat.id, %error, "the state of an agent cannot be written");
+            // The agent continues: a full disk must not end it. A crash of the daemon now would lose this change.
+            tracing::error!(agent = %self.handle.id, %error, "cannot write the state of an agent");
         }
     }
 
-    /// Whether each turn has a process of its own.
-    pub(super) fn is_fresh(&self) -> bool {
-        self.seat.spec.mode == AgentMode::Fresh
+    /// Whether each turn gets a new process.
+    pub(super) fn starts_fresh(&self) -> bool {
+        self.handle.spec.mode == AgentMode::Fresh
     }
 }
 

@@ -1,117 +1,57 @@
-//! How agents end: at a request, or with their owner.
+//! Ending an agent: on request, or because its owner ended.
 //!
-//! An agent is ended as such and not by its process alone: one that rests, is about to start, or is between two lives has none. Its
-//! driver is told, begins no further life, and ends whatever there is of the earlier ones.
+//! An agent is ended through its driver, not by stopping its process: a resting agent, or one between two processes, has
+//! none. The driver starts no further process and stops what is left of the previous ones.
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use pinfold_api::types::{Agent, AgentStopRequest, Lifetime};
+use pinfold_api::types::{Agent, AgentStopRequest};
 use pinfold_model::id::ProcessId;
 use pinfold_model::outcome::Cause;
-use pinfold_model::spec::GRACE_MOST;
+use pinfold_model::spec::MAX_GRACE;
 use pinfold_model::units::parse_duration;
 use tokio::sync::oneshot;
-use tokio::task::JoinHandle;
+use tokio::time::{Instant, timeout_at};
 
-use super::seat::{Command, Seat};
+use super::handle::{AgentHandle, Command};
+use super::host::{Host, Hosting};
 use super::service::ask;
-use crate::core::Core;
-use crate::refusal::Refusal;
+use crate::request_error::RequestError;
 
-/// A stop may take this much longer than its grace.
+/// How much longer than its grace a stop may take.
 const STOP_SLACK: Duration = Duration::from_secs(15);
+/// The longest that a stop takes.
+pub(super) const MAX_STOP: Duration = MAX_GRACE.saturating_add(STOP_SLACK);
 
-/// What the end of an owner does to its agents.
-#[derive(Debug, Default)]
-pub(crate) struct EndingAgents {
-    /// Those that end, and those that go to another owner.
-    pub(crate) stopped: Vec<String>,
-    pub(crate) handed_over: Vec<String>,
-    /// Done when they have ended; goes on if nobody waits for it.
-    pub(crate) under_way: Vec<JoinHandle<()>>,
-}
-
-impl Core {
-    /// Stops an agent and its whole tree, and waits until that is done.
-    pub(crate) async fn stop_agent(&self, seat: &Seat, request: AgentStopRequest) -> Result<Agent, Refusal> {
+impl Hosting {
+    /// Stops an agent and its whole tree, and waits for that.
+    pub(super) async fn stop_agent(
+        &self,
+        handle: &AgentHandle,
+        request: AgentStopRequest,
+    ) -> Result<Agent, RequestError> {
         let grace = request.grace.as_ref().map(|grace| parse_duration(&grace.text())).transpose()?;
         let by = request.by.unwrap_or_else(|| "a client".to_owned());
-        self.end_agent(seat, Cause::StopRequested { by }, grace).await;
-        Ok(seat.view.borrow().agent.clone())
+        end(&*self.host, handle, Cause::StopRequested { by }, grace).await;
+        Ok(handle.view.borrow().agent.clone())
     }
+}
 
-    async fn end_agent(&self, seat: &Seat, cause: Cause, grace: Option<Duration>) {
-        let within = grace.unwrap_or(GRACE_MOST).min(GRACE_MOST) + STOP_SLACK;
-        let deadline = tokio::time::Instant::now() + within;
-        let (answer, begun) = oneshot::channel();
-        if ask(seat, Command::Stop(cause, grace, answer)).await.is_ok() {
+/// Ends an agent and waits until its whole tree has ended, for a limited time.
+pub(super) async fn end(host: &dyn Host, handle: &AgentHandle, cause: Cause, grace: Option<Duration>) {
+    let deadline = Instant::now() + grace.unwrap_or(MAX_GRACE).min(MAX_GRACE) + STOP_SLACK;
+    let (answer, begun) = oneshot::channel();
+    let begin = async {
+        if ask(handle, Command::Stop(cause, grace, answer)).await.is_ok() {
             let _ = begun.await;
         }
-        let mut view = seat.view.subscribe();
-        let _ = tokio::time::timeout_at(deadline, view.wait_for(|view| view.agent.ended_at.is_some())).await;
-        let lives = seat.view.borrow().agent.lives.clone();
-        // It is stopped when nothing of it is left, and not when its leader is gone.
-        for entry in lives.iter().filter_map(|id| self.registry.get(&ProcessId::parse(id).ok()?)) {
-            let mut state = entry.state.subscribe();
-            let over = state.wait_for(|state| state.history.status().is_over());
-            let _ = tokio::time::timeout_at(deadline, over).await;
-        }
-    }
-
-    /// Lets the agents of these owners go the way of their lifetime. `heir` is who gets what is to be handed over.
-    pub(crate) fn end_agents(
-        self: &Arc<Self>,
-        owners: &[String],
-        heir: Option<&str>,
-        grace: Option<Duration>,
-    ) -> EndingAgents {
-        let mut ending = EndingAgents::default();
-        for seat in self.agents.all() {
-            if !seat.is_over() && owners.contains(&seat.owner()) {
-                self.end_with_owner(seat, heir, grace, &mut ending);
-            }
-        }
-        ending
-    }
-
-    /// Lets one agent go the way of its lifetime.
-    pub(crate) fn end_with_owner(
-        self: &Arc<Self>,
-        seat: Arc<Seat>,
-        heir: Option<&str>,
-        grace: Option<Duration>,
-        ending: &mut EndingAgents,
-    ) {
-        let id = seat.id.to_string();
-        match (seat.spec.lifetime.unwrap_or_default(), heir) {
-            (Lifetime::Keep, _) => {}
-            (Lifetime::Parent, Some(heir)) => {
-                ending.handed_over.push(id);
-                let heir = heir.to_owned();
-                let hand_over = async move {
-                    let (answer, written) = oneshot::channel();
-                    if ask(&seat, Command::HandOver(heir, answer)).await.is_ok() {
-                        let _ = written.await;
-                    }
-                };
-                ending.under_way.push(tokio::spawn(hand_over));
-            }
-            (Lifetime::Owner | Lifetime::Parent, _) => {
-                ending.stopped.push(id);
-                let core = Arc::clone(self);
-                let end = async move { core.end_agent(&seat, Cause::OwnerEnded, grace).await };
-                ending.under_way.push(tokio::spawn(end));
-            }
-        }
-    }
-
-    /// Agents whose owner may be silent for only so long, with that time.
-    pub(crate) fn graced_agents(&self) -> Vec<(Arc<Seat>, Duration)> {
-        let graced = |seat: Arc<Seat>| {
-            let grace = seat.grace().filter(|_| !seat.is_over())?;
-            Some((seat, grace))
-        };
-        self.agents.all().into_iter().filter_map(graced).collect()
+    };
+    let _ = timeout_at(deadline, begin).await;
+    let mut view = handle.view.subscribe();
+    let _ = timeout_at(deadline, view.wait_for(|view| view.agent.ended_at.is_some())).await;
+    let processes = handle.view.borrow().agent.lives.clone();
+    // The exit of the leader is not enough: its descendants may still be running.
+    for process in processes.iter().filter_map(|id| host.recent(&ProcessId::parse(id).ok()?)) {
+        let _ = timeout_at(deadline, host.until_over(&process)).await;
     }
 }

@@ -1,39 +1,50 @@
-//! Hosted agents: agent programs that run as kept processes, and are spoken to in their own protocol.
+//! Hosted agents: agent programs that run as kept processes and are controlled through their own protocols.
 //!
-//! A client of the rest of the daemon: an agent is a process with a stdin of its own whose stdout is read by cursor, so
-//! that it lives on without a daemon. `spec` is what was asked for, `state` what survives, `seat` what others see of an
-//! agent; `driver` leads one agent, with `life` for the process it runs as, `standing` for what it shows and `turns` for what it does; `ladder`
-//! interrupts, `ends` ends it with its owner or at a request, `service` is what the routes call, `routes` are they, `events` is what is heard meanwhile, `wire` the WebSocket of an
-//! agent that connects to us, `observe` those of observers.
+//! A second product inside the daemon, and a client of the rest: an agent's process has a stdin pipe, and its stdout is
+//! read by cursor, so that it runs on without a daemon. A fault here cannot reach the keeping of processes:
+//! - Only `host` knows the rest of the daemon, and offers what any client can do. Only `exports`, `recover` and the
+//!   routes are reachable from outside. `cargo xtask tidy` checks both.
+//! - All code here runs on a thread of its own (`own_thread`), so that it cannot block the daemon's event loop.
+//! - If the driver of an agent panics, that agent fails and nothing else does (`supervise`).
+//!
+//! `driver` is the task of one agent; `starting`, `turns` and `publish` are parts of it, `agent_process` its process.
+//! `spec` is the request, `state` what is stored, `handle` what everything else knows of an agent. `interrupt` and
+//! `leftovers` interrupt a turn, `ends` stops an agent. `service` is behind `routes`; `observe`, `recent_events`,
+//! `agent_socket` and `received` carry messages of agents.
 //!
 //! Invariants that live here, each with a test of its name:
-//! - D8 a turn that was finished is not run again: what it came to is on disk before anybody is told, and a turn's key
-//!   finds it for as long as the agent is kept.
-//! - D9 turns of one agent are serialised: the next begins when the one before is over.
+//! - D11 a finished turn is never run again: its result is on disk before any client gets it, and its idempotency key
+//!   finds it as long as the agent is kept.
+//! - D12 an agent has at most one running turn: the next starts after the previous one has ended.
 //!
-//! Bounds: [`service::AGENTS_MOST`] agents that are not over, [`spec::QUEUE_MOST`] turns that wait for each,
-//! [`spec::PROMPT_MOST`] bytes of a prompt, [`events::KEPT`] events in memory.
+//! Bounds: [`service::MAX_AGENTS`] agents that have not ended, [`spec::MAX_QUEUE`] waiting turns for each,
+//! [`spec::MAX_PROMPT`] bytes of a prompt, [`recent_events::MAX_EVENTS`] events in memory; what an agent sends is bounded
+//! in [`pinfold_agents::bounds`].
 //!
 //! May use: registry, waits, access, events, services, processes.
 
+mod agent_process;
+mod agent_socket;
 mod driver;
 mod ends;
-mod events;
-mod ladder;
+mod exports;
+mod handle;
+mod host;
+mod interrupt;
 mod leftovers;
-mod life;
 mod observe;
+mod own_thread;
+mod publish;
+mod received;
+mod recent_events;
+mod recover;
 mod routes;
-mod seat;
 mod service;
 mod spec;
-mod standing;
+mod starting;
 mod state;
-mod stream;
+mod supervise;
 mod turns;
-mod wire;
 
-pub(crate) use ends::EndingAgents;
-pub(crate) use routes::routes;
-pub(crate) use seat::Agents;
-pub(crate) use service::{recover, tend};
+pub(crate) use handle::Agents;
+pub(crate) use host::{Hosting, routes};

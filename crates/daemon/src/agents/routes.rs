@@ -1,11 +1,9 @@
 //! The routes of hosted agents.
 
 use std::convert::Infallible;
-use std::sync::Arc;
 use std::time::Duration;
 
-use axum::Router;
-use axum::extract::{Path, Request, State};
+use axum::extract::{Path, Request};
 use axum::http::{StatusCode, header};
 use axum::response::sse::{Event as SseEvent, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
@@ -17,22 +15,20 @@ use pinfold_api::types::{
 use pinfold_model::units::parse_duration;
 use tokio::sync::mpsc;
 
-use super::seat::Seat;
+use super::handle::AgentHandle;
+use super::host::{Caller, Host, Hosting, Routes, SseStream};
 use super::service::{parse_after, wait_turn};
-use crate::access::caller::Caller;
-use crate::core::Core;
-use crate::events::log::Queue;
-use crate::extract::{Answer, Id, Input, MaybeInput, Params, Shared};
+use crate::extract::{Answer, Id, JsonBody, OptionalJsonBody, Params, last_event_id};
 use crate::json::Json;
-use crate::refusal::Refusal;
+use crate::request_error::RequestError;
 
-/// Events that may wait for a slow reader.
+/// Events that may wait for a slow reader of a stream.
 const STREAM_QUEUE: usize = 64;
 /// Events read at a time.
 const PAGE: usize = 256;
 
-pub(crate) fn routes() -> Router<Arc<Core>> {
-    Router::new()
+pub(super) fn routes() -> Routes {
+    Routes::new()
         .route("/v1/agents", post(host).get(list))
         .route("/v1/agents/{id}", get(show))
         .route("/v1/agents/{id}/turns", post(turn).get(turns))
@@ -44,115 +40,123 @@ pub(crate) fn routes() -> Router<Arc<Core>> {
         .route("/v1/agents/{id}/attach", get(super::observe::attach))
 }
 
-async fn host(State(core): Shared, caller: Caller, Input(request): Input<AgentRequest>) -> Answer<Response> {
-    // Goes on even if the client goes away: the agent is then found by its key or in the list.
-    let hosting = tokio::spawn(async move { core.host_agent(&caller, request).await });
-    let (agent, created) = hosting.await.map_err(Refusal::internal)??;
+async fn host(hosting: Hosting, caller: Caller, JsonBody(request): JsonBody<AgentRequest>) -> Answer<Response> {
+    // Continues even if the client disconnects: it then finds the agent by its key or in the list.
+    let hosted = tokio::spawn(async move { hosting.host_agent(&caller, request).await });
+    let (agent, created) = hosted.await.map_err(RequestError::internal)??;
     let status = if created { StatusCode::CREATED } else { StatusCode::OK };
     Ok((status, Json(agent)).into_response())
 }
 
-async fn list(State(core): Shared, caller: Caller, Params(query): Params<AgentListQuery>) -> impl IntoResponse {
-    Json(core.list_agents(&caller.scope, &query))
+async fn list(hosting: Hosting, caller: Caller, Params(query): Params<AgentListQuery>) -> impl IntoResponse {
+    Json(hosting.list_agents(&caller.viewer, &query))
 }
 
-async fn show(State(core): Shared, caller: Caller, Id(id): Id) -> Answer<impl IntoResponse> {
-    let seat = core.find_agent(&caller.scope, &id)?;
-    let agent = seat.view.borrow().agent.clone();
+async fn show(hosting: Hosting, caller: Caller, Id(id): Id) -> Answer<impl IntoResponse> {
+    let handle = hosting.find_agent(&caller.viewer, &id)?;
+    let agent = handle.view.borrow().agent.clone();
     Ok(Json(agent))
 }
 
 async fn turn(
-    State(core): Shared,
+    hosting: Hosting,
     caller: Caller,
     Id(id): Id,
-    Input(request): Input<TurnRequest>,
+    JsonBody(request): JsonBody<TurnRequest>,
 ) -> Answer<impl IntoResponse> {
-    let seat = core.find_agent(&caller.scope, &id)?;
-    core.give_turn(&seat, request).await.map(Json)
+    let handle = hosting.find_agent(&caller.viewer, &id)?;
+    hosting.give_turn(&handle, request).await.map(Json)
 }
 
 async fn turns(
-    State(core): Shared,
+    hosting: Hosting,
     caller: Caller,
     Id(id): Id,
     Params(query): Params<TurnsQuery>,
 ) -> Answer<impl IntoResponse> {
-    let seat = core.find_agent(&caller.scope, &id)?;
-    core.turns(&seat, &query).await.map(Json)
+    let handle = hosting.find_agent(&caller.viewer, &id)?;
+    hosting.turns(&handle, &query).await.map(Json)
 }
 
 async fn show_turn(
-    State(core): Shared,
+    hosting: Hosting,
     caller: Caller,
     Path((id, number)): Path<(String, String)>,
     Params(query): Params<TurnQuery>,
 ) -> Answer<impl IntoResponse> {
-    let seat = core.find_agent(&caller.scope, &id)?;
-    let bad = |_| Refusal::invalid(format!("`{number}` is no turn: turns are numbered from 1 on"));
+    let handle = hosting.find_agent(&caller.viewer, &id)?;
+    let bad = |_| RequestError::invalid(format!("`{number}` is not the number of a turn: the first turn is 1"));
     let number = number.parse::<u64>().map_err(bad)?;
     let wait = query.wait.as_deref().map(parse_duration).transpose()?.unwrap_or_default();
-    wait_turn(&seat, number, wait).await.map(Json)
+    wait_turn(&handle, number, wait).await.map(Json)
 }
 
 async fn interrupt(
-    State(core): Shared,
+    hosting: Hosting,
     caller: Caller,
     Id(id): Id,
-    MaybeInput(request): MaybeInput<InterruptRequest>,
+    OptionalJsonBody(request): OptionalJsonBody<InterruptRequest>,
 ) -> Answer<impl IntoResponse> {
-    let seat = core.find_agent(&caller.scope, &id)?;
-    core.interrupt_agent(&seat, request).await.map(Json)
+    let handle = hosting.find_agent(&caller.viewer, &id)?;
+    hosting.interrupt_agent(&handle, request).await.map(Json)
 }
 
 async fn answer(
-    State(core): Shared,
+    hosting: Hosting,
     caller: Caller,
     Id(id): Id,
-    Input(request): Input<AnswerRequest>,
+    JsonBody(request): JsonBody<AnswerRequest>,
 ) -> Answer<impl IntoResponse> {
-    let seat = core.find_agent(&caller.scope, &id)?;
-    core.answer_agent(&seat, request).await.map(Json)
+    let handle = hosting.find_agent(&caller.viewer, &id)?;
+    hosting.answer_agent(&handle, request).await.map(Json)
 }
 
 async fn stop(
-    State(core): Shared,
+    hosting: Hosting,
     caller: Caller,
     Id(id): Id,
-    MaybeInput(request): MaybeInput<AgentStopRequest>,
+    OptionalJsonBody(request): OptionalJsonBody<AgentStopRequest>,
 ) -> Answer<impl IntoResponse> {
-    let seat = core.find_agent(&caller.scope, &id)?;
-    core.stop_agent(&seat, request).await.map(Json)
+    let handle = hosting.find_agent(&caller.viewer, &id)?;
+    hosting.stop_agent(&handle, request).await.map(Json)
 }
 
 async fn events(
-    State(core): Shared,
+    hosting: Hosting,
     caller: Caller,
     Id(id): Id,
     Params(query): Params<AgentEventsQuery>,
     request: Request,
 ) -> Answer<Response> {
-    let seat = core.find_agent(&caller.scope, &id)?;
+    let handle = hosting.find_agent(&caller.viewer, &id)?;
     let accept = request.headers().get(header::ACCEPT).and_then(|accept| accept.to_str().ok());
     if accept.is_none_or(|accept| !accept.contains("text/event-stream")) {
-        return Ok(Json(core.agent_events(&seat, &query).await?).into_response());
+        return Ok(Json(hosting.agent_events(&handle, &query).await?).into_response());
     }
-    let after = parse_after(&seat, query.after.as_deref())?;
+    let after = match last_event_id(request.headers())? {
+        Some(received) => received,
+        None => parse_after(&handle, query.after.as_deref())?,
+    };
     let (queue, events) = mpsc::channel(STREAM_QUEUE);
     tokio::spawn(async move {
-        follow(&core, &seat, after, queue).await;
-        // As long as somebody reads, the owner is in contact.
+        follow(&*hosting.host, &handle, after, queue).await;
+        // Until here the owner counts as in contact.
         drop(caller);
     });
-    Ok(Sse::new(Queue(events)).keep_alive(KeepAlive::new().interval(Duration::from_secs(15))).into_response())
+    Ok(Sse::new(SseStream(events)).keep_alive(KeepAlive::new().interval(Duration::from_secs(15))).into_response())
 }
 
-/// Hands over what is heard, in order; a slow reader slows only its own stream, and is told of a gap.
-async fn follow(core: &Core, seat: &Seat, mut after: u64, queue: mpsc::Sender<SseEvent>) -> Option<Infallible> {
-    let mut latest = seat.events.subscribe();
-    let mut shutdown = core.shutdown.subscribe();
+/// Sends events in order. A slow reader delays only its own stream, and gets a `gap` event if it missed some.
+async fn follow(
+    host: &dyn Host,
+    handle: &AgentHandle,
+    mut after: u64,
+    queue: mpsc::Sender<SseEvent>,
+) -> Option<Infallible> {
+    let mut latest = handle.events.subscribe();
+    let mut shutdown = host.shutdown();
     loop {
-        let page = seat.events.page(after, PAGE);
+        let page = handle.events.page(after, PAGE);
         if page.gap {
             let gone = page.events.first().map_or(page.next, |event| event.seq - 1);
             let data = format!(r#"{{"after":{after},"through":{gone}}}"#);

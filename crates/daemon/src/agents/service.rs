@@ -1,357 +1,293 @@
-//! What the routes call: hosting an agent, finding it, its turns, its events, its end.
+//! What the routes do: host an agent, find it, give it turns, read its turns and events.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use pinfold_api::error::ErrorCode;
 use pinfold_api::input::Span;
 use pinfold_api::types::{
-    Agent, AgentEventPage, AgentEventsQuery, AgentFault, AgentList, AgentListQuery, AgentMode, AgentRequest,
-    AgentStatus, AnswerRequest, FaultCode, IfBusy, InterruptAnswer, InterruptRequest, Lifetime, Turn, TurnList,
-    TurnRequest, TurnsQuery,
+    Agent, AgentEventPage, AgentEventsQuery, AgentList, AgentListQuery, AgentMode, AgentRequest, AgentStatus,
+    AnswerRequest, IfBusy, InterruptAnswer, InterruptRequest, Lifetime, Turn, TurnList, TurnRequest, TurnsQuery,
 };
 use pinfold_model::id::is_prefix;
-use pinfold_model::units::{Moment, parse_duration};
-use pinfold_store::agents::{AgentDir, list_agents};
-use tokio::sync::{mpsc, oneshot, watch};
+use pinfold_model::units::parse_duration;
+use pinfold_store::agents::AgentDir;
+use tokio::sync::oneshot;
 
 use super::driver::Driver;
-use super::events::Ring;
-use super::ladder::{self, Waits};
-use super::seat::{COMMANDS, Command, Seat, View};
-use super::spec::{AgentSpec, Env, PROMPT_MOST};
+use super::handle::{AgentHandle, Command};
+use super::host::{Caller, Hosting, Viewer};
+use super::interrupt::{self, Waits};
+use super::spec::{AgentSpec, Env, MAX_PROMPT};
 use super::state::AgentState;
-use super::turns::over;
-use crate::access::caller::Caller;
-use crate::clock::{now, rfc3339};
-use crate::core::{Core, blocking};
+use super::supervise;
+use super::turns::ended;
+use crate::clock::now;
 use crate::lock::lock;
-use crate::refusal::Refusal;
-use crate::registry::Scope;
+use crate::request_error::RequestError;
+use crate::threads::blocking;
 
-/// Agents that are not over, and agents in one list.
-pub(crate) const AGENTS_MOST: usize = 256;
-const LIST_MOST: usize = 500;
-/// Agents that are over and kept; beyond, those go that ended first.
-const OVER_MOST: usize = 1000;
-/// The longest that a request waits.
-const WAIT_MOST: Duration = Duration::from_secs(3600);
-/// Events and turns in one answer.
+/// Agents that have not ended.
+pub(super) const MAX_AGENTS: usize = 256;
+/// Agents in one answer.
+const MAX_LIST: usize = 500;
+/// The longest wait of a request.
+const MAX_WAIT: Duration = Duration::from_secs(3600);
+/// How long to wait for the first state of a new agent.
+const FIRST_VIEW_TIMEOUT: Duration = Duration::from_secs(5);
+/// Events in one answer unless the request says otherwise, and at most; and turns in one answer.
 const EVENTS: u32 = 100;
-const EVENTS_MOST: u32 = 1000;
-const TURNS_MOST: u32 = 100;
-/// How often agents that ended long ago are looked for.
-const EVERY: Duration = Duration::from_secs(300);
+const MAX_EVENTS: u32 = 1000;
+const MAX_TURNS: u32 = 100;
 
-impl Core {
-    /// Hosts an agent. A persistent one is started at once, so that a program that is missing leaves nothing.
-    pub(crate) async fn host_agent(
-        self: &Arc<Self>,
+impl Hosting {
+    /// Hosts an agent. Returns it and whether it is new: `false` if one with the same idempotency key exists. The
+    /// process of a persistent agent is started first, so that no agent is left if its program is missing.
+    pub(super) async fn host_agent(
+        &self,
         caller: &Caller,
         request: AgentRequest,
-    ) -> Result<(Agent, bool), Refusal> {
+    ) -> Result<(Agent, bool), RequestError> {
         let wait = request.wait.as_ref().map(|wait| parse_duration(&wait.text())).transpose()?.unwrap_or_default();
-        if self.is_shutting_down() {
-            return Err(Refusal::new(ErrorCode::ShuttingDown, "the daemon is shutting down: try again in a moment"));
+        if *self.host.shutdown().borrow() {
+            return Err(RequestError::new(
+                ErrorCode::ShuttingDown,
+                "the daemon is shutting down: try again in a moment",
+            ));
         }
-        let (owner, _) = self.owner_of_start(caller, request.owner.clone(), request.parent.clone())?;
+        let owner = self.host.owner_of_start(caller, request.owner.clone(), request.parent.clone())?;
         let (env, key) = (request.env.clone(), request.idempotency_key.clone());
-        let id = lock(&self.ids).next().map_err(Refusal::internal)?;
+        let id = self.host.new_id()?;
         let mut request = request;
         if request.lifetime.is_some_and(|lifetime| lifetime != Lifetime::Keep) && request.owner_grace.is_none() {
-            let grace = self.grace_for(caller, &owner);
+            let grace = self.host.default_owner_grace(caller, &owner);
             request.owner_grace = grace.map(|grace| Span::Text(format!("{}ms", grace.as_millis())));
         }
         let spec = AgentSpec::parse(request, id.clone(), now(), owner)?;
-        // Until the agent is in the list: of several requests with one key, one makes it.
-        let alone = match &key {
+        // Of several requests with one key, only one creates the agent.
+        let key_lock = match &key {
             Some(key) => Some(self.agents.lock_key(&spec.owner, key).await),
             None => None,
         };
-        if let Some(seat) = self.holder_of_agent_key(&spec) {
-            if !seat.spec.is_same_request(&spec) {
+        if let Some(handle) = self.holder_of_agent_key(&spec) {
+            if !handle.spec.is_same_request(&spec) {
                 let message = "this idempotency key was used for another agent: use a fresh key for each agent";
-                return Err(Refusal::new(ErrorCode::KeyReused, message).about(&seat.id));
+                return Err(RequestError::new(ErrorCode::KeyReused, message).about(&handle.id));
             }
-            drop(alone);
-            return Ok((self.ready_agent(&seat, wait).await, false));
+            drop(key_lock);
+            return Ok((self.ready_agent(&handle, wait).await, false));
         }
-        let living = self.agents.all().iter().filter(|seat| !seat.is_over()).count();
-        if living >= AGENTS_MOST {
-            let message = format!("{living} agents are hosted, which is the most: stop one first");
-            return Err(Refusal::new(ErrorCode::LimitReached, message));
+        let living = self.agents.living().len();
+        if living >= MAX_AGENTS {
+            let message = format!("{living} agents are hosted already, and no more are allowed: stop one first");
+            return Err(RequestError::new(ErrorCode::LimitReached, message));
         }
-        let (home, durability, written) = (self.home.clone(), self.durability(), spec.clone());
-        let dir = blocking(move || AgentDir::create(&home, &id, durability, &written)).await?;
+        let ((home, durability), content) = (self.host.files(), spec.clone());
+        let dir = blocking(move || AgentDir::create(&home, &id, durability, &content)).await?;
         let dir = dir.map_err(|error| {
-            Refusal::new(ErrorCode::StoreUnwritable, format!("the agent cannot be written down: {error}"))
+            RequestError::new(ErrorCode::StoreUnwritable, format!("cannot write the agent: {error}"))
         })?;
-        let (seat, commands) = seat_for(spec, dir, Some(env), &AgentState::default());
-        let mut driver = Driver::new(Arc::clone(self), Arc::clone(&seat), AgentState::default(), commands);
-        self.agents.insert(&seat);
-        if seat.spec.mode == AgentMode::Persistent
-            && let Err(refusal) = driver.begin_life().await
-        {
-            self.agents.remove(&seat.id);
-            let dir = seat.dir.clone();
-            let _ = blocking(move || dir.remove()).await;
-            return Err(refusal);
+        let (handle, commands) = AgentHandle::new(spec, dir, Some(env), &AgentState::default());
+        let mut driver = Driver::new(Arc::clone(&self.host), Arc::clone(&handle), AgentState::default(), commands);
+        self.agents.insert(&handle);
+        if handle.spec.mode == AgentMode::Persistent {
+            // A task of its own, so that a panic is an error here.
+            let starting = tokio::spawn(async move { driver.start_process().await.map(|()| driver) });
+            match starting.await.map_err(RequestError::internal).flatten() {
+                Ok(started) => driver = started,
+                Err(error) => {
+                    self.agents.remove(&handle.id);
+                    let dir = handle.dir.clone();
+                    let _ = blocking(move || dir.remove()).await;
+                    return Err(error);
+                }
+            }
         }
-        tokio::spawn(driver.run());
-        drop(alone);
-        if seat.grace().is_some() {
-            self.owners.note_grace();
+        supervise::spawn(driver);
+        drop(key_lock);
+        if handle.owner_grace().is_some() {
+            self.host.watch_owner_contact();
         }
-        Ok((self.ready_agent(&seat, wait).await, true))
+        Ok((self.ready_agent(&handle, wait).await, true))
     }
 
-    /// The agent that was asked for under the same key by the same owner, whoever it belongs to now.
-    fn holder_of_agent_key(&self, spec: &AgentSpec) -> Option<Arc<Seat>> {
+    /// The agent that this owner created with the same key, even if it was handed over since.
+    fn holder_of_agent_key(&self, spec: &AgentSpec) -> Option<Arc<AgentHandle>> {
         spec.key.as_ref()?;
-        let same = |seat: &Arc<Seat>| seat.spec.owner == spec.owner && seat.spec.key == spec.key;
+        let same = |handle: &Arc<AgentHandle>| handle.spec.owner == spec.owner && handle.spec.key == spec.key;
         self.agents.all().into_iter().find(same)
     }
 
-    /// The agent, once it is ready or has failed, or the time is over.
-    async fn ready_agent(&self, seat: &Seat, wait: Duration) -> Agent {
-        let mut view = seat.view.subscribe();
+    /// The agent once it is ready or has failed, or as it is when the time is over.
+    async fn ready_agent(&self, handle: &AgentHandle, wait: Duration) -> Agent {
+        let mut view = handle.view.subscribe();
         let ready = view.wait_for(|view| !view.agent.id.is_empty() && view.agent.status != AgentStatus::Starting);
-        let _ = tokio::time::timeout(wait.min(WAIT_MOST), ready).await;
-        let mut known = seat.view.subscribe();
-        // Its driver has shown it once, a moment after it was made.
-        let _ = tokio::time::timeout(Duration::from_secs(5), known.wait_for(|view| !view.agent.id.is_empty())).await;
-        seat.view.borrow().agent.clone()
+        let _ = tokio::time::timeout(wait.min(MAX_WAIT), ready).await;
+        let mut known = handle.view.subscribe();
+        // A new driver publishes its agent immediately.
+        let _ = tokio::time::timeout(FIRST_VIEW_TIMEOUT, known.wait_for(|view| !view.agent.id.is_empty())).await;
+        handle.view.borrow().agent.clone()
     }
 
-    /// Finds an agent by id, by the name of one that is not over, by the name of the latest that is, or by prefix. What is out
-    /// of the caller's view is not there.
-    pub(crate) fn find_agent(&self, scope: &Scope, wanted: &str) -> Result<Arc<Seat>, Refusal> {
-        let seen: Vec<_> = self.agents.all().into_iter().filter(|seat| self.sees_agent(scope, seat)).collect();
-        if let Some(seat) = seen.iter().find(|seat| seat.id.as_str() == wanted) {
-            return Ok(Arc::clone(seat));
+    /// Finds an agent by id, by the name of a living one, by the name of the one that ended last, or by a prefix of its
+    /// id. Agents that the caller may not see are not found.
+    pub(super) fn find_agent(&self, scope: &Viewer, wanted: &str) -> Result<Arc<AgentHandle>, RequestError> {
+        let visible: Vec<_> =
+            self.agents.all().into_iter().filter(|handle| self.host.sees(scope, &handle.owner())).collect();
+        if let Some(handle) = visible.iter().find(|handle| handle.id.as_str() == wanted) {
+            return Ok(Arc::clone(handle));
         }
-        let named = seen.iter().filter(|seat| !seat.is_over() && seat.spec.name.as_deref() == Some(wanted));
-        let begun = seen.iter().filter(|seat| is_prefix(wanted) && seat.id.as_str().starts_with(wanted));
+        let named = visible.iter().filter(|handle| !handle.is_over() && handle.spec.name.as_deref() == Some(wanted));
+        let prefixed = visible.iter().filter(|handle| is_prefix(wanted) && handle.id.as_str().starts_with(wanted));
         // Newest first.
-        let ended = seen.iter().filter(|seat| seat.is_over() && seat.spec.name.as_deref() == Some(wanted)).take(1);
-        for found in [named.collect::<Vec<_>>(), ended.collect::<Vec<_>>(), begun.collect::<Vec<_>>()] {
+        let ended =
+            visible.iter().filter(|handle| handle.is_over() && handle.spec.name.as_deref() == Some(wanted)).take(1);
+        for found in [named.collect::<Vec<_>>(), ended.collect::<Vec<_>>(), prefixed.collect::<Vec<_>>()] {
             match found.as_slice() {
                 [] => {}
-                [seat] => return Ok(Arc::clone(seat)),
+                [handle] => return Ok(Arc::clone(handle)),
                 many => {
-                    let message = format!("`{wanted}` could be any of {} agents: use a whole id", many.len());
-                    return Err(Refusal::new(ErrorCode::AmbiguousId, message));
+                    let message = format!("`{wanted}` matches {} agents: use a complete id", many.len());
+                    return Err(RequestError::new(ErrorCode::AmbiguousId, message));
                 }
             }
         }
         let wanted: String = wanted.chars().take(60).collect();
-        let message = format!("no agent `{wanted}`: `pinfold agent ps --all` lists those that are kept");
-        Err(Refusal::new(ErrorCode::NotFound, message))
+        let message = format!("no agent `{wanted}`: `pinfold agent ps --all` lists all agents");
+        Err(RequestError::new(ErrorCode::NotFound, message))
     }
 
-    fn sees_agent(&self, scope: &Scope, seat: &Seat) -> bool {
-        match scope {
-            Scope::Operator => true,
-            Scope::Owner(viewer) => self.owners.sees(viewer, &seat.owner()),
-        }
-    }
-
-    pub(crate) fn list_agents(&self, scope: &Scope, query: &AgentListQuery) -> AgentList {
+    pub(super) fn list_agents(&self, scope: &Viewer, query: &AgentListQuery) -> AgentList {
         let all = query.all.unwrap_or(false);
-        let mut seats = self.agents.all();
-        seats.retain(|seat| {
-            let wanted = query.owner.as_ref().is_none_or(|owner| *owner == seat.owner());
-            wanted && (all || !seat.is_over()) && self.sees_agent(scope, seat)
+        let mut handles = self.agents.all();
+        handles.retain(|handle| {
+            let wanted = query.owner.as_ref().is_none_or(|owner| *owner == handle.owner());
+            wanted && (all || !handle.is_over()) && self.host.sees(scope, &handle.owner())
         });
-        let more = seats.len().saturating_sub(LIST_MOST) as u64;
-        let agents = seats.iter().take(LIST_MOST).map(|seat| seat.view.borrow().agent.clone()).collect();
+        let more = handles.len().saturating_sub(MAX_LIST) as u64;
+        let agents = handles.iter().take(MAX_LIST).map(|handle| handle.view.borrow().agent.clone()).collect();
         AgentList { agents, more }
     }
 
-    /// Gives an agent a turn, and waits for its end if that is asked for.
-    pub(crate) async fn give_turn(self: &Arc<Self>, seat: &Arc<Seat>, request: TurnRequest) -> Result<Turn, Refusal> {
+    /// Queues a turn, and waits for its end as long as the request says.
+    pub(super) async fn give_turn(
+        &self,
+        handle: &Arc<AgentHandle>,
+        request: TurnRequest,
+    ) -> Result<Turn, RequestError> {
         let wait = request.wait.as_ref().map(|wait| parse_duration(&wait.text())).transpose()?.unwrap_or_default();
         if request.text.trim().is_empty() {
-            return Err(Refusal::invalid("`text` is empty: say what the agent is to do"));
+            return Err(RequestError::invalid("`text` is empty: write what the agent should do"));
         }
-        if request.text.len() > PROMPT_MOST {
-            let message =
-                format!("`text` has {} bytes, at most {PROMPT_MOST} are taken: put it into a file", request.text.len());
-            return Err(Refusal::invalid(message));
+        if request.text.len() > MAX_PROMPT {
+            let message = format!(
+                "`text` has {} bytes, at most {MAX_PROMPT} are allowed: put it into a file",
+                request.text.len()
+            );
+            return Err(RequestError::invalid(message));
         }
         if request.idempotency_key.as_ref().is_some_and(|key| key.is_empty() || key.len() > 200) {
-            return Err(Refusal::invalid("`idempotency_key` must have 1 to 200 bytes"));
+            return Err(RequestError::invalid("`idempotency_key` must have 1 to 200 bytes"));
         }
         if !request.env.is_empty() {
-            lock(&seat.env).get_or_insert_with(Env::new).extend(request.env);
+            lock(&handle.env).get_or_insert_with(Env::new).extend(request.env);
         }
         let turn = Turn {
-            agent: seat.id.to_string(),
+            agent: handle.id.to_string(),
             prompt: request.text,
             idempotency_key: request.idempotency_key,
             ..Turn::default()
         };
         let may_wait = request.if_busy.unwrap_or_default() == IfBusy::Wait;
         let (answer, number) = oneshot::channel();
-        ask(seat, Command::Turn(Box::new(turn), may_wait, answer)).await?;
-        let number = number.await.map_err(|_| over(seat.id.as_str()))??;
-        wait_turn(seat, number, wait).await
+        ask(handle, Command::Turn(Box::new(turn), may_wait, answer)).await?;
+        let number = number.await.map_err(|_| ended(handle.id.as_str()))??;
+        wait_turn(handle, number, wait).await
     }
 
-    pub(crate) async fn interrupt_agent(
-        self: &Arc<Self>,
-        seat: &Arc<Seat>,
+    pub(super) async fn interrupt_agent(
+        &self,
+        handle: &Arc<AgentHandle>,
         request: InterruptRequest,
-    ) -> Result<InterruptAnswer, Refusal> {
+    ) -> Result<InterruptAnswer, RequestError> {
         let waits = Waits::parse(&request)?;
         let by = request.by.unwrap_or_else(|| "a client".to_owned());
-        let (core, seat) = (Arc::clone(self), Arc::clone(seat));
-        // Goes on even if the client goes away.
-        tokio::spawn(async move { ladder::climb(&core, &seat, by, waits).await }).await.map_err(Refusal::internal)
+        let (host, handle) = (Arc::clone(&self.host), Arc::clone(handle));
+        // Continues even if the client disconnects.
+        tokio::spawn(async move { interrupt::interrupt_turn(&host, &handle, by, waits).await })
+            .await
+            .map_err(RequestError::internal)
     }
 
-    pub(crate) async fn answer_agent(&self, seat: &Seat, request: AnswerRequest) -> Result<Agent, Refusal> {
+    pub(super) async fn answer_agent(
+        &self,
+        handle: &AgentHandle,
+        request: AnswerRequest,
+    ) -> Result<Agent, RequestError> {
         let (answer, answered) = oneshot::channel();
-        ask(seat, Command::Answer(request, answer)).await?;
-        answered.await.map_err(|_| over(seat.id.as_str()))??;
-        Ok(seat.view.borrow().agent.clone())
+        ask(handle, Command::Answer(request, answer)).await?;
+        answered.await.map_err(|_| ended(handle.id.as_str()))??;
+        Ok(handle.view.borrow().agent.clone())
     }
 
-    pub(crate) async fn turns(&self, seat: &Seat, query: &TurnsQuery) -> Result<TurnList, Refusal> {
-        let last = seat.view.borrow().agent.turns;
+    pub(super) async fn turns(&self, handle: &AgentHandle, query: &TurnsQuery) -> Result<TurnList, RequestError> {
+        let last = handle.view.borrow().agent.turns;
         let first = query.after.unwrap_or(0) + 1;
-        let limit = u64::from(query.limit.unwrap_or(TURNS_MOST).clamp(1, TURNS_MOST));
+        let limit = u64::from(query.limit.unwrap_or(MAX_TURNS).clamp(1, MAX_TURNS));
         let mut turns = Vec::new();
         for number in first..first.saturating_add(limit).min(last + 1) {
-            turns.push(read_turn(seat, number).await?);
+            turns.push(read_turn(handle, number).await?);
         }
         Ok(TurnList { more: first.saturating_add(limit) <= last, turns })
     }
 
-    pub(crate) async fn agent_events(&self, seat: &Seat, query: &AgentEventsQuery) -> Result<AgentEventPage, Refusal> {
-        let after = parse_after(seat, query.after.as_deref())?;
-        let limit = query.limit.unwrap_or(EVENTS).clamp(1, EVENTS_MOST) as usize;
-        let wait = query.wait.as_deref().map(parse_duration).transpose()?.unwrap_or_default().min(WAIT_MOST);
-        let mut latest = seat.events.subscribe();
+    pub(super) async fn agent_events(
+        &self,
+        handle: &AgentHandle,
+        query: &AgentEventsQuery,
+    ) -> Result<AgentEventPage, RequestError> {
+        let after = parse_after(handle, query.after.as_deref())?;
+        let limit = query.limit.unwrap_or(EVENTS).clamp(1, MAX_EVENTS) as usize;
+        let wait = query.wait.as_deref().map(parse_duration).transpose()?.unwrap_or_default().min(MAX_WAIT);
+        let mut latest = handle.events.subscribe();
         let _ = tokio::time::timeout(wait, latest.wait_for(|latest| *latest > after)).await;
-        Ok(seat.events.page(after, limit))
+        Ok(handle.events.page(after, limit))
     }
 }
 
-/// From which event on a reader reads.
-pub(crate) fn parse_after(seat: &Seat, after: Option<&str>) -> Result<u64, Refusal> {
+/// The number of the event after which a reader starts.
+pub(super) fn parse_after(handle: &AgentHandle, after: Option<&str>) -> Result<u64, RequestError> {
     match after {
         None => Ok(0),
-        Some("latest") => Ok(seat.events.latest()),
+        Some("latest") => Ok(handle.events.latest()),
         Some(text) => {
-            let bad = |_| Refusal::invalid(format!("after `{text}`: give the number of an event, or `latest`"));
+            let bad = |_| RequestError::invalid(format!("after `{text}`: use the number of an event, or `latest`"));
             text.parse().map_err(bad)
         }
     }
 }
 
-pub(super) async fn ask(seat: &Seat, command: Command) -> Result<(), Refusal> {
-    seat.commands.send(command).await.map_err(|_| over(seat.id.as_str()))
+pub(super) async fn ask(handle: &AgentHandle, command: Command) -> Result<(), RequestError> {
+    handle.commands.send(command).await.map_err(|_| ended(handle.id.as_str()))
 }
 
-/// A turn, once it is over or the time is.
-pub(crate) async fn wait_turn(seat: &Seat, number: u64, wait: Duration) -> Result<Turn, Refusal> {
-    let mut view = seat.view.subscribe();
+/// A turn once it has ended, or as it is when the time is over.
+pub(super) async fn wait_turn(handle: &AgentHandle, number: u64, wait: Duration) -> Result<Turn, RequestError> {
+    let mut view = handle.view.subscribe();
     let over = view.wait_for(|view| view.over_through >= number);
-    let _ = tokio::time::timeout(wait.min(WAIT_MOST), over).await;
-    read_turn(seat, number).await
+    let _ = tokio::time::timeout(wait.min(MAX_WAIT), over).await;
+    read_turn(handle, number).await
 }
 
-/// A turn as it stands: from the one that leads it, or from disk.
-pub(crate) async fn read_turn(seat: &Seat, number: u64) -> Result<Turn, Refusal> {
-    let running = seat.view.borrow().running.clone().filter(|turn| turn.number == number);
+/// A turn as it is now: from the driver if it is running, else from disk.
+pub(super) async fn read_turn(handle: &AgentHandle, number: u64) -> Result<Turn, RequestError> {
+    let running = handle.view.borrow().running.clone().filter(|turn| turn.number == number);
     if let Some(turn) = running {
         return Ok(turn);
     }
-    let dir = seat.dir.clone();
-    let turn = blocking(move || super::state::read_turn(&dir, number)).await?;
+    let dir = handle.dir.clone();
+    let turn = blocking(move || dir.read_turn::<Turn>(number)).await?;
     let turn =
-        turn.map_err(|error| Refusal::new(ErrorCode::Damaged, format!("turn {number} cannot be read: {error}")))?;
-    turn.ok_or_else(|| Refusal::new(ErrorCode::NotFound, format!("agent {} has no turn {number}", seat.id)))
-}
-
-fn seat_for(
-    spec: AgentSpec,
-    dir: AgentDir,
-    env: Option<Env>,
-    state: &AgentState,
-) -> (Arc<Seat>, mpsc::Receiver<Command>) {
-    let (commands, incoming) = mpsc::channel(COMMANDS);
-    let seat = Seat {
-        id: spec.id.clone(),
-        spec,
-        dir,
-        view: watch::Sender::new(View::default()),
-        commands,
-        events: Ring::after(state.seq),
-        heir: Mutex::new(state.heir.clone()),
-        env: Mutex::new(env),
-        rung: Mutex::new(None),
-    };
-    (Arc::new(seat), incoming)
-}
-
-/// Takes up the agents that an earlier daemon hosted. One that cannot be read harms no other.
-pub(crate) async fn recover(core: &Arc<Core>) {
-    let (home, durability) = (core.home.clone(), core.durability());
-    let Ok(Ok(ids)) = blocking(move || list_agents(&home)).await else { return };
-    for id in ids {
-        let dir = AgentDir::open(&core.home, &id, durability);
-        let spec = match dir.read_agent::<AgentSpec>() {
-            Ok(spec) => spec,
-            Err(error) => {
-                tracing::warn!(agent = %id, %error, "an agent cannot be read");
-                continue;
-            }
-        };
-        let (state, damage) = match dir.read_state::<AgentState>() {
-            Ok(state) => (state.unwrap_or_default(), None),
-            Err(error) => (AgentState::default(), Some(error.to_string())),
-        };
-        take_up(core, spec, dir, state, damage).await;
-    }
-}
-
-async fn take_up(core: &Arc<Core>, spec: AgentSpec, dir: AgentDir, mut state: AgentState, damage: Option<String>) {
-    let (seat, commands) = seat_for(spec, dir, None, &state);
-    core.agents.insert(&seat);
-    if let Some(damage) = damage {
-        // Nothing is written over what could not be read.
-        let message = format!("its state on disk cannot be read: {damage}");
-        state.fault = Some(AgentFault { code: FaultCode::Damaged, message });
-        state.ended = Some(now());
-    }
-    let over = state.is_over();
-    let mut driver = Driver::new(Arc::clone(core), Arc::clone(&seat), state, commands);
-    if !over && let Err(reason) = driver.take_up().await {
-        driver.fail(FaultCode::Damaged, reason).await;
-    }
-    tokio::spawn(driver.run());
-}
-
-/// Forgets agents that ended long ago, until shutdown.
-pub(crate) async fn tend(core: Arc<Core>) {
-    let mut shutdown = core.shutdown.subscribe();
-    while tokio::time::timeout(EVERY, shutdown.wait_for(|shutdown| *shutdown)).await.is_err() {
-        let oldest = rfc3339(Moment(now().0.saturating_sub(core.config.limits.retention.as_micros() as u64)));
-        let mut over: Vec<(String, Arc<Seat>)> = Vec::new();
-        for seat in core.agents.all() {
-            let ended = seat.view.borrow().agent.ended_at.clone();
-            over.extend(ended.map(|ended| (ended, seat)));
-        }
-        over.sort_by(|one, other| other.0.cmp(&one.0));
-        let keep = over.iter().take(OVER_MOST).take_while(|(ended, _)| *ended >= oldest).count();
-        for (_, seat) in over.drain(keep..) {
-            core.agents.remove(&seat.id);
-            let dir = seat.dir.clone();
-            if let Ok(Err(error)) = blocking(move || dir.remove()).await {
-                tracing::warn!(agent = %seat.id, %error, "cannot remove an agent");
-            }
-        }
-    }
+        turn.map_err(|error| RequestError::new(ErrorCode::Damaged, format!("turn {number} cannot be read: {error}")))?;
+    turn.ok_or_else(|| RequestError::new(ErrorCode::NotFound, format!("agent {} has no turn {number}", handle.id)))
 }

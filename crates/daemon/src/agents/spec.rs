@@ -1,4 +1,4 @@
-//! What was asked for with an agent: parsed once, written down, and never changed.
+//! The request for an agent: validated once, stored, and never changed.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -14,93 +14,97 @@ use pinfold_model::units::{Moment, parse_duration};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use crate::refusal::Refusal;
+use crate::request_error::RequestError;
 
-/// Turns that may wait, at most and unless asked otherwise.
-pub(crate) const QUEUE_MOST: u32 = 256;
+/// The longest queue of turns, and its length unless the request says otherwise.
+pub(super) const MAX_QUEUE: u32 = 256;
 const QUEUE: u32 = 16;
-/// What an agent is told in a turn, in bytes.
-pub(crate) const PROMPT_MOST: usize = 1 << 20;
+/// The longest prompt, in bytes.
+pub(super) const MAX_PROMPT: usize = 1 << 20;
 /// The longest idempotency key, in bytes.
-const KEY_MOST: usize = 200;
-/// How long an agent may take until it is ready.
+const MAX_KEY: usize = 200;
+/// How long an agent may take to become ready unless the request says otherwise, and at most.
 const READY: Duration = Duration::from_secs(60);
-const READY_MOST: Duration = Duration::from_secs(3600);
-/// Arguments and settings of the user's, in bytes.
-const WORDS_MOST: usize = 128 * 1024;
-/// The label that says which agent a process is.
-pub(crate) const LABEL: &str = "pinfold.agent";
-/// The label that says which of its lives.
-pub(crate) const LIFE: &str = "pinfold.life";
+const MAX_READY: Duration = Duration::from_secs(3600);
+/// Arguments and settings of a request together, in bytes.
+const MAX_ARGUMENTS: usize = 128 * 1024;
+/// The label of a process that holds the id of its agent.
+pub(super) const AGENT_LABEL: &str = "pinfold.agent";
+/// The label of a process that holds its run number: 1 for the first process of an agent.
+pub(super) const RUN_LABEL: &str = "pinfold.life";
 
-/// An agent as it was asked for.
+/// A validated request for an agent.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct AgentSpec {
-    pub(crate) id: ProcessId,
-    pub(crate) at: Moment,
-    pub(crate) kind: Kind,
-    pub(crate) program: String,
-    pub(crate) args: Vec<String>,
-    pub(crate) model: Option<String>,
-    pub(crate) settings: Map<String, Value>,
-    pub(crate) cwd: Option<String>,
-    /// The names alone: values are never written.
-    pub(crate) env_names: Vec<String>,
-    pub(crate) inherit_env: bool,
-    pub(crate) owner: String,
-    pub(crate) name: Option<String>,
-    pub(crate) lifetime: Option<Lifetime>,
-    pub(crate) owner_grace: Option<Span>,
-    pub(crate) strays: Option<Strays>,
-    pub(crate) grace: Option<Span>,
-    pub(crate) memory_limit: Option<Size>,
-    pub(crate) approvals: Approvals,
-    pub(crate) mode: AgentMode,
-    pub(crate) resume: Option<String>,
-    pub(crate) transport: Transport,
-    pub(crate) ready_timeout: Duration,
-    pub(crate) turn_limit: Option<Duration>,
-    pub(crate) queue: u32,
-    pub(crate) key: Option<String>,
+pub(super) struct AgentSpec {
+    pub(super) id: ProcessId,
+    pub(super) at: Moment,
+    pub(super) kind: Kind,
+    pub(super) program: String,
+    pub(super) args: Vec<String>,
+    pub(super) model: Option<String>,
+    pub(super) settings: Map<String, Value>,
+    pub(super) cwd: Option<String>,
+    /// Only the names: values are never stored.
+    pub(super) env_names: Vec<String>,
+    pub(super) inherit_env: bool,
+    pub(super) owner: String,
+    pub(super) name: Option<String>,
+    pub(super) lifetime: Option<Lifetime>,
+    pub(super) owner_grace: Option<Span>,
+    pub(super) strays: Option<Strays>,
+    pub(super) grace: Option<Span>,
+    pub(super) memory_limit: Option<Size>,
+    pub(super) approvals: Approvals,
+    pub(super) mode: AgentMode,
+    pub(super) resume: Option<String>,
+    pub(super) transport: Transport,
+    pub(super) ready_timeout: Duration,
+    pub(super) turn_limit: Option<Duration>,
+    pub(super) queue: u32,
+    pub(super) key: Option<String>,
 }
 
-/// The values of an agent's environment, as far as they are known.
-pub(crate) type Env = BTreeMap<String, Option<String>>;
+/// Environment variables; `None` removes an inherited one.
+pub(super) type Env = BTreeMap<String, Option<String>>;
 
 impl AgentSpec {
-    /// Checks a request; the owner is found already.
-    pub(crate) fn parse(request: AgentRequest, id: ProcessId, at: Moment, owner: String) -> Result<Self, Refusal> {
-        let kind = Kind::parse(&request.kind).map_err(|unknown| Refusal::invalid(unknown.to_string()))?;
+    /// Validates a request for an agent of this owner.
+    pub(super) fn parse(request: AgentRequest, id: ProcessId, at: Moment, owner: String) -> Result<Self, RequestError> {
+        let kind = Kind::parse(&request.kind).map_err(|unknown| RequestError::invalid(unknown.to_string()))?;
         let transport = request.transport.unwrap_or_default();
         if transport == Transport::Websocket && !kind.takes_websocket() {
-            return Err(Refusal::invalid(format!("{} is spoken to by stdio only: leave `transport` out", kind.name())));
+            return Err(RequestError::invalid(format!("{} supports only stdio: leave out `transport`", kind.name())));
         }
         if let Some(name) = &request.name {
             check_name("name", name)?;
         }
         if kind != Kind::Codex && !request.settings.is_empty() {
-            return Err(Refusal::invalid(format!("{} takes no `settings`: use `args`", kind.name())));
+            return Err(RequestError::invalid(format!("{} takes no `settings`: use `args`", kind.name())));
         }
         if let Some(name) = pinfold_agents::codex::reserved_in(&request.settings) {
-            return Err(Refusal::invalid(format!("`settings.{name}` is pinfold's own: use `resume`")));
+            return Err(RequestError::invalid(format!("`settings.{name}` is set by pinfold: use `resume` instead")));
         }
-        let words = request.args.iter().map(String::len).sum::<usize>()
+        let length = request.args.iter().map(String::len).sum::<usize>()
             + Value::from(request.settings.clone()).to_string().len();
-        if words > WORDS_MOST {
-            return Err(Refusal::invalid(format!("`args` and `settings` may have {WORDS_MOST} bytes together")));
+        if length > MAX_ARGUMENTS {
+            return Err(RequestError::invalid(format!(
+                "`args` and `settings` together are longer than {MAX_ARGUMENTS} bytes"
+            )));
         }
         if request.program.as_deref().is_some_and(|program| program.trim().is_empty()) {
-            return Err(Refusal::invalid("`program` is empty: leave it out, or name the agent's program"));
+            return Err(RequestError::invalid(
+                "`program` is empty: leave it out, or set it to the path of the agent's program",
+            ));
         }
-        if request.idempotency_key.as_ref().is_some_and(|key| key.is_empty() || key.len() > KEY_MOST) {
-            return Err(Refusal::invalid(format!("`idempotency_key` must have 1 to {KEY_MOST} bytes")));
+        if request.idempotency_key.as_ref().is_some_and(|key| key.is_empty() || key.len() > MAX_KEY) {
+            return Err(RequestError::invalid(format!("`idempotency_key` must have 1 to {MAX_KEY} bytes")));
         }
         let lifetime = request.lifetime.unwrap_or_default();
         if request.owner_grace.is_some() && lifetime == Lifetime::Keep {
-            return Err(Refusal::invalid("`owner_grace` goes with `lifetime` `owner` or `parent`: say which"));
+            return Err(RequestError::invalid("`owner_grace` requires `lifetime` `owner` or `parent`"));
         }
         let duration = |span: &Option<Span>| span.as_ref().map(|span| parse_duration(&span.text())).transpose();
-        let ready_timeout = duration(&request.ready_timeout)?.unwrap_or(READY).min(READY_MOST);
+        let ready_timeout = duration(&request.ready_timeout)?.unwrap_or(READY).min(MAX_READY);
         let turn_limit = duration(&request.turn_limit)?.filter(|limit| !limit.is_zero());
         duration(&request.grace)?;
         duration(&request.owner_grace)?;
@@ -128,33 +132,32 @@ impl AgentSpec {
             transport,
             ready_timeout,
             turn_limit,
-            queue: request.queue.unwrap_or(QUEUE).min(QUEUE_MOST),
+            queue: request.queue.unwrap_or(QUEUE).min(MAX_QUEUE),
             key: request.idempotency_key,
         })
     }
 
-    /// Whether two requests asked for the same agent. Their environments are not compared, as for processes: the values
-    /// are not kept.
-    pub(crate) fn is_same_request(&self, other: &Self) -> bool {
-        let asked = |spec: &Self| {
-            let mut asked = serde_json::to_value(spec).unwrap_or_default();
-            if let Value::Object(fields) = &mut asked {
-                for of_its_own in ["id", "at", "env_names"] {
-                    fields.remove(of_its_own);
+    /// Whether two requests are the same. As for processes, environments are not compared: their values are not stored.
+    pub(super) fn is_same_request(&self, other: &Self) -> bool {
+        let request = |spec: &Self| {
+            let mut request = serde_json::to_value(spec).unwrap_or_default();
+            if let Value::Object(fields) = &mut request {
+                for field in ["id", "at", "env_names"] {
+                    fields.remove(field);
                 }
             }
-            asked
+            request
         };
-        asked(self) == asked(other)
+        request(self) == request(other)
     }
 
-    /// How long its owner may be silent.
-    pub(crate) fn grace(&self) -> Option<Duration> {
+    /// How long its owner may be without contact.
+    pub(super) fn owner_grace(&self) -> Option<Duration> {
         self.owner_grace.as_ref().and_then(|grace| parse_duration(&grace.text()).ok())
     }
 
-    /// What the adapter of a life is told.
-    pub(crate) fn settings_of(&self, resume: Option<String>, cwd: &str, url: Option<String>) -> Settings {
+    /// The settings of the adapter for one process.
+    pub(super) fn adapter_settings(&self, resume: Option<String>, cwd: &str, url: Option<String>) -> Settings {
         Settings {
             cwd: cwd.to_owned(),
             model: self.model.clone(),
@@ -166,8 +169,13 @@ impl AgentSpec {
         }
     }
 
-    /// The process of a life, for the owner that the agent began with.
-    pub(crate) fn start_request(&self, life: u64, settings: &Settings, env: Env) -> StartRequest {
+    /// The idempotency key of the process with this run number.
+    pub(super) fn start_key(&self, run: u64) -> String {
+        format!("agent-{}-{run}", self.id)
+    }
+
+    /// The request that starts the process with this run number, for the owner that created the agent.
+    pub(super) fn start_request(&self, run: u64, settings: &Settings, env: Env) -> StartRequest {
         let mut argv = vec![self.program.clone()];
         argv.extend(self.kind.arguments(settings));
         StartRequest {
@@ -179,15 +187,18 @@ impl AgentSpec {
             lifetime: self.lifetime,
             owner_grace: self.owner_grace.clone(),
             intent: Some(format!("{} agent {}", self.kind.name(), self.id)),
-            labels: BTreeMap::from([(LABEL.to_owned(), self.id.to_string()), (LIFE.to_owned(), life.to_string())]),
+            labels: BTreeMap::from([
+                (AGENT_LABEL.to_owned(), self.id.to_string()),
+                (RUN_LABEL.to_owned(), run.to_string()),
+            ]),
             streams: Some(Streams::Separate),
             stdin: Some(Stdin::Pipe),
             strays: self.strays,
             grace: self.grace.clone(),
             memory_limit: self.memory_limit.clone(),
-            // Its owner is told of turns, not of the programs that they run in.
+            // Its owner is notified of turns, not of the processes that they run in.
             notify: Some(Notify { on_complete: Some(false), ..Notify::default() }),
-            idempotency_key: Some(format!("agent-{}-{life}", self.id)),
+            idempotency_key: Some(self.start_key(run)),
             ..StartRequest::default()
         }
     }

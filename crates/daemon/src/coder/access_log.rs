@@ -9,23 +9,23 @@ use axum::middleware::Next;
 use axum::response::Response;
 
 use super::MOUNT;
-use super::chat::Said;
+use super::chat::ChatHeaders;
 use crate::core::Core;
 
-/// Answers a request and writes that down.
+/// Handles a request and logs it.
 pub(super) async fn log(State(core): State<Arc<Core>>, request: Request, next: Next) -> Response {
     core.metrics.requests.fetch_add(1, Ordering::Relaxed);
-    let said = Said::parse(request.headers()).unwrap_or_default();
+    let headers = ChatHeaders::parse(request.headers()).unwrap_or_default();
     let (method, path) = (request.method().clone(), format!("{MOUNT}{}", request.uri().path()));
     let begun = Instant::now();
     let response = next.run(request).await;
-    let ancestors = (!said.ancestors.is_empty()).then(|| said.ancestors.join(","));
+    let ancestors = (!headers.ancestors.is_empty()).then(|| headers.ancestors.join(","));
     tracing::info!(
         %method,
         path,
         status = response.status().as_u16(),
         took_ms = begun.elapsed().as_millis() as u64,
-        chat_id = said.chat,
+        chat_id = headers.chat,
         ancestor_chat_ids = ancestors,
         "coder request"
     );

@@ -1,8 +1,8 @@
 //! Request bodies, read as Go's decoder reads them: one JSON value, its keys in any case, the last of several wins;
-//! unknown fields and whatever comes after the value are passed over, and `null` is an empty request.
+//! unknown fields and anything after the value are ignored, and `null` is an empty request.
 //!
-//! Values are kept as they were written and parsed when they are asked for, so that nothing in an unknown field can
-//! fail: no number is too large, no nesting too deep. A surrogate without its other half and a byte that is not UTF-8
+//! Values are kept as raw text and parsed when they are used, so that an unknown field cannot cause an error: no number
+//! is too large, no nesting too deep. A surrogate without its other half and a byte that is not UTF-8
 //! become U+FFFD, one for each.
 
 use std::borrow::Cow;
@@ -16,27 +16,27 @@ use serde::de::{Deserializer, Error, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
 use super::wire::Fault;
-use crate::extract::{BODY_TIME, Unread, read_body};
+use crate::extract::{BODY_TIME, BodyError, read_body};
 
-/// The fields of a request, in their order.
+/// The fields of a request, in the order of the body.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Fields(Vec<(Text, Box<RawValue>)>);
 
 impl Fields {
     /// Reads the body of a request.
     pub(super) async fn of(request: Request) -> Result<Self, Fault> {
-        let refuse = |unread: Unread| match unread {
-            Unread::TooLarge => {
-                Fault::new(StatusCode::PAYLOAD_TOO_LARGE, "Request body is too large.").detail(unread.to_string())
+        let refuse = |error: BodyError| match error {
+            BodyError::TooLarge => {
+                Fault::new(StatusCode::PAYLOAD_TOO_LARGE, "Request body is too large.").detail(error.to_string())
             }
-            Unread::Late => malformed(unread.to_string()),
-            Unread::Broken(why) => malformed(why),
+            BodyError::TimedOut => malformed(error.to_string()),
+            BodyError::Malformed(why) => malformed(why),
         };
         let bytes = read_body(request.into_body(), BODY_TIME).await.map_err(refuse)?;
         Self::parse(&bytes).map_err(malformed)
     }
 
-    /// Reads what a body holds.
+    /// Parses the bytes of a body.
     pub(super) fn parse(body: &[u8]) -> Result<Self, String> {
         match serde_json::Deserializer::from_str(&decode_utf8(body)).into_iter::<Self>().next() {
             None => Err("EOF".to_owned()),
@@ -46,18 +46,18 @@ impl Fields {
         }
     }
 
-    fn values<'a>(&'a self, name: &'a str) -> impl Iterator<Item = Result<Given, Fault>> + 'a {
+    fn values<'a>(&'a self, name: &'a str) -> impl Iterator<Item = Result<ParsedValue, Fault>> + 'a {
         let named = self.0.iter().filter(move |(key, _)| matches_name(&key.0, name));
-        named.map(|(_, value)| Given::parse(value).map_err(malformed))
+        named.map(|(_, value)| ParsedValue::parse(value).map_err(malformed))
     }
 
-    /// A text; empty if it is not there.
+    /// A string; empty if it is missing.
     pub(super) fn text(&self, name: &str) -> Result<String, Fault> {
         let mut text = String::new();
         for value in self.values(name) {
             match value? {
-                Given::Null => {}
-                Given::Text(given) => text = given,
+                ParsedValue::Null => {}
+                ParsedValue::Text(given) => text = given,
                 other => return Err(wrong(name, "a string", &other)),
             }
         }
@@ -68,25 +68,25 @@ impl Fields {
         let mut flag = false;
         for value in self.values(name) {
             match value? {
-                Given::Null => {}
-                Given::Bool(given) => flag = given,
+                ParsedValue::Null => {}
+                ParsedValue::Bool(given) => flag = given,
                 other => return Err(wrong(name, "a boolean", &other)),
             }
         }
         Ok(flag)
     }
 
-    /// Texts by name. Several objects are laid over each other.
+    /// An object of strings. If the field is there several times, the objects are merged.
     pub(super) fn texts(&self, name: &str) -> Result<BTreeMap<String, String>, Fault> {
         let mut texts = BTreeMap::new();
         for value in self.values(name) {
             match value? {
-                Given::Null => texts.clear(),
-                Given::Object(given) => {
+                ParsedValue::Null => texts.clear(),
+                ParsedValue::Object(given) => {
                     for (Text(key), value) in given.0 {
-                        let text = match Given::parse(&value).map_err(malformed)? {
-                            Given::Null => String::new(),
-                            Given::Text(text) => text,
+                        let text = match ParsedValue::parse(&value).map_err(malformed)? {
+                            ParsedValue::Null => String::new(),
+                            ParsedValue::Text(text) => text,
                             other => return Err(wrong(&format!("{name}.{key}"), "a string", &other)),
                         };
                         texts.insert(key, text);
@@ -99,9 +99,9 @@ impl Fields {
     }
 }
 
-/// A value, parsed as far as a request needs it.
+/// A JSON value of one of the types that requests use.
 #[derive(Clone, Debug)]
-enum Given {
+enum ParsedValue {
     Null,
     Bool(bool),
     Number,
@@ -110,7 +110,7 @@ enum Given {
     Object(Fields),
 }
 
-impl Given {
+impl ParsedValue {
     fn parse(raw: &RawValue) -> Result<Self, String> {
         let failed = |error: serde_json::Error| error.to_string();
         Ok(match raw.get().as_bytes().first() {
@@ -164,7 +164,7 @@ fn malformed(detail: String) -> Fault {
     Fault::bad("Request body must be valid JSON.").detail(detail)
 }
 
-fn wrong(name: &str, wanted: &str, given: &Given) -> Fault {
+fn wrong(name: &str, wanted: &str, given: &ParsedValue) -> Fault {
     malformed(format!("`{name}` must be {wanted}, not {}", given.kind()))
 }
 

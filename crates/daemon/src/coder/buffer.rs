@@ -1,8 +1,8 @@
-//! Output as coder's clients get it: whole up to 32 KiB, and beyond that its first and last 16 KiB with the number of
-//! bytes between them.
+//! Output as coder's clients get it: complete up to 32 KiB, otherwise its first and last 16 KiB with the number of bytes
+//! in between.
 //!
-//! What is shown and what is counted as omitted add up to what was written: lines that are cut and progress that is
-//! left out count too. No character is cut in two.
+//! Shown and omitted bytes add up to what was written, including cut lines and overwritten progress bars. No character is
+//! split.
 
 use std::io;
 
@@ -12,13 +12,13 @@ use serde::Serialize;
 /// Bytes of the beginning, and of the end.
 const HEAD: u64 = 16 * 1024;
 const TAIL: u64 = 16 * 1024;
-/// No line is longer, where output is left out.
+/// The longest line in output of which a part is omitted.
 const LINE: usize = 2048;
 const LINE_END: &str = " ... [truncated]";
-/// More than any marker takes: at least so much is left out, so that the text is shorter than what it stands for.
-const LEAST_OMITTED: u64 = 64;
+/// The least number of omitted bytes: more than the marker takes, so that omitting makes the text shorter.
+const MIN_OMITTED: u64 = 64;
 
-/// What is missing.
+/// What was omitted.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(super) struct Truncated {
     original_bytes: u64,
@@ -36,25 +36,25 @@ pub(super) enum More {
 
 /// The two ends of an output, and how long it is.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Ends {
+pub(super) struct OutputEnds {
     head: Vec<u8>,
     tail: Vec<u8>,
     total: u64,
 }
 
-impl Ends {
+impl OutputEnds {
     /// Reads them.
     pub(super) fn read(reader: &OutputReader) -> io::Result<Self> {
         let total = reader.extent()?.end;
-        let head = stretch(reader, 0, total.min(HEAD), Keep::Front)?;
-        let tail = stretch(reader, tail_start(total), total, Keep::Back)?;
+        let head = stretch(reader, 0, total.min(HEAD), KeptSide::Front)?;
+        let tail = stretch(reader, tail_start(total), total, KeptSide::Back)?;
         Ok(Self { head, tail, total })
     }
 
-    /// The text, and what is missing from it.
+    /// The text, and what was omitted.
     pub(super) fn render(mut self, more: More) -> (String, Option<Truncated>) {
         if more == More::MayCome {
-            // The beginning of a character waits for its rest.
+            // An incomplete character is shown when its other bytes have arrived.
             let last = if self.tail.is_empty() { &mut self.head } else { &mut self.tail };
             let unfinished = unfinished(last);
             last.truncate(last.len() - unfinished);
@@ -85,24 +85,24 @@ fn tail_start(total: u64) -> u64 {
     match total {
         0..=HEAD => total,
         _ if total <= HEAD + TAIL => HEAD,
-        _ => (total - TAIL).max(HEAD + LEAST_OMITTED),
+        _ => (total - TAIL).max(HEAD + MIN_OMITTED),
     }
 }
 
 /// Which side of a gap is kept.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Keep {
+enum KeptSide {
     Front,
     Back,
 }
 
-/// The bytes from one place to another, as far as they are kept without a gap.
-fn stretch(reader: &OutputReader, from: u64, to: u64, keep: Keep) -> io::Result<Vec<u8>> {
+/// The bytes of a range, up to or from the first gap.
+fn stretch(reader: &OutputReader, from: u64, to: u64, keep: KeptSide) -> io::Result<Vec<u8>> {
     let (mut at, mut bytes) = (from, Vec::new());
     while at < to {
         let piece = reader.read(at, (to - at) as usize)?;
         if piece.gap.is_some() {
-            if keep == Keep::Front {
+            if keep == KeptSide::Front {
                 break;
             }
             bytes.clear();
@@ -116,7 +116,7 @@ fn stretch(reader: &OutputReader, from: u64, to: u64, keep: Keep) -> io::Result<
     Ok(bytes)
 }
 
-/// How many bytes at the end begin a character that is not whole.
+/// How many bytes at the end belong to an incomplete character.
 fn unfinished(bytes: &[u8]) -> usize {
     let from = bytes.len().saturating_sub(3);
     let Some(lead) = bytes[from..].iter().rposition(|byte| !(0x80..0xc0).contains(byte)) else { return 0 };
@@ -131,17 +131,17 @@ fn unfinished(bytes: &[u8]) -> usize {
 }
 
 /// A text with its long lines cut.
-struct Cut {
+struct CutText {
     text: String,
-    /// Its length before a byte that is no character became three.
+    /// Its length in bytes of output: an invalid byte becomes a character of three.
     length: u64,
     /// How many bytes are missing.
     lost: u64,
 }
 
-/// Cuts long lines. A progress bar is its last state.
-fn cut_lines(bytes: &[u8]) -> Cut {
-    let mut done = Cut { text: String::with_capacity(bytes.len()), length: bytes.len() as u64, lost: 0 };
+/// Cuts long lines, and keeps only the last state of a progress bar.
+fn cut_lines(bytes: &[u8]) -> CutText {
+    let mut done = CutText { text: String::with_capacity(bytes.len()), length: bytes.len() as u64, lost: 0 };
     for (at, line) in bytes.split(|byte| *byte == b'\n').enumerate() {
         if at > 0 {
             done.text.push('\n');
@@ -156,7 +156,7 @@ fn cut_lines(bytes: &[u8]) -> Cut {
     done
 }
 
-/// What is shown of a long line, and what ends it.
+/// The part of a line that is shown, and the text after it.
 fn cut(line: &[u8]) -> (&[u8], &'static str) {
     let state = line.strip_suffix(b"\r").unwrap_or(line);
     let state = state.rsplit(|byte| *byte == b'\r').next().unwrap_or(state);
@@ -172,10 +172,10 @@ mod tests {
     use super::*;
 
     /// What would be read of these bytes.
-    fn ends(bytes: &[u8]) -> Ends {
+    fn ends(bytes: &[u8]) -> OutputEnds {
         let total = bytes.len() as u64;
         let head = bytes[..total.min(HEAD) as usize].to_vec();
-        Ends { head, tail: bytes[tail_start(total) as usize..].to_vec(), total }
+        OutputEnds { head, tail: bytes[tail_start(total) as usize..].to_vec(), total }
     }
 
     fn shown(bytes: &[u8]) -> (String, Option<Truncated>) {

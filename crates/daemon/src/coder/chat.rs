@@ -1,7 +1,7 @@
-//! Which chat a request is of, and so which owner.
+//! The chat that a request belongs to, and its owner.
 //!
-//! A chat is the owner `coder-<uuid>`, its nearest ancestor that owner's parent. Without a chat the request is whoever
-//! the connection is. A header that is no chat is an error: a view never widens (D5).
+//! A chat is the owner `coder-<uuid>`, its nearest ancestor that owner's parent. A request without a chat
+//! acts as its connection does. An invalid header is an error, because ignoring it would widen the view (D5).
 
 use std::sync::Arc;
 
@@ -14,16 +14,16 @@ use pinfold_model::spec::DEFAULT_OWNER;
 use super::ids::{parse_uuid, render_uuid};
 use super::quote::quote;
 use super::wire::Fault;
-use crate::access::caller::{Caller, Proof};
+use crate::access::caller::{Caller, Principal};
 use crate::core::Core;
-use crate::registry::Scope;
+use crate::registry::Viewer;
 
 const CHAT: &str = "coder-chat-id";
 const ANCESTORS: &str = "coder-ancestor-chat-ids";
-/// What the owner of a chat is called, before its UUID.
+/// The prefix of the owner of a chat; its UUID follows.
 const OWNER: &str = "coder-";
 
-/// Whoever made a request.
+/// The caller of a request.
 #[derive(Debug)]
 pub(super) struct Chat {
     pub(super) caller: Caller,
@@ -34,32 +34,31 @@ pub(super) struct Chat {
 impl Chat {
     /// The chat, as processes see it.
     pub(super) fn id(&self) -> Option<String> {
-        match &self.caller.scope {
-            Scope::Operator => None,
-            Scope::Owner(owner) => owner.strip_prefix(OWNER).and_then(parse_uuid).map(render_uuid),
+        match &self.caller.viewer {
+            Viewer::Operator => None,
+            Viewer::Owner(owner) => owner.strip_prefix(OWNER).and_then(parse_uuid).map(render_uuid),
         }
     }
 
-    /// Whose a process is that this request starts.
+    /// The owner of a process that this request starts.
     pub(super) fn owner(&self) -> String {
-        match &self.caller.scope {
-            Scope::Operator => DEFAULT_OWNER.to_owned(),
-            Scope::Owner(owner) => owner.clone(),
+        match &self.caller.viewer {
+            Viewer::Operator => DEFAULT_OWNER.to_owned(),
+            Viewer::Owner(owner) => owner.clone(),
         }
     }
 
     /// Who acts.
     pub(super) fn name(&self) -> String {
-        match &self.caller.scope {
-            Scope::Operator => "a coder client".to_owned(),
-            Scope::Owner(owner) => owner.clone(),
+        match &self.caller.viewer {
+            Viewer::Operator => "a coder client".to_owned(),
+            Viewer::Owner(owner) => owner.clone(),
         }
     }
 
-    /// Takes up whose descendant the chat is. The first parent stands: a chat that names another later still starts
-    /// its commands.
+    /// Records the parent of the chat. The first parent counts; a chat that names another one later is not refused.
     pub(super) fn adopt(&self, core: &Core) {
-        if let (Scope::Owner(owner), Some(parent)) = (&self.caller.scope, &self.parent)
+        if let (Viewer::Owner(owner), Some(parent)) = (&self.caller.viewer, &self.parent)
             && let Err(bad) = core.owners.add_parent(owner, parent)
         {
             tracing::warn!(owner, parent, %bad, "a chat's ancestor is passed over");
@@ -67,16 +66,16 @@ impl Chat {
     }
 }
 
-/// What a request's headers say.
+/// The chat headers of a request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Said {
+pub(super) struct ChatHeaders {
     pub(super) chat: Option<String>,
     /// The nearest first.
     pub(super) ancestors: Vec<String>,
 }
 
-impl Said {
-    /// Reads them; the error is the header as it was.
+impl ChatHeaders {
+    /// Parses them; the error is the value of the invalid header.
     pub(super) fn parse(headers: &HeaderMap) -> Result<Self, String> {
         let mut values = headers.get_all(CHAT).iter();
         let Some(value) = values.next() else { return Ok(Self::default()) };
@@ -97,13 +96,13 @@ impl FromRequestParts<Arc<Core>> for Chat {
     type Rejection = Fault;
 
     async fn from_request_parts(parts: &mut Parts, core: &Arc<Core>) -> Result<Self, Fault> {
-        let proof = Proof::of(&parts.extensions).map_err(|refusal| Fault::of(&refusal))?;
-        let said = Said::parse(&parts.headers).map_err(|text| {
+        let principal = Principal::of(&parts.extensions).map_err(|error| Fault::of(&error))?;
+        let said = ChatHeaders::parse(&parts.headers).map_err(|text| {
             Fault::bad(format!("Coder-Chat-Id {} is not a chat.", quote(text.as_bytes())))
                 .detail("send the UUID of the chat, once, or leave the header out to act as whoever the connection is")
         })?;
         let Some(chat) = said.chat else {
-            let caller = Caller::from_request_parts(parts, core).await.map_err(|refusal| Fault::of(&refusal))?;
+            let caller = Caller::from_request_parts(parts, core).await.map_err(|error| Fault::of(&error))?;
             return Ok(Self { caller, parent: None });
         };
         if parts.headers.contains_key(OWNER_HEADER) {
@@ -112,15 +111,15 @@ impl FromRequestParts<Arc<Core>> for Chat {
         }
         let owner = owner_of(&chat);
         let ancestor = said.ancestors.first().map(|ancestor| owner_of(ancestor));
-        let parent = match &proof.scope {
-            Scope::Operator => ancestor,
-            Scope::Owner(bound) if core.owners.sees(bound, &owner) => None,
-            // A chat that comes with a token is below whoever the token is bound to.
-            Scope::Owner(bound) => Some(ancestor.filter(|one| core.owners.sees(bound, one)).unwrap_or(bound.clone())),
+        let parent = match &principal.viewer {
+            Viewer::Operator => ancestor,
+            Viewer::Owner(bound) if core.owners.sees(bound, &owner) => None,
+            // A chat that uses a token is a child of the token's owner.
+            Viewer::Owner(bound) => Some(ancestor.filter(|one| core.owners.sees(bound, one)).unwrap_or(bound.clone())),
         };
-        let bound = proof.scope != Scope::Operator;
+        let bound = principal.viewer != Viewer::Operator;
         let named = parent.clone().filter(|_| bound);
-        let caller = core.caller(proof, Some(owner), named).await.map_err(|refusal| Fault::of(&refusal))?;
+        let caller = core.caller(principal, Some(owner), named).await.map_err(|error| Fault::of(&error))?;
         Ok(Self { caller, parent: parent.filter(|_| !bound) })
     }
 }
@@ -139,7 +138,7 @@ mod tests {
                 headers.insert(name, value.parse().expect("a header"));
             }
         }
-        Said::parse(&headers).map(|said| (said.chat, said.ancestors))
+        ChatHeaders::parse(&headers).map(|said| (said.chat, said.ancestors))
     }
 
     #[test]
@@ -155,6 +154,6 @@ mod tests {
         let mut twice = HeaderMap::new();
         twice.append(CHAT, ONE.parse().expect("a header"));
         twice.append(CHAT, OTHER.parse().expect("a header"));
-        assert!(Said::parse(&twice).is_err());
+        assert!(ChatHeaders::parse(&twice).is_err());
     }
 }

@@ -1,7 +1,7 @@
-//! The environment of a command: the daemon's, what the hook says, what the request says, and the chat.
+//! The environment of a command: the daemon's, then the hook's variables, the request's, and the chat.
 //!
-//! The hook is a command of the configuration. It runs beside the daemon and not as a kept process, since what it says
-//! may be secret and is written down nowhere. Bounds: [`TIME`], [`MOST`] bytes; asked again after [`FRESH`].
+//! The hook is a command of the configuration. It is not run as a kept process, because its output may be secret
+//! and must not be stored. Bounds: [`HOOK_TIMEOUT`], [`MAX_OUTPUT`] bytes; run again after [`MAX_AGE`].
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use pinfold_model::service::READY_SOCKET;
 use pinfold_model::spec::{DEFAULT_PATH, RESERVED_ENV};
-use pinfold_os::fsio::{self, Moved};
+use pinfold_os::fsio::{self, ReadResult};
 use pinfold_os::poll::{Interest, wait_ready};
 use pinfold_os::tree;
 use tokio::sync::Mutex;
@@ -24,41 +24,41 @@ use super::chat::Chat;
 use crate::core::{Core, blocking};
 
 /// How long the hook may take.
-const TIME: Duration = Duration::from_secs(10);
-/// Bytes that it may say.
-const MOST: usize = 1 << 20;
-/// How long what it said is good for.
-const FRESH: Duration = Duration::from_secs(5);
+const HOOK_TIMEOUT: Duration = Duration::from_secs(10);
+/// The longest output of the hook, in bytes.
+const MAX_OUTPUT: usize = 1 << 20;
+/// How long the output of the hook is reused before it is run again.
+const MAX_AGE: Duration = Duration::from_secs(5);
 /// How long a start waits for the hook or the shell to be found.
-const PATIENCE: Duration = TIME.saturating_add(Duration::from_secs(2));
-/// How often its end is looked for while it says nothing.
-const LOOK: Duration = Duration::from_millis(10);
+const DEADLINE: Duration = HOOK_TIMEOUT.saturating_add(Duration::from_secs(2));
+/// How often to check for its exit while it prints nothing.
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
-/// The name under which a command knows its chat.
+/// The variable with the id of the chat.
 const CHAT: &str = "CODER_CHAT_ID";
 
-/// What the hook said last, and when. One thread asks at a time, and holds the lock while it does: a hook or a directory of
-/// PATH that does not answer holds up one thread, and all others give up after [`PATIENCE`].
+/// The last output of the hook, and its time. One thread at a time runs the hook and holds the lock meanwhile: a hook or a
+/// directory of PATH that hangs blocks one thread, and all others give up after [`DEADLINE`].
 #[derive(Debug, Default)]
 pub(super) struct Hook {
-    said: Arc<Mutex<Option<Said>>>,
+    output: Arc<Mutex<Option<HookOutput>>>,
     shell: Arc<Mutex<Option<Shell>>>,
 }
 
 /// When the hook was asked, and the variables that it set.
-type Said = (Instant, BTreeMap<String, String>);
+type HookOutput = (Instant, BTreeMap<String, String>);
 
 /// The `sh` of the daemon's own PATH.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Shell {
     pub(super) path: PathBuf,
-    /// Directories that have none; they came before it.
+    /// Directories before it in PATH, which have no `sh`.
     without: Vec<PathBuf>,
 }
 
 impl Shell {
-    /// Whether `sh` means this one in such a PATH. Only names are compared: the directories of a request are not looked
-    /// at, since they may be on a mount that does not answer. False where that cannot be said.
+    /// Whether `sh` is this one with such a PATH. Only names are compared: the directories of a request are not read,
+    /// because they may be on a mount that hangs. False if that is unknown.
     pub(super) fn is_found_in(&self, path: &OsStr) -> bool {
         let unlike = |directory: &PathBuf| !self.without.contains(directory);
         let first = std::env::split_paths(path).find(unlike);
@@ -78,7 +78,7 @@ impl Shell {
     }
 }
 
-/// The `sh` of the daemon's own PATH; once it was found, it is not looked for again.
+/// The `sh` of the daemon's own PATH. Found once, then remembered.
 pub(super) async fn find_shell(core: &Core) -> Option<Shell> {
     let known = Arc::clone(&core.coder.hook.shell);
     let look = async {
@@ -94,14 +94,14 @@ pub(super) async fn find_shell(core: &Core) -> Option<Shell> {
         .ok()
         .flatten()
     };
-    tokio::time::timeout(PATIENCE, look).await.ok().flatten()
+    tokio::time::timeout(DEADLINE, look).await.ok().flatten()
 }
 
 fn own_shell() -> Option<Shell> {
     Shell::find(&std::env::var_os("PATH").unwrap_or_else(|| DEFAULT_PATH.into()))
 }
 
-/// What is laid over the daemon's environment; later layers win, and nothing wins over the chat.
+/// The variables that are added to the daemon's environment. Later ones win, the chat last.
 pub(super) async fn layers(
     core: &Core,
     chat: &Chat,
@@ -121,13 +121,13 @@ fn entry((name, value): (String, String)) -> Option<(String, String)> {
     Some((name.to_owned(), value.to_owned()))
 }
 
-/// What the hook says; nothing if it fails.
+/// The variables of the hook; none if it fails.
 async fn hooked(core: &Core) -> BTreeMap<String, String> {
     let Some(command) = core.config.coder.env_command.clone() else { return BTreeMap::new() };
-    let (said, directory) = (Arc::clone(&core.coder.hook.said), core.user_home.clone());
+    let (said, directory) = (Arc::clone(&core.coder.hook.output), core.user_home.clone());
     let ask = async {
         let mut said = said.lock_owned().await;
-        if let Some((_, env)) = said.as_ref().filter(|(at, _)| at.elapsed() < FRESH) {
+        if let Some((_, env)) = said.as_ref().filter(|(at, _)| at.elapsed() < MAX_AGE) {
             return Ok(env.clone());
         }
         let ask = move || {
@@ -135,16 +135,16 @@ async fn hooked(core: &Core) -> BTreeMap<String, String> {
             *said = Some((Instant::now(), ran.clone().unwrap_or_default()));
             ran
         };
-        blocking(ask).await.unwrap_or_else(|refusal| Err(refusal.0.message))
+        blocking(ask).await.unwrap_or_else(|error| Err(error.0.message))
     };
-    let said = tokio::time::timeout(PATIENCE, ask).await;
+    let said = tokio::time::timeout(DEADLINE, ask).await;
     said.unwrap_or_else(|_| Err("it does not answer".to_owned())).unwrap_or_else(|reason| {
         tracing::warn!(reason, "the setting coder.env_command failed: the environment is as it was");
         BTreeMap::new()
     })
 }
 
-/// Runs the hook, and gives what it said.
+/// Runs the hook and returns its output.
 fn run(command: &str, directory: &str) -> Result<Vec<u8>, String> {
     let shell = own_shell().ok_or("there is no sh in PATH")?.path;
     let pipe = fsio::pipe().map_err(|error| error.to_string())?;
@@ -157,19 +157,21 @@ fn run(command: &str, directory: &str) -> Result<Vec<u8>, String> {
         .process_group(0)
         .spawn()
         .map_err(|error| error.to_string())?;
-    let deadline = Instant::now() + TIME;
+    let deadline = Instant::now() + HOOK_TIMEOUT;
     let mut said = Vec::new();
     let result = loop {
-        // Asked before the read: what it said before its end is there to be read.
+        // Checked before the read, so that everything printed before the exit is read.
         let ended = child.try_wait().map_err(|error| error.to_string())?;
         let silent = drain(pipe.read.as_fd(), &mut said).map_err(|error| error.to_string())?;
         match ended {
             Some(status) if status.success() => break Ok(said),
             Some(status) => break Err(format!("it ended with {status}")),
-            None if said.len() > MOST => break Err(format!("it said more than {MOST} bytes")),
-            None if Instant::now() > deadline => break Err(format!("it took longer than {} s", TIME.as_secs())),
-            None if silent == Moved::Closed => std::thread::sleep(LOOK),
-            None => drop(wait_ready(&[(pipe.read.as_fd(), Interest::Read)], Some(LOOK))),
+            None if said.len() > MAX_OUTPUT => break Err(format!("it said more than {MAX_OUTPUT} bytes")),
+            None if Instant::now() > deadline => {
+                break Err(format!("it took longer than {} s", HOOK_TIMEOUT.as_secs()));
+            }
+            None if silent == ReadResult::Closed => std::thread::sleep(POLL_INTERVAL),
+            None => drop(wait_ready(&[(pipe.read.as_fd(), Interest::Read)], Some(POLL_INTERVAL))),
         }
     };
     if result.is_err() {
@@ -180,19 +182,19 @@ fn run(command: &str, directory: &str) -> Result<Vec<u8>, String> {
     result
 }
 
-/// Reads what is there, up to a little more than the most.
-fn drain(fd: std::os::fd::BorrowedFd<'_>, said: &mut Vec<u8>) -> std::io::Result<Moved> {
+/// Reads what is available, up to a little more than the maximum.
+fn drain(fd: std::os::fd::BorrowedFd<'_>, said: &mut Vec<u8>) -> std::io::Result<ReadResult> {
     loop {
         said.reserve(16 * 1024);
         match fsio::read_some(fd, said)? {
-            Moved::Bytes(_) if said.len() <= MOST => {}
-            Moved::Bytes(_) => return Ok(Moved::Empty),
+            ReadResult::Bytes(_) if said.len() <= MAX_OUTPUT => {}
+            ReadResult::Bytes(_) => return Ok(ReadResult::Empty),
             nothing => return Ok(nothing),
         }
     }
 }
 
-/// Lines `NAME=VALUE`, or such texts with a NUL after each, as `env -0` gives them.
+/// Parses `NAME=VALUE` entries: separated by NULs if there are any, as `env -0` prints them, otherwise one per line.
 pub(super) fn parse(bytes: &[u8]) -> BTreeMap<String, String> {
     let text = String::from_utf8_lossy(bytes);
     let end = if text.contains('\0') { '\0' } else { '\n' };
@@ -240,7 +242,7 @@ mod tests {
     fn a_hook_is_heard_to_its_end_and_its_failure_is_one() {
         assert_eq!(run("printf A=1; sleep 0.1; printf B", "/"), Ok(b"A=1B".to_vec()));
         assert!(run("echo A=1; exit 3", "/").expect_err("failed").contains('3'));
-        // Whoever holds its output open does not hold it up.
+        // A background process that keeps its output open does not delay it.
         assert_eq!(run("sleep 5 & printf A=1", "/"), Ok(b"A=1".to_vec()));
         assert!(run("head -c 2000000 /dev/zero; sleep 5", "/").expect_err("too much").contains("more than"));
     }

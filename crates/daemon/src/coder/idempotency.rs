@@ -2,11 +2,11 @@
 //!
 //! A key belongs to one owner, so two chats may use the same one. The process carries a digest of it as its own
 //! idempotency key, which makes it durable (D2), and a fingerprint of the request in a label: the values of its
-//! environment are written down nowhere, so they are compared through a hash under the home's secret.
+//! environment are not stored, so they are compared by a hash with the home's secret.
 //!
 //! From the moment a request is admitted until its process is registered, [`Keys`] holds the key in memory. Others that
-//! come with it wait for that, as long as [`PATIENCE`]: whoever gives up must not take the process for one that will
-//! never run.
+//! come with it wait for that, at most [`DEADLINE`]: a client that gives up must not
+//! assume that the process will never run.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -22,17 +22,17 @@ use super::start::Asked;
 use super::wire::Fault;
 use crate::core::Core;
 use crate::lock::lock;
-use crate::refusal::Refusal;
-use crate::registry::{Entry, Found};
+use crate::registry::{Entry, FoundProcess};
+use crate::request_error::RequestError;
 
 /// The label with the fingerprint of the request.
 pub(super) const FINGERPRINT: &str = "coder.request";
 /// How long a request waits for another that holds its key; coder's server gives up a request after 20 s.
-const PATIENCE: Duration = Duration::from_secs(15);
-/// A start that failed leaves its key to the next one, so often; after that the failure stands.
+const DEADLINE: Duration = Duration::from_secs(15);
+/// How often a start that failed may be repeated with the same key.
 const ATTEMPTS: u32 = 32;
 
-/// Whose key, and which.
+/// An owner and its key.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Place {
     owner: String,
@@ -44,7 +44,7 @@ impl Place {
         Self { owner, digest: hex(&Sha256::digest(key)) }
     }
 
-    /// The key that the process of this attempt has.
+    /// The idempotency key of the process of this attempt.
     fn key(&self, attempt: u32) -> String {
         match attempt {
             0 => format!("coder-{}", self.digest),
@@ -53,17 +53,17 @@ impl Place {
     }
 }
 
-/// What a request starts, as far as that decides whether another is the same.
+/// A hash of everything in a request that decides what it starts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Fingerprint(String);
 
 impl Fingerprint {
-    /// Of a request as it came: an empty directory is the same request wherever that leads today.
+    /// Of a request as it was sent: an empty directory is the same request even if the default directory changed.
     pub(super) fn new(secret: u128, asked: &Asked) -> Self {
         let mut hash = Sha256::new().chain_update(secret.to_be_bytes()).chain_update(b"request");
         let texts = [&asked.command, &asked.workdir].into_iter();
         for text in texts.chain(asked.env.iter().flat_map(|(name, value)| [name, value])) {
-            // With its length, so that no two requests hash the same bytes.
+            // With its length, so that different requests never hash the same bytes.
             hash.update((text.len() as u64).to_be_bytes());
             hash.update(text);
         }
@@ -79,34 +79,34 @@ impl Fingerprint {
 /// Keys whose starts are under way.
 #[derive(Debug, Default)]
 pub(super) struct Keys {
-    /// One for each request that holds a key; so there are no more than requests.
+    /// One for each request that holds a key; so bounded by the number of requests.
     held: Mutex<HashMap<Place, Held>>,
 }
 
 #[derive(Debug)]
 struct Held {
-    /// What is being started; none while its holder still looks whether that has happened before.
+    /// The request that is being started; `None` while its holder checks whether it was started before.
     fingerprint: Option<Fingerprint>,
     /// Closed when the key is free again.
     done: watch::Receiver<()>,
 }
 
-/// The right to start under a key, until it is dropped.
+/// The exclusive right to start a process with a key, until it is dropped.
 #[derive(Debug)]
-pub(super) struct Ticket {
+pub(super) struct KeyLock {
     core: Arc<Core>,
     place: Place,
     _done: watch::Sender<()>,
 }
 
-impl Drop for Ticket {
+impl Drop for KeyLock {
     fn drop(&mut self) {
         lock(&self.core.coder.keys.held).remove(&self.place);
     }
 }
 
-impl Ticket {
-    /// From here on something is started.
+impl KeyLock {
+    /// Records what is being started.
     pub(super) fn begin(&self, fingerprint: &Fingerprint) {
         if let Some(held) = lock(&self.core.coder.keys.held).get_mut(&self.place) {
             held.fingerprint = Some(fingerprint.clone());
@@ -116,29 +116,29 @@ impl Ticket {
 
 /// What is known of a key.
 pub(super) enum Holder {
-    /// No process has it; the next one starts under this key.
+    /// No process has it; the next one gets this key.
     Nobody {
         key: String,
     },
-    Process(Found),
+    Process(FoundProcess),
 }
 
 /// How long this request may still wait.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Patience(Instant);
+pub(super) struct WaitDeadline(Instant);
 
-impl Patience {
+impl WaitDeadline {
     pub(super) fn new(core: &Core) -> Self {
-        Self(Instant::now() + PATIENCE.min(core.config.coder.wait_cap))
+        Self(Instant::now() + DEADLINE.min(core.config.coder.wait_cap))
     }
 
-    /// Waits until a start under way has come to something. False if it did not in time.
+    /// Waits until another request has released the key. False if it did not in time.
     async fn settled(self, mut done: watch::Receiver<()>) -> bool {
-        // It never changes: the sender goes.
+        // The sender never sends; it is dropped.
         tokio::time::timeout_at(self.0, done.changed()).await.is_ok()
     }
 
-    /// Waits until the keeper has decided about a start. False if it did not in time.
+    /// Waits until the keeper has reported whether the start succeeded. False if it did not in time.
     async fn decided(self, entry: &Entry) -> bool {
         let mut state = entry.state.subscribe();
         let decided = state.wait_for(|state| state.history.status() != Status::Starting || state.refused.is_some());
@@ -146,13 +146,13 @@ impl Patience {
     }
 }
 
-/// Takes the key, as soon as no other request has it.
+/// Locks the key as soon as no other request holds it.
 pub(super) async fn reserve(
     core: &Arc<Core>,
     place: &Place,
     fingerprint: &Fingerprint,
-    patience: Patience,
-) -> Result<Ticket, Fault> {
+    deadline: WaitDeadline,
+) -> Result<KeyLock, Fault> {
     let mut shutdown = core.shutdown.subscribe();
     loop {
         let done = match try_reserve(core, place) {
@@ -161,30 +161,30 @@ pub(super) async fn reserve(
             Err((_, done)) => done,
         };
         tokio::select! {
-            settled = patience.settled(done) => if !settled { return Err(start_is_pending()) },
+            settled = deadline.settled(done) => if !settled { return Err(start_is_pending()) },
             _ = shutdown.wait_for(|down| *down) => return Err(super::start::closed()),
         }
     }
 }
 
-fn try_reserve(core: &Arc<Core>, place: &Place) -> Result<Ticket, (Option<Fingerprint>, watch::Receiver<()>)> {
+fn try_reserve(core: &Arc<Core>, place: &Place) -> Result<KeyLock, (Option<Fingerprint>, watch::Receiver<()>)> {
     let mut held = lock(&core.coder.keys.held);
     if let Some(other) = held.get(place) {
         return Err((other.fingerprint.clone(), other.done.clone()));
     }
     let (sender, done) = watch::channel(());
     held.insert(place.clone(), Held { fingerprint: None, done });
-    Ok(Ticket { core: Arc::clone(core), place: place.clone(), _done: sender })
+    Ok(KeyLock { core: Arc::clone(core), place: place.clone(), _done: sender })
 }
 
-/// The process that this request started before, once it runs; or the key to start it under.
+/// The process that this request started before, once it runs; or the key for a new one.
 pub(super) async fn holder(
     core: &Arc<Core>,
     place: &Place,
     fingerprint: &Fingerprint,
-    patience: Patience,
+    deadline: WaitDeadline,
 ) -> Result<Holder, Fault> {
-    let holder = look(core, place, patience).await.map_err(|error| error.fault(start_is_pending))?;
+    let holder = look(core, place, deadline).await.map_err(|error| error.fault(start_is_pending))?;
     if let Holder::Process(found) = &holder
         && found.intent().spec.labels.get(FINGERPRINT).map(String::as_str) != Some(fingerprint.text())
     {
@@ -193,21 +193,21 @@ pub(super) async fn holder(
     Ok(holder)
 }
 
-/// The process that was started under a key, once it runs.
-pub(super) async fn started_under(core: &Arc<Core>, place: &Place) -> Result<Found, Fault> {
+/// The process that was started with a key, once it runs.
+pub(super) async fn started_under(core: &Arc<Core>, place: &Place) -> Result<FoundProcess, Fault> {
     let not_spawned = || {
         let message = "The start holding this idempotency key has not spawned its process yet.";
         Fault::conflict("start_pending", message)
     };
-    let patience = Patience::new(core);
+    let deadline = WaitDeadline::new(core);
     loop {
         let held = lock(&core.coder.keys.held).get(place).map(|held| held.done.clone());
         let Some(done) = held else { break };
-        if !patience.settled(done).await {
+        if !deadline.settled(done).await {
             return Err(not_spawned());
         }
     }
-    match look(core, place, patience).await.map_err(|error| error.fault(not_spawned))? {
+    match look(core, place, deadline).await.map_err(|error| error.fault(not_spawned))? {
         Holder::Process(found) => Ok(found),
         Holder::Nobody { .. } => Err(Fault::no_such_key()),
     }
@@ -217,34 +217,34 @@ pub(super) async fn started_under(core: &Arc<Core>, place: &Place) -> Result<Fou
 enum NoAnswer {
     /// Its process was not started in time.
     Pending,
-    Refused(Refusal),
+    Refused(RequestError),
 }
 
 impl NoAnswer {
     fn fault(self, pending: impl FnOnce() -> Fault) -> Fault {
         match self {
             Self::Pending => pending(),
-            Self::Refused(refusal) => Fault::of(&refusal),
+            Self::Refused(error) => Fault::of(&error),
         }
     }
 }
 
 /// Looks for the process of the last attempt.
-async fn look(core: &Arc<Core>, place: &Place, patience: Patience) -> Result<Holder, NoAnswer> {
+async fn look(core: &Arc<Core>, place: &Place, deadline: WaitDeadline) -> Result<Holder, NoAnswer> {
     let mut attempt = 0;
     loop {
         let key = place.key(attempt);
         let Some(found) = core.by_key(&place.owner, &key).await.map_err(NoAnswer::Refused)? else {
             return Ok(Holder::Nobody { key });
         };
-        if let Found::Here(entry) = &found
-            && !patience.decided(entry).await
+        if let FoundProcess::Here(entry) = &found
+            && !deadline.decided(entry).await
         {
             return Err(NoAnswer::Pending);
         }
         let state = found.snapshot();
         if state.refused.is_some() {
-            // It left nothing, so its key is free.
+            // It was never started, so its key is free.
             return Ok(Holder::Nobody { key });
         }
         if !matches!(state.history.outcome(), Some(Outcome::FailedToStart { .. })) || attempt == ATTEMPTS {

@@ -1,8 +1,8 @@
 //! The ids that coder's clients see: UUIDs, made from pinfold's ids and read back, without a table.
 //!
 //! A UUID of version 4 has 122 free bits: a tag of 60, and the 62 of the id's code under a mask that the tag gives.
-//! Both come from the home's secret, so nobody can guess the UUID of a process, nor read its id off; and whoever has
-//! the home gets the same ones after every restart.
+//! Both depend on the home's secret, so that the UUID of a process cannot be guessed and does not reveal its id; and
+//! they are the same after every restart of the daemon.
 
 use pinfold_model::id::ProcessId;
 use sha2::{Digest, Sha256};
@@ -14,7 +14,7 @@ const CODE_MASK: u64 = (1 << ProcessId::CODE_BITS) - 1;
 const FIXED: u128 = 4 << 76 | 2 << 62;
 const FIXED_MASK: u128 = 0xf << 76 | 3 << 62;
 
-/// Makes UUIDs of ids and reads them back.
+/// Converts ids to UUIDs and back.
 #[derive(Clone)]
 pub(super) struct Ids {
     secret: u128,
@@ -31,7 +31,7 @@ impl Ids {
         Self { secret }
     }
 
-    /// What other hashes of this home may be made with.
+    /// The secret, for other hashes of this home.
     pub(super) fn secret(&self) -> u128 {
         self.secret
     }
@@ -46,7 +46,7 @@ impl Ids {
         render_uuid(bits | FIXED)
     }
 
-    /// The process with this UUID; none for any that was not made here.
+    /// The process with this UUID; `None` for a UUID that was not made from an id of this home.
     pub(super) fn parse(&self, text: &str) -> Option<ProcessId> {
         let bits = parse_plain(text).filter(|bits| bits & FIXED_MASK == FIXED && render_uuid(*bits) == text)?;
         let tag = ((bits >> 80) as u64) << 12 | (bits >> 64) as u64 & 0xfff;
@@ -70,7 +70,7 @@ impl Ids {
     }
 }
 
-/// Takes a UUID in every form that coder takes: with hyphens, after `urn:uuid:`, in braces, or as 32 digits.
+/// Parses a UUID in every form that coder accepts: with hyphens, after `urn:uuid:`, in braces, or as 32 digits.
 pub(super) fn parse_uuid(text: &str) -> Option<u128> {
     let urn = "urn:uuid:";
     match text.len() {

@@ -1,4 +1,4 @@
-//! `GET /list`: everything that lives, and the newest of what ended a while ago.
+//! `GET /list`: all live processes, and the latest that ended.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -15,20 +15,20 @@ use super::chat::Chat;
 use super::wire::{self, End, Fault, Info, List};
 use crate::clock::now;
 use crate::core::Core;
-use crate::refusal::Refusal;
 use crate::registry::Entry;
+use crate::request_error::RequestError;
 use crate::waits::has_exited;
 
-/// Entries that are over; what lives is always listed.
-const ENDED_MOST: usize = 10;
+/// Ended processes in the list; live ones are all listed.
+const MAX_ENDED: usize = 10;
 
 pub(super) async fn list(State(core): State<Arc<Core>>, chat: Chat) -> Result<Response, Fault> {
     let mut live = core.registry.live();
     live.retain(|entry| {
         let state = entry.state.borrow();
-        state.refused.is_none() && core.sees(&chat.caller.scope, &state.history)
+        state.refused.is_none() && core.sees(&chat.caller.viewer, &state.history)
     });
-    let (ended_total, ended) = ended(&core, &chat, live.clone()).await.map_err(|refusal| Fault::of(&refusal))?;
+    let (ended_total, ended) = ended(&core, &chat, live.clone()).await.map_err(|error| Fault::of(&error))?;
     let total = live.len() as u64 + ended_total;
     let mut states: Vec<_> = live.iter().map(|entry| entry.snapshot()).collect();
     states.extend(ended.into_iter().map(|history| Entry::new(history).snapshot()));
@@ -36,20 +36,20 @@ pub(super) async fn list(State(core): State<Arc<Core>>, chat: Chat) -> Result<Re
     let mut over = 0;
     states.retain(|state| {
         over += usize::from(state.history.status().is_over());
-        !state.history.status().is_over() || over <= ENDED_MOST
+        !state.history.status().is_over() || over <= MAX_ENDED
     });
     let processes = states.iter().map(|state| info(&core, &state.history, !has_exited(state))).collect();
     Ok(wire::ok(&List { processes, total }))
 }
 
-/// How many have ended lately, and the newest of them; without those that have ended since they were seen to live.
-async fn ended(core: &Arc<Core>, chat: &Chat, live: Vec<Arc<Entry>>) -> Result<(u64, Vec<History>), Refusal> {
-    let owners = core.owners_in_view(&chat.caller.scope, None)?;
+/// How many processes have ended, and the latest of them; without those that the list of live ones already has.
+async fn ended(core: &Arc<Core>, chat: &Chat, live: Vec<Arc<Entry>>) -> Result<(u64, Vec<History>), RequestError> {
+    let owners = core.owners_in_view(&chat.caller.viewer, None)?;
     let listed_for = u64::try_from(core.config.coder.list_for.as_micros()).unwrap_or(u64::MAX);
     let since = Moment(now().0.saturating_sub(listed_for));
     let is_listed = |entry: &Arc<Entry>| {
         let state = entry.state.borrow();
-        state.history.ended_at() >= Some(since) && core.sees(&chat.caller.scope, &state.history)
+        state.history.ended_at() >= Some(since) && core.sees(&chat.caller.viewer, &state.history)
     };
     let mut unindexed = core.registry.unindexed();
     unindexed.retain(is_listed);
@@ -60,7 +60,7 @@ async fn ended(core: &Arc<Core>, chat: &Chat, live: Vec<Arc<Entry>>) -> Result<(
             let known = queries.get(&entry.id)?.is_some_and(|(history, _)| history.ended_at() >= Some(since));
             twice.extend(known.then(|| entry.id.clone()));
         }
-        let (_, mut newest) = queries.ended_since(owners.as_deref(), since, ENDED_MOST + twice.len())?;
+        let (_, mut newest) = queries.ended_since(owners.as_deref(), since, MAX_ENDED + twice.len())?;
         newest.retain(|history| !twice.contains(&history.intent.id));
         let mut count = count - twice.len() as u64;
         for entry in &unindexed {
@@ -96,7 +96,7 @@ pub(super) fn started_at(history: &History) -> Moment {
     history.start.as_ref().map_or(history.intent.at, |start| start.at)
 }
 
-/// The command as it was asked for.
+/// The command as the client sent it.
 pub(super) fn command(spec: &Spec) -> String {
     match &spec.program {
         Program::Argv { argv } if spec.labels.contains_key(BACKGROUND) => argv.last().cloned().unwrap_or_default(),

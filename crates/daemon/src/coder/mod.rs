@@ -1,8 +1,7 @@
 //! coder's agent, as a drop-in: `/api/v0/processes` as its clients know it, on the processes that pinfold keeps.
 //!
-//! Paths, fields, messages, status codes and the order in which a request is judged are coder's; what differs is in
-//! docs/from-coder.md, with its reason. A chat is an owner: [`chat`] says which, and the view of an owner holds here
-//! as everywhere (D5). `wire` has the shapes, `body` reads requests as leniently as Go does, `ids` makes the UUIDs,
+//! Paths, fields, messages, status codes and the order of the checks are coder's; docs/from-coder.md lists what differs
+//! and why. A chat is an owner ([`chat`]), and sees only what that owner may see (D5). `wire` has the shapes, `body` reads requests as leniently as Go does, `ids` makes the UUIDs,
 //! `idempotency` finds what an idempotency key started, `buffer` makes the text of the output, `env` the environment;
 //! `start`, `list`, `output` and `signal` are the routes.
 //!
@@ -39,12 +38,12 @@ use self::chat::Chat;
 use self::path::Id;
 use self::wire::Fault;
 use crate::core::Core;
-use crate::registry::Found;
+use crate::registry::FoundProcess;
 
-/// Where the routes are.
+/// The path of the routes.
 pub(crate) const MOUNT: &str = "/api/v0/processes";
 
-/// The label that keeps whether a process was started in the background.
+/// The label that says whether a process was started in the background.
 const BACKGROUND: &str = "coder.background";
 
 /// What these routes keep between requests.
@@ -62,13 +61,13 @@ impl Coder {
     }
 }
 
-/// Whether a body starts something, without starting it; else what its sender is told.
+/// Whether a body is a valid start request, or the error message. Starts nothing.
 pub(crate) fn try_start(body: &[u8]) -> Result<(), String> {
     let fields = body::Fields::parse(body)?;
     start::Asked::parse(&fields).map(drop).map_err(|fault| format!("{fault:?}"))
 }
 
-/// How many variables the hook for the environment sets with this.
+/// How many variables this output of the environment hook sets.
 pub(crate) fn try_env(said: &[u8]) -> usize {
     env::parse(said).len()
 }
@@ -87,7 +86,7 @@ pub(crate) fn routes(core: &Arc<Core>) -> Router<Arc<Core>> {
         .layer(from_fn_with_state(Arc::clone(core), access_log::log))
 }
 
-/// As the router of coder's agent says it.
+/// The answer of coder's own router.
 async fn no_route() -> Response {
     (StatusCode::NOT_FOUND, "404 page not found\n").into_response()
 }
@@ -96,29 +95,29 @@ async fn no_method() -> Response {
     StatusCode::METHOD_NOT_ALLOWED.into_response()
 }
 
-/// What an id in a path leads to.
-enum Lead {
+/// The process that an id in a path refers to.
+enum Lookup {
     Nowhere,
-    /// To a process that this chat may not know of.
+    /// A process that this chat may not see.
     Hidden,
-    To(Box<Found>),
+    To(Box<FoundProcess>),
 }
 
-/// Looks for the process with this UUID. The word for a process is the UUID alone: pinfold's short ids can be guessed.
-async fn follow(core: &Arc<Core>, chat: &Chat, id: &Id) -> Result<Lead, Fault> {
-    let Some(id) = id.text().and_then(|uuid| core.coder.ids.parse(uuid)) else { return Ok(Lead::Nowhere) };
+/// Finds the process with this UUID. Only UUIDs are accepted, because pinfold's short ids can be guessed.
+async fn follow(core: &Arc<Core>, chat: &Chat, id: &Id) -> Result<Lookup, Fault> {
+    let Some(id) = id.text().and_then(|uuid| core.coder.ids.parse(uuid)) else { return Ok(Lookup::Nowhere) };
     Ok(match find(core, id).await? {
-        None => Lead::Nowhere,
-        Some(found) if core.sees(&chat.caller.scope, &found.snapshot().history) => Lead::To(Box::new(found)),
-        Some(_) => Lead::Hidden,
+        None => Lookup::Nowhere,
+        Some(found) if core.sees(&chat.caller.viewer, &found.snapshot().history) => Lookup::To(Box::new(found)),
+        Some(_) => Lookup::Hidden,
     })
 }
 
 /// A process by its id, in memory or in the index.
-async fn find(core: &Arc<Core>, id: ProcessId) -> Result<Option<Found>, Fault> {
+async fn find(core: &Arc<Core>, id: ProcessId) -> Result<Option<FoundProcess>, Fault> {
     if let Some(entry) = core.registry.get(&id) {
-        return Ok(Some(Found::Here(entry)));
+        return Ok(Some(FoundProcess::Here(entry)));
     }
-    let found = core.query(move |queries| queries.get(&id)).await.map_err(|refusal| Fault::of(&refusal))?;
-    Ok(found.map(|(history, _)| Found::Ended(Box::new(history))))
+    let found = core.query(move |queries| queries.get(&id)).await.map_err(|error| Fault::of(&error))?;
+    Ok(found.map(|(history, _)| FoundProcess::Ended(Box::new(history))))
 }

@@ -8,13 +8,12 @@ use axum::http::request::Parts;
 
 use super::quote::quote;
 
-/// An id as a client wrote it, percent signs decoded. It need not be UTF-8: no process has such an id, and that is a
-/// 404 like any other.
+/// An id as the client sent it, percent-decoded. It may be invalid UTF-8, which is a 404 like any other unknown id.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Id(Vec<u8>);
 
 impl Id {
-    /// As text, if it is one.
+    /// As text, if it is UTF-8.
     pub(super) fn text(&self) -> Option<&str> {
         std::str::from_utf8(&self.0).ok()
     }

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-/// These bytes in double quotes; what cannot be printed is escaped, and so is a byte that is no character.
+/// These bytes in double quotes; unprintable characters and invalid bytes are escaped.
 pub(super) fn quote(bytes: &[u8]) -> String {
     let mut text = String::with_capacity(bytes.len() + 2);
     text.push('"');
@@ -35,7 +35,7 @@ fn push(text: &mut String, c: char) {
     text.push_str(&escaped);
 }
 
-/// Whether Rust shows it as it is, which is what Go prints but for combining marks.
+/// Whether Rust prints it unescaped. Go does the same, except for combining marks.
 fn is_printable(c: char) -> bool {
     c == '\'' || c.is_alphanumeric() || c.escape_debug().count() == 1
 }

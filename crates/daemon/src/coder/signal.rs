@@ -15,10 +15,10 @@ use super::idempotency::{Place, started_under};
 use super::path::Id;
 use super::quote::quote;
 use super::wire::{self, Fault, Sent};
-use super::{Lead, follow};
+use super::{Lookup, follow};
 use crate::core::Core;
-use crate::refusal::Refusal;
-use crate::registry::Found;
+use crate::registry::FoundProcess;
+use crate::request_error::RequestError;
 
 pub(super) async fn signal(
     State(core): State<Arc<Core>>,
@@ -27,11 +27,11 @@ pub(super) async fn signal(
     request: Request,
 ) -> Result<Response, Fault> {
     let lead = follow(&core, &chat, &id).await?;
-    if matches!(lead, Lead::Hidden) {
+    if matches!(lead, Lookup::Hidden) {
         return Err(Fault::not_found(&id));
     }
     let signal = Asked::parse(&Fields::of(request).await?)?;
-    let Lead::To(found) = lead else { return Err(Fault::not_found(&id)) };
+    let Lookup::To(found) = lead else { return Err(Fault::not_found(&id)) };
     match send(&core, &chat, *found, signal).await? {
         true => Ok(wire::ok(&Sent { message: format!("Signal \"{}\" sent to process {id}.", signal.name()) })),
         false => Err(Fault::new(StatusCode::CONFLICT, format!("Process {id} is not running."))),
@@ -47,14 +47,14 @@ pub(super) async fn signal_by_key(
     let fields = Fields::of(request).await?;
     let key = fields.text("idempotency_key")?;
     if key.is_empty() {
-        // The type of the other field is judged first, with the JSON.
+        // The type of the other field is checked first, with the JSON.
         fields.text("signal")?;
         return Err(Fault::bad("Idempotency key is required."));
     }
     let signal = Asked::parse(&fields)?;
     let found = started_under(&core, &Place::new(chat.owner(), &key)).await?;
     // It may have been handed over since.
-    if !core.sees(&chat.caller.scope, &found.snapshot().history) {
+    if !core.sees(&chat.caller.viewer, &found.snapshot().history) {
         return Err(Fault::no_such_key());
     }
     match send(&core, &chat, found, signal).await? {
@@ -94,8 +94,8 @@ impl Asked {
     }
 }
 
-/// Sends it to the whole tree. False if nothing of it lives.
-async fn send(core: &Arc<Core>, chat: &Chat, found: Found, signal: Asked) -> Result<bool, Fault> {
+/// Sends it to the whole tree. False if the tree has ended.
+async fn send(core: &Arc<Core>, chat: &Chat, found: FoundProcess, signal: Asked) -> Result<bool, Fault> {
     if found.snapshot().history.status().is_over() {
         return Ok(false);
     }
@@ -108,25 +108,25 @@ async fn send(core: &Arc<Core>, chat: &Chat, found: Found, signal: Asked) -> Res
     sent.map_err(|reason| failed.detail(format!("{} process: {reason}", signal.name())))
 }
 
-/// Kills until the tree is empty: a signal alone would miss whoever is forked meanwhile. False if it was over.
-async fn kill(core: &Arc<Core>, found: Found, by: Option<String>) -> Result<bool, String> {
+/// Kills until the tree is empty: one signal would miss processes that are forked meanwhile. False if it had ended.
+async fn kill(core: &Arc<Core>, found: FoundProcess, by: Option<String>) -> Result<bool, String> {
     let signal = Some("KILL".to_owned());
     let request = StopRequest { signal, grace: Some(Span::Text("0s".to_owned())), by };
     match core.stop(found, request).await {
         Ok(answer) if answer.already_over => Ok(false),
         Ok(answer) if answer.survivors.is_empty() => Ok(true),
         Ok(answer) => Err(reasons(&answer.survivors)),
-        Err(refusal) => Err(refusal.0.message),
+        Err(error) => Err(error.0.message),
     }
 }
 
-/// Sends TERM to whoever is there; a handler may take its time. False if nobody was.
-async fn terminate(core: &Arc<Core>, found: Found, by: Option<String>) -> Result<bool, String> {
+/// Sends TERM to all processes of the tree, without waiting for them to end. False if there were none.
+async fn terminate(core: &Arc<Core>, found: FoundProcess, by: Option<String>) -> Result<bool, String> {
     match core.signal(found, SignalRequest { signal: "TERM".to_owned(), by }).await {
         Ok(answer) if answer.reached > 0 => Ok(true),
         Ok(answer) => Err(reasons(&answer.refused)),
-        Err(Refusal(error)) if error.code == ErrorCode::AlreadyOver => Ok(false),
-        Err(Refusal(error)) => Err(error.message),
+        Err(RequestError(error)) if error.code == ErrorCode::AlreadyOver => Ok(false),
+        Err(RequestError(error)) => Err(error.message),
     }
 }
 

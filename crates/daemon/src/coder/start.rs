@@ -14,24 +14,24 @@ use super::BACKGROUND;
 use super::body::Fields;
 use super::chat::Chat;
 use super::env::{find_shell, layers};
-use super::idempotency::{self, Fingerprint, Holder, Patience, Place};
+use super::idempotency::{self, Fingerprint, Holder, Place, WaitDeadline};
 use super::list::started_at;
 use super::wire::{self, Fault, Started};
 use crate::core::Core;
-use crate::refusal::Refusal;
-use crate::registry::Found;
+use crate::registry::FoundProcess;
+use crate::request_error::RequestError;
 
-/// As Go says it; coder's tools look for these words.
+/// The text of Go's error, which coder's tools look for.
 const NO_SHELL: &str = "exec: \"sh\": executable file not found in $PATH";
 
-/// What a request asks for.
+/// A parsed request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Asked {
     pub(super) command: String,
     pub(super) workdir: String,
     pub(super) env: BTreeMap<String, String>,
     pub(super) background: bool,
-    /// Empty if there is none.
+    /// Empty if the request names none.
     idempotency_key: String,
 }
 
@@ -64,18 +64,18 @@ pub(super) async fn start(State(core): State<Arc<Core>>, chat: Chat, request: Re
     }))
 }
 
-/// Starts what was not started before under its key. True if it was.
-async fn start_once(core: Arc<Core>, chat: Chat, asked: Asked) -> Result<(Found, bool), Fault> {
+/// Starts the process, unless a request with this key has started it before. The flag is true if it had.
+async fn start_once(core: Arc<Core>, chat: Chat, asked: Asked) -> Result<(FoundProcess, bool), Fault> {
     let place = Place::new(chat.owner(), &asked.idempotency_key);
     let fingerprint = Fingerprint::new(core.coder.ids.secret(), &asked);
-    let patience = Patience::new(&core);
-    let ticket = idempotency::reserve(&core, &place, &fingerprint, patience).await?;
-    let key = match idempotency::holder(&core, &place, &fingerprint, patience).await? {
+    let deadline = WaitDeadline::new(&core);
+    let ticket = idempotency::reserve(&core, &place, &fingerprint, deadline).await?;
+    let key = match idempotency::holder(&core, &place, &fingerprint, deadline).await? {
         Holder::Process(found) => return Ok((found, true)),
         Holder::Nobody { key } => key,
     };
     ticket.begin(&fingerprint);
-    // Goes on even if the client goes away: it can ask for the process by its key.
+    // Continues even if the client disconnects: it can find the process by its key.
     let begun = tokio::spawn(async move {
         let begun = begin(&core, &chat, asked, Some((key, fingerprint))).await;
         drop(ticket);
@@ -85,22 +85,22 @@ async fn start_once(core: Arc<Core>, chat: Chat, asked: Asked) -> Result<(Found,
     Ok((found, false))
 }
 
-/// Starts a process, under a key if there is one.
+/// Starts a process, with an idempotency key if there is one.
 async fn begin(
     core: &Arc<Core>,
     chat: &Chat,
     asked: Asked,
     key: Option<(String, Fingerprint)>,
-) -> Result<Found, Fault> {
+) -> Result<FoundProcess, Fault> {
     let Asked { command, workdir, env: asked, background, .. } = asked;
     let shell = find_shell(core).await.ok_or_else(|| failed(NO_SHELL))?;
     let env = layers(core, chat, asked).await;
     let path = env.get("PATH").and_then(|path| path.as_deref());
-    // Named as people name it where that finds the same one, since it says its name in errors.
+    // `sh` if that finds the same shell, because the shell prints its name in errors.
     let known = path.is_none_or(|path| shell.is_found_in(OsStr::new(path)));
     let shell = if known { "sh".to_owned() } else { shell.path.to_string_lossy().into_owned() };
     let (command, argv, shell) = match command.trim().is_empty() {
-        // A shell has no objection to nothing.
+        // A shell accepts an empty command.
         true => (None, Some(vec![shell, "-c".to_owned(), command]), None),
         false => (Some(command), None, Some(shell)),
     };
@@ -109,26 +109,26 @@ async fn begin(
     labels.extend(fingerprint.map(|fingerprint| (idempotency::FINGERPRINT.to_owned(), fingerprint.text().to_owned())));
     let request = StartRequest { command, argv, shell, env, labels, idempotency_key, ..StartRequest::default() };
     chat.adopt(core);
-    let started = start_in(core, chat, workdir, request).await.map_err(|refusal| refused(&refusal))?;
+    let started = start_in(core, chat, workdir, request).await.map_err(|error| refused(&error))?;
     let id = ProcessId::parse(&started.record.id).map_err(|bad| failed(&bad.to_string()))?;
     super::find(core, id).await?.ok_or_else(|| failed("it is gone already"))
 }
 
-/// Starts it where that is asked for, else where the settings say if that is a directory, else in the home directory.
-/// Whether it is one, the start tells: the daemon touches no path of a request (D8).
+/// Starts it in the requested directory, else in the configured one if that is a directory, else in the home directory.
+/// The start itself reports whether it is one: the daemon accesses no path of a request (D8).
 async fn start_in(
     core: &Arc<Core>,
     chat: &Chat,
     asked: String,
     request: StartRequest,
-) -> Result<StartedThere, Refusal> {
+) -> Result<StartedThere, RequestError> {
     let at = |cwd: &str| StartRequest { cwd: Some(cwd.to_owned()), ..request.clone() };
     if !asked.is_empty() {
         return core.start(&chat.caller, at(&asked)).await;
     }
     if let Some(set_up) = &core.config.coder.workdir {
         let started = core.start(&chat.caller, at(set_up)).await;
-        let is_missing = |refusal: &Refusal| refusal.0.code == ErrorCode::BadCwd && refusal.0.id.is_none();
+        let is_missing = |error: &RequestError| error.0.code == ErrorCode::BadCwd && error.0.id.is_none();
         if !started.as_ref().is_err_and(is_missing) {
             return started;
         }
@@ -136,14 +136,14 @@ async fn start_in(
     core.start(&chat.caller, at(&core.user_home)).await
 }
 
-fn refused(refusal: &Refusal) -> Fault {
-    match refusal.0.code {
+fn refused(error: &RequestError) -> Fault {
+    match error.0.code {
         ErrorCode::ShuttingDown => closed(),
-        _ => failed(&refusal.0.message),
+        _ => failed(&error.0.message),
     }
 }
 
-/// What a start is told while the daemon shuts down.
+/// The error of a start while the daemon shuts down.
 pub(super) fn closed() -> Fault {
     Fault::internal("Failed to start process.").detail("manager is closed")
 }

@@ -1,17 +1,17 @@
-//! The shapes of answers and errors, and how they are written: as Go's encoder writes them.
+//! The types of answers and errors, encoded as Go's encoder does.
 
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use pinfold_api::error::ErrorCode;
 use pinfold_model::facts::History;
-use pinfold_model::outcome::{Cause, Outcome};
+use pinfold_model::outcome::{CauseKind, Outcome};
 use serde::Serialize;
 
 use super::buffer::Truncated;
 use super::path::Id;
-use crate::refusal::Refusal;
+use crate::request_error::RequestError;
 
-/// The code of an end that no program gave: nobody saw it, or nothing ran. Success would be an invention.
+/// The exit code of a process that was lost or never started: not 0, which would report a success.
 const NO_CODE: i32 = -1;
 
 #[derive(Debug, Serialize)]
@@ -46,7 +46,7 @@ pub(super) struct Info {
     pub(super) started_at_unix: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) exited_at_unix: Option<u64>,
-    /// Of the root, while anything of the tree lives.
+    /// The pid of the leader, until the whole tree has ended.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) pid: Option<u32>,
     pub(super) state: &'static str,
@@ -64,7 +64,7 @@ pub(super) struct Output {
     #[serde(skip_serializing_if = "String::is_empty")]
     pub(super) command: String,
     pub(super) state: &'static str,
-    /// Whether this is all there will ever be.
+    /// Whether the output is complete.
     pub(super) closed: bool,
 }
 
@@ -73,13 +73,13 @@ pub(super) struct Sent {
     pub(super) message: String,
 }
 
-/// How the root ended.
+/// How the leader ended.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(super) struct End {
     exit_code: i32,
     #[serde(skip_serializing_if = "Option::is_none")]
     signal: Option<String>,
-    /// Why, where it was not the program's own doing.
+    /// Why it ended, unless it ended by itself.
     #[serde(skip_serializing_if = "Option::is_none")]
     reason: Option<String>,
 }
@@ -87,7 +87,8 @@ pub(super) struct End {
 impl End {
     pub(super) fn of(history: &History) -> Option<Self> {
         let outcome = history.outcome()?;
-        let cause = history.cause().as_ref().and_then(cause_name);
+        let cause =
+            history.cause().map(|cause| cause.kind()).filter(|kind| *kind != CauseKind::OnItsOwn).map(CauseKind::name);
         let reason = |word: &str| Some(cause.unwrap_or(word).to_owned());
         Some(match outcome {
             Outcome::Exited { code } => Self { exit_code: code.into(), signal: None, reason: cause.map(str::to_owned) },
@@ -104,24 +105,11 @@ impl End {
     }
 }
 
-fn cause_name(cause: &Cause) -> Option<&'static str> {
-    match cause {
-        Cause::OnItsOwn => None,
-        Cause::StopRequested { .. } => Some("stop_requested"),
-        Cause::TimeLimit => Some("time_limit"),
-        Cause::IdleLimit => Some("idle_limit"),
-        Cause::OwnerEnded => Some("owner_ended"),
-        Cause::OutOfMemory => Some("out_of_memory"),
-        Cause::PidsLimit => Some("pids_limit"),
-        Cause::CpuTimeLimit => Some("cpu_time_limit"),
-    }
-}
-
 /// An error as coder's clients read it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Fault {
     status: StatusCode,
-    /// What a client can tell apart without reading the message.
+    /// A code by which programs can distinguish errors.
     code: Option<&'static str>,
     message: String,
     detail: Option<String>,
@@ -167,13 +155,13 @@ impl Fault {
         self
     }
 
-    /// A refusal of our own, on its way through.
-    pub(super) fn of(refusal: &Refusal) -> Self {
-        let message = match refusal.0.code {
+    /// An error of the daemon, passed on.
+    pub(super) fn of(error: &RequestError) -> Self {
+        let message = match error.0.code {
             ErrorCode::Internal => "Internal error.",
             _ => "The request is refused.",
         };
-        Self::new(refusal.status(), message).detail(&refusal.0.message)
+        Self::new(error.status(), message).detail(&error.0.message)
     }
 }
 
@@ -183,7 +171,7 @@ impl IntoResponse for Fault {
     }
 }
 
-/// An answer.
+/// A 200 response with this JSON body.
 pub(super) fn ok(body: &impl Serialize) -> Response {
     reply(StatusCode::OK, body)
 }
@@ -197,7 +185,7 @@ fn reply(status: StatusCode, body: &impl Serialize) -> Response {
     (status, [(header::CONTENT_TYPE, json)], text).into_response()
 }
 
-/// What Go escapes and serde does not; outside of strings JSON has none of these. And the newline that Go ends with.
+/// Escapes characters that Go escapes and serde does not (they occur only in strings), and adds Go's final newline.
 fn escape(json: &str) -> String {
     let mut text = String::with_capacity(json.len() + 1);
     for c in json.chars() {

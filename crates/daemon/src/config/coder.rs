@@ -7,16 +7,16 @@ use serde::Deserialize;
 
 use super::Text;
 
-/// What coder's clients get at `/api/v0/processes`.
+/// Settings of `/api/v0/processes`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Coder {
-    /// How long `wait=true` waits at most.
+    /// Maximum wait of `wait=true`.
     pub wait_cap: Duration,
     /// How long an ended process stays in the list.
     pub list_for: Duration,
-    /// Where commands run that name no directory, if it is one.
+    /// The working directory of commands that set none, if it exists.
     pub workdir: Option<String>,
-    /// A shell command whose output is laid over the environment.
+    /// A shell command whose output is added to the environment.
     pub env_command: Option<String>,
 }
 
@@ -27,7 +27,7 @@ impl Default for Coder {
     }
 }
 
-/// The section as it is written.
+/// The section's contents.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct FileCoder {
@@ -38,7 +38,7 @@ pub(super) struct FileCoder {
 }
 
 impl FileCoder {
-    /// The settings, or which of them cannot be used and why.
+    /// The settings, or the name of an invalid one and what is wrong.
     pub(super) fn try_into_coder(self) -> Result<Coder, (&'static str, String)> {
         let default = Coder::default();
         let duration = |setting, text: Option<Text>, default| match text {
@@ -62,11 +62,11 @@ impl Coder {
     pub(super) fn render_toml(&self) -> String {
         let text = |text: &Option<String>| toml::Value::String(text.clone().unwrap_or_default());
         format!(
-            "\n[coder]\n# how long `wait=true` waits at most on /api/v0/processes\nwait_cap = \"{}s\"\n\
-             # how long an ended process stays in that list; by its id it is found until retention ends\n\
+            "\n[coder]\n# maximum wait of `wait=true` on /api/v0/processes\nwait_cap = \"{}s\"\n\
+             # how long an ended process stays in that list; by id it is found until retention removes it\n\
              list_for = \"{}s\"\n\
-             # where commands run that name no directory, if it is one; \"\" for the home directory\nworkdir = {}\n\
-             # a shell command whose output lines NAME=VALUE are laid over the environment; \"\" for none\n\
+             # directory of commands that name none, if it exists; \"\" for the home directory\nworkdir = {}\n\
+             # a shell command whose output lines NAME=VALUE are added to the environment; \"\" for none\n\
              env_command = {}\n",
             self.wait_cap.as_secs_f64(),
             self.list_for.as_secs_f64(),

@@ -1,25 +1,17 @@
-//! `[limits]` and `[limits.owner]`: bounds of the whole pinfold and of each owner, and what a process gets that asks for
-//! no limits of its own.
+//! `[limits]` and `[limits.owner]`: limits of the whole daemon and of each owner, and the defaults for processes that
+//! set no limits.
 
 use std::fmt::Write as _;
 use std::time::Duration;
 
 use pinfold_model::admission::{Limits, OwnerLimits};
-use pinfold_model::limits::{TreeLimits, parse_cpus};
+use pinfold_model::limits::{ProcessLimits, TreeLimits, parse_cpus};
 use pinfold_model::units::{parse_duration, parse_size};
 use serde::Deserialize;
 
 use super::{Text, render_bytes};
 
-/// The limits of a process that asks for none.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ProcessLimits {
-    pub time: Option<Duration>,
-    pub idle: Option<Duration>,
-    pub tree: TreeLimits,
-}
-
-/// The tables as they are written.
+/// The tables' contents.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct FileLimits {
@@ -53,7 +45,7 @@ enum Cores {
 }
 
 /// A setting and what is wrong with it.
-pub(super) type Problem = (&'static str, String);
+type Problem = (&'static str, String);
 
 impl FileLimits {
     pub(super) fn limits(&self) -> Result<Limits, Problem> {
@@ -103,7 +95,7 @@ fn size(setting: &'static str, text: &Option<Text>) -> Result<Option<u64>, Probl
     text.as_ref().map(|text| parse_size(&text.text())).transpose().map_err(|bad| (setting, bad.to_string()))
 }
 
-/// The tables that would give these limits; what is not set stands there as a comment.
+/// Renders the tables; unset limits as comments.
 pub(super) fn render(limits: &Limits, process: &ProcessLimits) -> String {
     let mut text = "\n[limits]\n".to_owned();
     let seconds = |duration: Duration| format!("\"{}s\"", duration.as_secs_f64());
@@ -112,14 +104,14 @@ pub(super) fn render(limits: &Limits, process: &ProcessLimits) -> String {
         let _ = write!(text, "# {about}\n{line}\n");
     };
     write("live processes at once", "processes", Some(limits.processes.to_string()), "");
-    let about = "bytes of the whole store; the oldest ended processes go first";
+    let about = "bytes of the whole store; the oldest ended processes are removed first";
     write(about, "store", Some(render_bytes(limits.store_bytes)), "");
     write("how long an ended process is kept, from its end", "retention", Some(seconds(limits.retention)), "");
     let tree = &process.tree;
-    let about = "for processes that ask for nothing else: run time, and time without output";
+    let about = "defaults for each process: run time, and time without output";
     write(about, "time_limit", process.time.map(seconds), "\"2h\"");
     write("", "idle_limit", process.idle.map(seconds), "\"30m\"");
-    let about = "for the whole tree of each: memory, processes and threads, cores, processor time";
+    let about = "defaults for the whole tree of each: memory, processes and threads, cores, processor time";
     write(about, "memory_limit", tree.memory.map(render_bytes), "\"4G\"");
     write("", "pids_limit", tree.pids.map(|pids| pids.to_string()), "2000");
     write("", "cpus", tree.millicpus.map(|millis| (f64::from(millis) / 1000.0).to_string()), "1.5");
@@ -133,7 +125,7 @@ pub(super) fn render(limits: &Limits, process: &ProcessLimits) -> String {
     write("live processes of one owner at once", "processes", owner.processes.map(|most| most.to_string()), "50");
     let about = "the memory limits of one owner's live processes together; each then needs one";
     write(about, "memory", owner.memory_bytes.map(render_bytes), "\"16G\"");
-    let about = "bytes of one owner's processes in the store; its oldest ended ones go first";
+    let about = "bytes of one owner's processes in the store; its oldest ended ones are removed first";
     write(about, "store", owner.store_bytes.map(render_bytes), "\"1G\"");
     text.replace("# \n", "")
 }

@@ -7,14 +7,14 @@ use serde::Deserialize;
 
 use super::Text;
 
-/// What holds for every MCP client.
+/// Settings of the MCP server, for every client.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Mcp {
-    /// No call takes longer; without it, what is known of each client.
+    /// Maximum duration of a tool call; if unset, it depends on the client.
     pub longest_call: Option<Duration>,
 }
 
-/// The section as it is written.
+/// The section's contents.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct FileMcp {
@@ -22,7 +22,7 @@ pub(super) struct FileMcp {
 }
 
 impl FileMcp {
-    /// The settings, or which of them cannot be used and why.
+    /// The settings, or the name of an invalid one and what is wrong.
     pub(super) fn try_into_mcp(self) -> Result<Mcp, (&'static str, String)> {
         let bad = |problem: String| ("mcp.longest_call", problem);
         let longest_call = match self.longest_call {
@@ -43,7 +43,7 @@ impl Mcp {
             None => "# longest_call = \"4m\"\n".to_owned(),
         };
         format!(
-            "\n[mcp]\n# no call of a tool takes longer; without it, what is known of each client. Give less than the client's own timeout\n\
+            "\n[mcp]\n# maximum duration of a tool call, less than the client's own timeout; by default it depends on the client\n\
              {longest_call}"
         )
     }

@@ -1,4 +1,4 @@
-//! Where pinfold keeps its things, and how it is set up: built-in defaults, then the file, each checked.
+//! Paths and configuration: built-in defaults, overlaid with the checked configuration file.
 
 use std::fmt::Write as _;
 use std::net::SocketAddr;
@@ -7,25 +7,28 @@ use std::time::Duration;
 
 use pinfold_model::admission::Limits;
 use pinfold_model::environment::EnvironmentFilter;
-use pinfold_model::spec::OUTPUT_LIMIT_LEAST;
+use pinfold_model::limits::ProcessLimits;
+use pinfold_model::spec::MIN_OUTPUT_LIMIT;
 use pinfold_model::units::{parse_duration, parse_size};
 use serde::{Deserialize, Serialize};
 
 mod coder;
 mod limits;
 mod mcp;
+mod sandbox;
 mod webhook_secret;
 
 pub use coder::Coder;
 use coder::FileCoder;
 use limits::FileLimits;
-pub use limits::ProcessLimits;
 use mcp::FileMcp;
 pub use mcp::Mcp;
+use sandbox::FileSandbox;
+pub use sandbox::{OwnerSandbox, SandboxConfig};
 pub(crate) use webhook_secret::SECRET_MARK;
 pub use webhook_secret::Secret;
 
-/// Where everything is. `PINFOLD_HOME` alone moves it all.
+/// Where state and configuration are. `PINFOLD_HOME` alone moves both.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Paths {
     /// State, socket and log.
@@ -34,7 +37,7 @@ pub struct Paths {
     pub config: PathBuf,
 }
 
-/// Why there is no place for pinfold's things.
+/// Why the paths cannot be determined.
 #[derive(Debug, thiserror::Error)]
 pub enum PathsError {
     #[error("{variable} is `{value}`, which is not an absolute path: set it to an absolute directory")]
@@ -52,8 +55,8 @@ impl Paths {
         }
     }
 
-    /// With state, socket and configuration in this directory. The usual state directory is not a moved one: its
-    /// configuration stays where it is. Kept processes have that directory as PINFOLD_HOME.
+    /// With state, socket and configuration in this directory; but if it is the default state directory, the
+    /// configuration stays at its default place. Kept processes have that directory as PINFOLD_HOME.
     pub fn at(home: PathBuf) -> Self {
         match Self::usual() {
             Ok(usual) if usual.home == home => usual,
@@ -61,7 +64,7 @@ impl Paths {
         }
     }
 
-    /// Where everything is unless it is moved.
+    /// The default places.
     fn usual() -> Result<Self, PathsError> {
         let user = absolute("HOME")?;
         let below = |variable, fallback: &str| -> Result<PathBuf, PathsError> {
@@ -79,7 +82,7 @@ impl Paths {
         Self { home, config }
     }
 
-    /// The home, if state, socket and configuration were moved there together, and a child must be told so.
+    /// The home, if it was moved and a child needs PINFOLD_HOME to find it.
     pub fn moved_home(&self) -> Option<&Path> {
         (self.config == self.home.join("config.toml")).then_some(self.home.as_path())
     }
@@ -108,14 +111,14 @@ fn absolute(variable: &'static str) -> Result<Option<PathBuf>, PathsError> {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Containment {
-    /// By subreaper and tree walk, and by a cgroup where one can be made.
+    /// By subreaper and tree walk, and by a cgroup where one can be created.
     #[default]
     Auto,
     /// By subreaper and tree walk alone.
     Subreaper,
 }
 
-/// What a record survives.
+/// What records survive.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Durability {
@@ -126,42 +129,45 @@ pub enum Durability {
     Power,
 }
 
-/// TCP, for those who cannot open the socket.
+/// TCP, for clients that cannot open the socket.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tcp {
-    /// Where to listen; nowhere without.
+    /// The address, if it listens at all.
     pub listen: Option<SocketAddr>,
-    /// Names of this machine that a `Host` may have, beside loopback's own.
+    /// Names of this machine that a `Host` header may have, besides loopback's own.
     pub hosts: Vec<String>,
-    /// Origins whose web pages may speak to the daemon.
+    /// Origins whose web pages may send requests.
     pub origins: Vec<String>,
 }
 
 /// The effective configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
-    /// How long a stop waits before KILL, unless asked otherwise.
+    /// Default time between a stop's signal and KILL.
     pub grace: Duration,
-    /// Bytes of output kept for each process, unless asked otherwise.
+    /// Default bytes of output kept for each process.
     pub output_limit: u64,
     pub limits: Limits,
     pub process_limits: ProcessLimits,
     pub containment: Containment,
     pub durability: Durability,
-    /// The most events kept in the log.
+    /// Maximum number of events in the log.
     pub events: u64,
     pub tcp: Tcp,
-    /// Whether a connection to the socket from inside a kept process is the operator's, and not its owner's.
+    /// Whether a socket connection from inside a kept process acts as the operator instead of the process's owner.
     pub trust_children: bool,
-    /// What webhooks are signed with; made and kept in the home without.
+    /// The key that signs webhooks; if unset, the daemon generates one and stores it in the home.
     pub webhook_secret: Option<Secret>,
-    /// Which variables reach processes from the daemon's environment, or from that of `pinfold run` and `pinfold mcp`.
+    /// Which variables pass to processes from the daemon's environment, or from that of `pinfold run` and `pinfold
+    /// mcp`.
     pub environment: EnvironmentFilter,
-    /// What coder's clients get at `/api/v0/processes`.
+    /// Settings of `/api/v0/processes`.
     pub coder: Coder,
-    /// What holds for every MCP client.
+    /// Settings of the MCP server.
     pub mcp: Mcp,
-    /// What is logged, as `tracing` filters are written.
+    /// Default sandboxes and floors.
+    pub sandbox: SandboxConfig,
+    /// The log filter, in `tracing` syntax.
     pub log: String,
 }
 
@@ -181,12 +187,13 @@ impl Default for Config {
             environment: EnvironmentFilter::default(),
             coder: Coder::default(),
             mcp: Mcp::default(),
+            sandbox: SandboxConfig::default(),
             log: "info".to_owned(),
         }
     }
 }
 
-/// The file as it is written.
+/// The file's contents.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct File {
@@ -209,6 +216,8 @@ struct File {
     #[serde(default)]
     mcp: FileMcp,
     #[serde(default)]
+    sandbox: FileSandbox,
+    #[serde(default)]
     webhook: FileWebhook,
 }
 
@@ -218,7 +227,7 @@ struct FileWebhook {
     secret: Option<String>,
 }
 
-/// A secret is shown to nobody.
+/// A secret is never printed.
 impl std::fmt::Debug for FileWebhook {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         formatter.write_str("FileWebhook")
@@ -271,7 +280,7 @@ impl Text {
 pub enum ConfigError {
     #[error("cannot read {path}: {source}")]
     Unreadable { path: PathBuf, source: std::io::Error },
-    #[error("{path} is not a configuration: {problem}see `pinfold config default` for what it may hold")]
+    #[error("{path} is not a configuration: {problem}run `pinfold config default` to see all settings")]
     Malformed { path: PathBuf, problem: String },
     #[error("{path}: {setting}: {problem}")]
     BadValue { path: PathBuf, setting: &'static str, problem: String },
@@ -288,7 +297,7 @@ impl Config {
         }
     }
 
-    /// The defaults, overlaid with this text of the file there.
+    /// The defaults, overlaid with the text of the file at this path.
     pub fn parse(text: &str, path: &Path) -> Result<Self, ConfigError> {
         let malformed =
             |error: toml::de::Error| ConfigError::Malformed { path: path.to_owned(), problem: error.to_string() };
@@ -324,15 +333,16 @@ impl Config {
             trust_children: file.security.trust_children.unwrap_or(default.trust_children),
             coder: file.coder.try_into_coder().map_err(|(setting, problem)| bad(setting, problem))?,
             mcp: file.mcp.try_into_mcp().map_err(|(setting, problem)| bad(setting, problem))?,
+            sandbox: file.sandbox.try_into_config().map_err(|(setting, problem)| bad(setting, problem))?,
             log: file.log.unwrap_or(default.log),
         };
-        if config.output_limit < OUTPUT_LIMIT_LEAST {
-            return Err(bad("output_limit", format!("give at least {OUTPUT_LIMIT_LEAST} bytes")));
+        if config.output_limit < MIN_OUTPUT_LIMIT {
+            return Err(bad("output_limit", format!("give at least {MIN_OUTPUT_LIMIT} bytes")));
         }
         Ok(config)
     }
 
-    /// The configuration as a file that would give it.
+    /// Renders the configuration as a file.
     pub fn render_toml(&self) -> String {
         let seconds = |duration: Duration| format!("\"{}s\"", duration.as_secs_f64());
         let lower = |value: &dyn std::fmt::Debug| format!("\"{value:?}\"").to_lowercase();
@@ -344,7 +354,7 @@ impl Config {
                 render_bytes(self.output_limit),
             ),
             (
-                "\"auto\": by subreaper, and by a cgroup where one can be made; \"subreaper\": without cgroup",
+                "\"auto\": by subreaper, and by a cgroup where one can be created; \"subreaper\": without cgroup",
                 "containment",
                 lower(&self.containment),
             ),
@@ -353,7 +363,7 @@ impl Config {
                 "durability",
                 lower(&self.durability),
             ),
-            ("the most events kept in the log", "events", self.events.to_string()),
+            ("maximum number of events in the log", "events", self.events.to_string()),
             ("what is logged: error, warn, info, debug or trace", "log", render_text(&self.log)),
         ];
         let mut text = String::new();
@@ -367,6 +377,7 @@ impl Config {
         text.push_str(&render_environment(&self.environment));
         text.push_str(&self.coder.render_toml());
         text.push_str(&self.mcp.render_toml());
+        text.push_str(&self.sandbox.render_toml());
         text.push_str(render_webhook(self.webhook_secret.as_ref()));
         text
     }
@@ -379,9 +390,9 @@ impl Tcp {
             None => "# listen = \"127.0.0.1:7373\"\n".to_owned(),
         };
         format!(
-            "\n[tcp]\n# where to listen besides the socket, on loopback; every request needs a token (pinfold token add)\n\
-             {listen}# names a Host header may have, beside localhost and loopback addresses\nhosts = {}\n\
-             # origins whose web pages may speak to the daemon\norigins = {}\n",
+            "\n[tcp]\n# loopback address to listen on besides the socket; every request needs a token (pinfold token add)\n\
+             {listen}# names a Host header may have, besides localhost and loopback addresses\nhosts = {}\n\
+             # origins whose web pages may send requests\norigins = {}\n",
             render_texts(&self.hosts),
             render_texts(&self.origins)
         )
@@ -390,7 +401,7 @@ impl Tcp {
 
 fn render_security(trust_children: bool) -> String {
     format!(
-        "\n[security]\n# true: whoever opens the socket from inside a kept process is the operator; false: it acts as that process's owner\n\
+        "\n[security]\n# true: a connection from inside a kept process acts as the operator; false: as that process's owner\n\
          trust_children = {trust_children}\n"
     )
 }
@@ -401,13 +412,13 @@ fn render_environment(filter: &EnvironmentFilter) -> String {
         None => "# allow = [\"PATH\", \"HOME\", \"LC_*\"]\n".to_owned(),
     };
     format!(
-        "\n[environment]\n# variables that reach processes though no request sets them (all, unless said); `*` for any characters\n\
-         {allow}# variables that do not\ndeny = {}\n",
+        "\n[environment]\n# variables that processes inherit, by default all; `*` matches any characters\n\
+         {allow}# variables that processes do not inherit\ndeny = {}\n",
         render_texts(&filter.deny)
     )
 }
 
-/// A text as TOML writes it, whatever is in it.
+/// A string in TOML syntax.
 fn render_text(text: &str) -> String {
     toml::Value::String(text.to_owned()).to_string()
 }
@@ -417,29 +428,29 @@ fn render_texts(texts: &[String]) -> String {
     format!("[{}]", texts.join(", "))
 }
 
-/// A number of bytes; TOML has no numbers above those of 63 bits, texts have.
+/// A number of bytes, as a string if it does not fit into TOML's 63 bits.
 fn render_bytes(bytes: u64) -> String {
     if i64::try_from(bytes).is_ok() { bytes.to_string() } else { format!("\"{bytes}\"") }
 }
 
-/// A secret that is set is not shown: this text is read by more eyes than the file.
+/// A configured secret is not shown: this text is read by more people than the file.
 fn render_webhook(secret: Option<&Secret>) -> &'static str {
     match secret {
-        Some(_) => "\n[webhook]\n# what webhooks are signed with: set, and not shown\n",
+        Some(_) => "\n[webhook]\n# the key that signs webhooks: set, and not shown\n",
         None => {
-            "\n[webhook]\n# what webhooks are signed with; without, webhook.key in the home, which is made at first use\n\
+            "\n[webhook]\n# the key that signs webhooks; by default webhook.key in the home, which is created at first use\n\
              # secret = \"whsec_...\"\n"
         }
     }
 }
 
-/// An address of this machine alone.
+/// Parses a loopback address.
 fn loopback(text: &str) -> Result<SocketAddr, String> {
-    let bad = || format!("`{text}` is no address with a port: write \"127.0.0.1:7373\"");
+    let bad = || format!("`{text}` is not an address with a port: write \"127.0.0.1:7373\"");
     let address: SocketAddr = text.parse().map_err(|_| bad())?;
     match address.ip().is_loopback() {
         true => Ok(address),
-        false => Err(format!("`{text}` is not loopback: listen there, and put a proxy with TLS before it")),
+        false => Err(format!("`{text}` is not a loopback address: use one, and put a TLS proxy in front of it")),
     }
 }
 
@@ -497,7 +508,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_is_taken_can_be_written_down_again() {
+    fn every_valid_configuration_survives_rendering() {
         let odd = r#"["a\"b", "\u0000\u001b\\", "é\n'"]"#;
         let text = format!(
             "output_limit = \"16777215T\"\nlog = \"a\\\"b\\u0301\"\n[limits]\nstore = \"16777215T\"\n\

@@ -1,22 +1,27 @@
-//! `pinfold doctor`: what this machine gives, what is missing, and what to do about it.
+//! `pinfold doctor`: what this machine supports, what is missing, and what to do about it.
 
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::PathBuf;
+use std::sync::Arc;
 
+use pinfold_api::types::{DoctorAnswer, DoctorFinding, DoctorLevel};
+use pinfold_model::sandbox::{Kernel, Part};
 use pinfold_os::controllers::{self, Controller, Version};
 use pinfold_os::{cgroup, daemonize, fsio, socket};
 use serde::Serialize;
 
 use crate::config::{Config, Containment, Paths};
+use crate::core::{Core, blocking};
 use crate::keepers::limit_cgroups;
-use crate::refusal::way_out;
+use crate::registry::Viewer;
+use crate::request_error::{RequestError, disk_remedy};
 
-/// Less room than this on the state directory's disk is worth a word.
-const ROOM_LEAST: u64 = 1 << 30;
+/// Less free space than this on the state directory's disk is noted.
+const MIN_ROOM: u64 = 1 << 30;
 /// Fewer descriptors than this limit how many processes can be kept.
-const DESCRIPTORS_LEAST: u64 = 4096;
+const MIN_DESCRIPTORS: u64 = 4096;
 
-/// One thing that was looked at.
+/// The result of one check.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Finding {
     pub level: Level,
@@ -27,12 +32,12 @@ pub struct Finding {
     pub remedy: Option<String>,
 }
 
-/// How good it is.
+/// How severe a finding is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Level {
     Good,
-    /// Works, with less than there could be.
+    /// Works, but less well than it could.
     Note,
     Bad,
 }
@@ -41,27 +46,47 @@ fn finding(level: Level, topic: &str, text: impl Into<String>, remedy: Option<&s
     Finding { level, topic: topic.to_owned(), text: text.into(), remedy: remedy.map(str::to_owned) }
 }
 
-/// What came of asking the daemon how it is.
+/// The daemon as a client found it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DaemonSeen {
-    /// There is none.
+    /// Not running.
     Absent,
-    /// It answered, with what troubles it.
+    /// It answered, with its problems.
     Answers { pid: u32, troubles: Vec<String> },
-    /// It takes connections and says nothing, for so many seconds.
+    /// It accepts connections and did not answer within this time.
     Silent { seconds: u64 },
-    /// It cannot be asked.
+    /// It cannot be connected to.
     Unreachable { why: String },
 }
 
-/// Looks at the machine and at the state directory; changes nothing.
+/// Examines the machine and the state directory; changes nothing.
 pub fn examine(paths: &Paths, config: &Config, seen: &DaemonSeen) -> Vec<Finding> {
     let mut findings = vec![containment(config), subreaper()];
     findings.extend(limits(config));
-    findings.extend([kernel(), state(paths)]);
+    findings.extend([kernel(), sandbox(), state(paths)]);
     findings.extend(disk(paths));
     findings.extend([descriptors(), processes(), shell(), daemon(paths, seen), configuration(paths)]);
     findings
+}
+
+impl Core {
+    /// The findings of `pinfold doctor`, for clients.
+    pub(crate) async fn doctor(self: &Arc<Self>) -> Result<DoctorAnswer, RequestError> {
+        let troubles = self.health(&Viewer::Operator).await.troubles;
+        let (paths, config) = (Paths::at(self.home.root().to_owned()), self.config.clone());
+        let seen = DaemonSeen::Answers { pid: std::process::id(), troubles };
+        let findings = blocking(move || examine(&paths, &config, &seen)).await?;
+        Ok(DoctorAnswer { findings: findings.into_iter().map(shown).collect() })
+    }
+}
+
+fn shown(finding: Finding) -> DoctorFinding {
+    let level = match finding.level {
+        Level::Good => DoctorLevel::Good,
+        Level::Note => DoctorLevel::Note,
+        Level::Bad => DoctorLevel::Bad,
+    };
+    DoctorFinding { level, topic: finding.topic, text: finding.text, remedy: finding.remedy }
 }
 
 fn containment(config: &Config) -> Finding {
@@ -85,7 +110,7 @@ fn containment(config: &Config) -> Finding {
     }
 }
 
-/// By what each limit of a process is kept.
+/// How each limit of a process is enforced.
 fn limits(config: &Config) -> Vec<Finding> {
     let name = limit_cgroups::place_name(&format!("pinfold-doctor-{}", daemonize::own_pid()));
     let places = if config.containment == Containment::Auto { controllers::find(&name) } else { vec![] };
@@ -103,15 +128,15 @@ fn limits(config: &Config) -> Vec<Finding> {
         let parent = place.path.parent().unwrap_or(&place.path);
         Some(format!("by the {} controller of cgroup {version} in {}", controller.name(), parent.display()))
     };
-    let kept = |topic: &str, controller, without: &str| match by(controller) {
+    let enforced = |topic: &str, controller, without: &str| match by(controller) {
         Some(text) => finding(Level::Good, topic, text, None),
         None => finding(Level::Note, topic, without, Some(remedy)),
     };
     let cpu_time = "by the keeper's accounting, to a fraction of a second";
     vec![
-        kept("memory_limit", Controller::Memory, "by the keeper's accounting, looked at every 20 to 200 ms"),
-        kept("pids_limit", Controller::Pids, "by the keeper's accounting, looked at every 20 to 200 ms"),
-        kept("cpus", Controller::Cpu, "cannot be kept: a start that asks for it is refused"),
+        enforced("memory_limit", Controller::Memory, "by the keeper's accounting, checked every 20 to 200 ms"),
+        enforced("pids_limit", Controller::Pids, "by the keeper's accounting, checked every 20 to 200 ms"),
+        enforced("cpus", Controller::Cpu, "cannot be enforced: a start with it is refused"),
         finding(Level::Good, "cpu_time_limit", cpu_time, None),
     ]
 }
@@ -140,18 +165,42 @@ fn kernel() -> Finding {
     finding(level, "kernel", format!("Linux {release} is old"), Some(remedy))
 }
 
+/// What sandboxes can enforce here.
+fn sandbox() -> Finding {
+    let kernel =
+        Kernel { landlock_abi: pinfold_os::sandbox::landlock_abi(), seccomp: pinfold_os::sandbox::has_filters() };
+    let missing: Vec<_> = Part::ALL.into_iter().filter(|part| !part.is_enforced(kernel)).collect();
+    let abi = kernel.landlock_abi;
+    if missing.is_empty() {
+        return finding(
+            Level::Good,
+            "sandbox",
+            format!("Landlock ABI {abi} and seccomp: every part is enforced"),
+            None,
+        );
+    }
+    let list = |text: fn(Part) -> &'static str| missing.iter().map(|part| text(*part)).collect::<Vec<_>>().join(", ");
+    let landlock = if abi == 0 { "no Landlock".to_owned() } else { format!("Landlock ABI {abi}") };
+    let text = format!("{landlock}; cannot be enforced: {}", list(Part::name));
+    let remedy = format!(
+        "a start that needs these parts is refused unless it says missing=best_effort; they need {}",
+        list(Part::needs)
+    );
+    finding(Level::Note, "sandbox", text, Some(&remedy))
+}
+
 fn state(paths: &Paths) -> Finding {
     let home = paths.home.display();
     match std::fs::metadata(&paths.home) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-            // Where it will be made.
+            // The directory in which it will be created.
             let place = paths.home.ancestors().find(|place| place.exists());
             match place.map(|place| (place, fsio::check_writable(place))) {
                 Some((place, Err(error))) => {
-                    let text = format!("{home} cannot be made: {}: {error}", place.display());
+                    let text = format!("{home} cannot be created: {}: {error}", place.display());
                     finding(Level::Bad, "state", text, Some("set PINFOLD_HOME to a directory of your own"))
                 }
-                _ => finding(Level::Good, "state", format!("{home} will be made by the first command"), None),
+                _ => finding(Level::Good, "state", format!("{home} will be created by the first command"), None),
             }
         }
         Err(error) => {
@@ -170,13 +219,13 @@ fn state(paths: &Paths) -> Finding {
             Err((path, error)) => {
                 let error = error.to_string();
                 let text = format!("{} cannot be written: {error}: nothing can be started", path.display());
-                finding(Level::Bad, "state", text, Some(way_out(&error)))
+                finding(Level::Bad, "state", text, Some(disk_remedy(&error)))
             }
         },
     }
 }
 
-/// Whether the directories that are written to can be: each may be a mount of its own.
+/// Whether the directories can be written: each may be a separate mount.
 fn writable(paths: &Paths) -> Result<(), (PathBuf, std::io::Error)> {
     let parts = [paths.home.clone(), paths.home.join("processes"), paths.home.join("keepers")];
     for path in parts.into_iter().filter(|path| path.exists()) {
@@ -191,7 +240,7 @@ fn disk(paths: &Paths) -> Option<Finding> {
     let place = paths.home.ancestors().find(|place| place.exists())?;
     let free = fsio::free_bytes(place).ok()?;
     let text = format!("{} MiB free for output and records", free >> 20);
-    Some(match free >= ROOM_LEAST {
+    Some(match free >= MIN_ROOM {
         true => finding(Level::Good, "disk", text, None),
         false => {
             finding(Level::Note, "disk", text, Some("free some space, or lower limits.store in the configuration"))
@@ -202,7 +251,7 @@ fn disk(paths: &Paths) -> Option<Finding> {
 fn descriptors() -> Finding {
     let most = daemonize::raise_descriptor_limit();
     let text = format!("{most} open files: one for each process, one for each connection");
-    match most >= DESCRIPTORS_LEAST {
+    match most >= MIN_DESCRIPTORS {
         true => finding(Level::Good, "descriptors", text, None),
         false => {
             finding(Level::Note, "descriptors", text, Some("raise the hard limit (ulimit -Hn) to keep more processes"))
@@ -212,8 +261,7 @@ fn descriptors() -> Finding {
 
 fn processes() -> Finding {
     let most = std::fs::read_to_string("/proc/sys/kernel/pid_max").unwrap_or_default();
-    let text =
-        format!("pid_max {}: pids return soon, so nothing is ever signalled by a remembered number", most.trim());
+    let text = format!("pid_max {}: pids are reused soon, so processes are only signalled through pidfds", most.trim());
     finding(Level::Good, "pids", text, None)
 }
 
@@ -239,21 +287,18 @@ fn daemon(paths: &Paths, seen: &DaemonSeen) -> Finding {
             finding(Level::Good, "daemon", format!("answers on {socket}"), None)
         }
         DaemonSeen::Answers { pid, troubles } => {
-            let text = format!("pid {pid} answers on {socket}, and is in trouble: {}", troubles.join("; "));
+            let text = format!("pid {pid} answers on {socket}, and reports problems: {}", troubles.join("; "));
             finding(Level::Bad, "daemon", text, Some(&format!("see {}", paths.log().display())))
         }
         DaemonSeen::Silent { seconds } => {
-            let text = format!("takes connections on {socket} and did not answer within {seconds}s");
-            let remedy = "it may be stopped (`ps -o pid,stat,args -C pinfold` shows T; `kill -CONT PID` wakes it) or overloaded; \
+            let text = format!("accepts connections on {socket} and did not answer within {seconds}s");
+            let remedy = "it may be stopped (`ps -o pid,stat,args -C pinfold` shows T; `kill -CONT PID` resumes it) or overloaded; \
                           killing it loses nothing, and the next command starts another";
             finding(Level::Bad, "daemon", text, Some(remedy))
         }
-        DaemonSeen::Unreachable { why } => finding(
-            Level::Bad,
-            "daemon",
-            format!("cannot be asked: {why}"),
-            Some("check the permissions of the socket"),
-        ),
+        DaemonSeen::Unreachable { why } => {
+            finding(Level::Bad, "daemon", format!("cannot connect: {why}"), Some("check the permissions of the socket"))
+        }
     }
 }
 

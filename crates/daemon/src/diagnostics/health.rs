@@ -1,4 +1,4 @@
-//! How the daemon is: what it tells of itself, and what is wrong.
+//! `/healthz`: the daemon's state and problems.
 
 use std::sync::Arc;
 
@@ -7,19 +7,19 @@ use pinfold_api::types::Health;
 use crate::clock::rfc3339;
 use crate::core::Core;
 use crate::lock::lock;
-use crate::registry::{Entry, Scope};
+use crate::registry::{Entry, Viewer};
 
 impl Core {
-    /// Of an owner's business only its own is told.
-    pub(crate) async fn health(self: &Arc<Self>, scope: &Scope) -> Health {
+    /// The daemon's health. An owner sees only the number of its own processes, and no problems.
+    pub(crate) async fn health(self: &Arc<Self>, viewer: &Viewer) -> Health {
         if !self.troubles().is_empty() {
-            // Whether an index that was locked still is.
+            // Checks whether a locked index still is.
             let _ = self.query(|queries| queries.first_seq()).await;
         }
-        let (troubles, live) = match scope {
-            Scope::Operator => (self.troubles(), self.registry.live_count()),
-            scope => {
-                let in_view = |entry: &Arc<Entry>| self.sees(scope, &entry.state.borrow().history);
+        let (troubles, live) = match viewer {
+            Viewer::Operator => (self.troubles(), self.registry.live_count()),
+            Viewer::Owner(_) => {
+                let in_view = |entry: &Arc<Entry>| self.sees(viewer, &entry.state.borrow().history);
                 (vec![], self.registry.live().iter().filter(|entry| in_view(entry)).count())
             }
         };
@@ -35,17 +35,17 @@ impl Core {
             containment: if self.cgroups.is_ok() { "cgroup" } else { "subreaper" }.to_owned(),
             no_cgroup: self.cgroups.as_ref().err().cloned(),
             troubles,
-            recovering: self.recovery.is_reading() || self.recovery.unsettled() > 0,
+            recovering: self.recovery.is_reading() || self.recovery.unresolved() > 0,
             notes: self.recovery.notes(),
         }
     }
 
-    /// What is wrong with the daemon's own things, for people.
+    /// The daemon's problems, as text for people.
     fn troubles(&self) -> Vec<String> {
         let mut troubles = Vec::new();
-        troubles.extend(lock(&self.home_trouble).clone());
-        troubles.extend(self.tokens.trouble());
-        troubles.extend(self.ledger.trouble());
+        troubles.extend(lock(&self.home_problem).clone());
+        troubles.extend(self.tokens.damage());
+        troubles.extend(self.index_writer.problem());
         troubles.extend(lock(&self.unreadable_index).clone().map(|(_, why)| why));
         let unreadable = lock(&self.unreadable);
         troubles.extend(unreadable.iter().map(|one| format!("process {} cannot be read: {}", one.id, one.reason)));

@@ -1,4 +1,4 @@
-//! The counters as Prometheus reads them. Ten lines of text need no library.
+//! `/metrics`: the counters in Prometheus text format. Ten lines of text need no library.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use pinfold_store::outbox::Target;
 
 use crate::clock::now;
 use crate::core::Core;
-use crate::metrics::Delivered;
+use crate::metrics::DeliveryResult;
 
 /// The exposition text.
 pub(crate) fn render(core: &Arc<Core>) -> String {
@@ -31,24 +31,28 @@ pub(crate) fn render(core: &Arc<Core>) -> String {
         ("{outcome=\"failed_to_start\"}", read(&metrics.failed_to_start)),
         ("{outcome=\"lost\"}", read(&metrics.lost)),
     ];
-    put("processes_ended_total", "counter", "Processes that are over, by outcome.", &ended);
+    put("processes_ended_total", "counter", "Processes that ended, by outcome.", &ended);
     let output = read(&metrics.output_bytes);
-    put("output_bytes_total", "counter", "Bytes of output of processes that are over.", &[("", output)]);
-    put("keepers_idle", "gauge", "Keepers that wait for a process.", &[("", core.keepers.idle_count() as u64)]);
-    let last = *core.ledger.last_event.borrow();
+    put("output_bytes_total", "counter", "Bytes of output of ended processes.", &[("", output)]);
+    put("keepers_idle", "gauge", "Idle keepers.", &[("", core.keepers.idle_count() as u64)]);
+    let last = *core.index_writer.last_event.borrow();
     put("events_last_seq", "gauge", "The number of the latest event.", &[("", last)]);
     let mut deliveries = Vec::with_capacity(6);
     for target in [Target::Webhook, Target::Command] {
-        for (result, name) in
-            [(Delivered::Done, "delivered"), (Delivered::Failed, "failed"), (Delivered::GivenUp, "given_up")]
-        {
+        for (result, name) in [
+            (DeliveryResult::Done, "delivered"),
+            (DeliveryResult::Failed, "failed"),
+            (DeliveryResult::GivenUp, "given_up"),
+        ] {
             let labels = format!("{{target=\"{}\",result=\"{name}\"}}", target.name());
             deliveries.push((labels, read(&metrics.deliveries[target as usize][result as usize])));
         }
     }
     let deliveries: Vec<_> = deliveries.iter().map(|(labels, count)| (labels.as_str(), *count)).collect();
-    put("deliveries_total", "counter", "Tries to deliver events, by target and result.", &deliveries);
+    put("deliveries_total", "counter", "Attempts to deliver events, by target and result.", &deliveries);
     put("http_requests_total", "counter", "Requests answered.", &[("", read(&metrics.requests))]);
+    put("searches_running", "gauge", "Searches of output that run now.", &[("", read(&metrics.searches))]);
+    put("search_bytes_total", "counter", "Bytes of output that were searched.", &[("", read(&metrics.search_bytes))]);
     let uptime = now().since(core.started_at).as_secs();
     put("uptime_seconds", "gauge", "Seconds since the daemon started.", &[("", uptime)]);
     text

@@ -1,4 +1,5 @@
-//! How pinfold is doing: `health` and `metrics` of the running daemon, and `doctor`, which examines the machine without a daemon.
+//! Diagnostics: `health` and `metrics` of the running daemon, and `doctor`, which examines the machine without a
+//! daemon.
 //!
 //! May use: registry, access, events, keepers.
 

@@ -1,4 +1,4 @@
-//! From a fact to its event: what the log keeps, and to whom it is announced.
+//! Makes the event of a fact: what the log stores, and which hooks receive it.
 
 use pinfold_api::types::Event;
 use pinfold_model::event::EventKind;
@@ -9,18 +9,19 @@ use pinfold_store::outbox::Target;
 
 use crate::registry::records;
 
-/// The event of a fact, with what its readers want to know.
+/// The event of a fact, with its text.
 pub(crate) fn event_of(history: &History, kind: EventKind, at: Moment) -> Change {
     let handover = history.handover_of(kind, at);
     let text = handover.map(|place| history.handovers[place].purpose.clone()).or_else(|| service_text(history, kind));
     let n = handover.map_or(0, |place| place as u64 + 1);
-    told(history, Event { text, ..records::event(history, kind, at) }, (kind, n, at))
+    event_change(history, Event { text, ..records::event(history, kind, at) }, (kind, n, at))
 }
 
-/// What an event says of a service: which life begins, the evidence of its readiness, or that the end came first.
+/// The text of a service's event: which run started, the evidence of its readiness, or that it ended before it was
+/// ready.
 fn service_text(history: &History, kind: EventKind) -> Option<String> {
     match (kind, &history.readiness) {
-        (EventKind::Started, _) => told_of(history),
+        (EventKind::Started, _) => restart_text(history),
         (EventKind::Ready | EventKind::NotReady, Some(readiness)) => Some(readiness.evidence.clone()),
         (EventKind::Finished | EventKind::Lost, None) if history.intent.spec.service.ready.is_some() => {
             Some("it ended before it was ready".to_owned())
@@ -29,8 +30,8 @@ fn service_text(history: &History, kind: EventKind) -> Option<String> {
     }
 }
 
-/// An event on its way into the log, and to whoever else its owner wants told.
-pub(crate) fn told(history: &History, event: Event, (kind, n, at): (EventKind, u64, Moment)) -> Change {
+/// An event for the log, with the hooks that receive it.
+pub(crate) fn event_change(history: &History, event: Event, (kind, n, at): (EventKind, u64, Moment)) -> Change {
     let notify = &history.intent.spec.notify;
     let targets = match event.announce {
         true => [(Target::Webhook, &notify.webhook), (Target::Command, &notify.command)]
@@ -51,13 +52,13 @@ pub(crate) fn told(history: &History, event: Event, (kind, n, at): (EventKind, u
     }))
 }
 
-/// Every event that a history amounts to; those already in the log are ignored there (S4).
+/// Every event of a history; the log ignores those it already has (S4).
 pub(crate) fn events_of(history: &History) -> Vec<Change> {
     history.events().into_iter().map(|(kind, at)| event_of(history, kind, at)).collect()
 }
 
-/// What an owner is told of a life that follows another.
-fn told_of(history: &History) -> Option<String> {
+/// The text of a restart's `started` event.
+fn restart_text(history: &History) -> Option<String> {
     let life = history.intent.spec.service.life.as_ref()?;
     Some(format!("restarted: life {} after {}", life.number, life.previous))
 }

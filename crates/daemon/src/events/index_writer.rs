@@ -1,7 +1,7 @@
-//! The one writer of the index: a thread behind a bounded queue that commits bursts together.
+//! The only writer of the index: a thread behind a bounded queue that commits changes in batches.
 //!
-//! Nothing on the way from a request to its answer waits for it; the process directories are the truth, and
-//! recovery writes what a crash kept from being written here. Events are shown when they are committed (D3).
+//! No request waits for a commit before it is answered: the process directories are authoritative, and recovery adds
+//! what a crash left out of the index. Events are shown once they are committed (D3).
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -13,161 +13,165 @@ use pinfold_store::index::{Change, Index, IndexError};
 use tokio::sync::{Notify, mpsc, oneshot, watch};
 
 use crate::lock::lock;
-use crate::refusal::Refusal;
 use crate::registry::Registry;
+use crate::request_error::RequestError;
 
-/// Changes that may wait. A full queue slows the links' tasks, and nobody else.
-const QUEUE: usize = 4096;
-/// How long the first change of a burst waits for others, unless somebody waits for it. Meanwhile the writer
-/// sleeps: it would compete with the commands for the cores.
-const BURST: Duration = Duration::from_millis(10);
-/// Changes committed together at most.
-const TOGETHER: usize = 1024;
-/// How often a refused commit is tried again before its changes wait for better times.
-const TRIES: u32 = 5;
-/// How often changes that wait are tried again when nothing else happens.
-const AGAIN: Duration = Duration::from_secs(1);
-/// Changes that wait for an index that refuses them, say on a full disk; beyond, they are left to the next recovery.
-const WAITING_MOST: usize = 100_000;
-/// Changes that may wait before starts are refused.
-const WAITING_FOR_STARTS: usize = WAITING_MOST / 2;
-/// How long a reader waits for changes to be committed before it answers without them.
+/// Queued messages. A full queue blocks only the tasks that read keepers' links.
+const MAX_QUEUED: usize = 4096;
+/// How long a batch collects changes, unless a caller waits for the commit. The writer sleeps meanwhile, leaving the
+/// cores to the commands.
+const BATCH_DELAY: Duration = Duration::from_millis(10);
+/// Maximum number of changes in one commit.
+const MAX_BATCH: usize = 1024;
+/// Attempts to commit before the changes are put aside.
+const MAX_ATTEMPTS: u32 = 5;
+/// How often changes that were put aside are retried when nothing else happens.
+const RETRY_INTERVAL: Duration = Duration::from_secs(1);
+/// Maximum number of changes held in memory while the index cannot be written, for instance on a full disk. Beyond,
+/// they are dropped, and the next recovery adds them.
+const MAX_WAITING: usize = 100_000;
+/// With more waiting changes than this, starts are refused.
+const MAX_WAITING_FOR_START: usize = MAX_WAITING / 2;
+/// How long a reader waits for pending changes before it answers without them.
 const FLUSH_WAIT: Duration = Duration::from_millis(500);
-/// Events are pruned after so many commits.
+/// Commits between two prunings of the event log.
 const PRUNE_EVERY: u32 = 1000;
 
 #[derive(Debug)]
 enum Message {
-    Apply(Making),
+    Apply(DeferredChanges),
     Flush(oneshot::Sender<()>),
-    /// Something that reads and writes in one step, after all that was handed over before it.
-    Do(Task),
+    /// A read and write in one step, after all earlier messages.
+    Run(IndexTask),
 }
 
-/// How changes are made. That takes a while, so the writer's thread does it, and nobody waits for it.
-struct Making(Box<dyn FnOnce() -> Vec<Change> + Send>);
+/// Changes that are computed on the writer's thread, so that the caller does not spend the time.
+struct DeferredChanges(Box<dyn FnOnce() -> Vec<Change> + Send>);
 
-impl std::fmt::Debug for Making {
+impl std::fmt::Debug for DeferredChanges {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter.write_str("Making")
+        formatter.write_str("DeferredChanges")
     }
 }
 
-/// What is done with the index on the writer's thread.
-struct Task(Box<dyn FnOnce(&mut Index) + Send>);
+/// A job for the writer's thread.
+struct IndexTask(Box<dyn FnOnce(&mut Index) + Send>);
 
-impl std::fmt::Debug for Task {
+impl std::fmt::Debug for IndexTask {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter.write_str("Task")
+        formatter.write_str("IndexTask")
     }
 }
 
-/// The way to the writer.
+/// A handle to the writer.
 #[derive(Clone, Debug)]
-pub(crate) struct Ledger {
+pub(crate) struct IndexWriter {
     queue: mpsc::Sender<Message>,
-    /// Ends a burst early.
-    hurry: Arc<Notify>,
-    /// Batches handed over and not yet committed: with none, a flush has nothing to wait for.
+    /// Ends the collecting of a batch early.
+    flush_now: Arc<Notify>,
+    /// Messages sent and not yet committed; if zero, a flush returns at once.
     pending: Arc<AtomicU64>,
     /// The number of the latest committed event.
     pub(crate) last_event: watch::Receiver<u64>,
-    /// Deliveries of events beyond the log were committed.
+    /// Notified when new deliveries were committed to the outbox.
     pub(super) deliveries: Arc<Notify>,
-    trouble: Arc<Mutex<Option<Trouble>>>,
+    failure: Arc<Mutex<Option<WriteFailure>>>,
 }
 
-/// Why the index takes nothing, and how many changes wait for it.
+/// Why the last commit failed, and how many changes wait.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Trouble {
-    why: String,
+struct WriteFailure {
+    error: String,
     waiting: usize,
 }
 
-impl Ledger {
-    /// Starts the writer, which tells the registry what it has committed.
+impl IndexWriter {
+    /// Starts the writer, which reports committed ends to the registry.
     pub(crate) fn start(index: Index, keep_events: u64, registry: Registry) -> Result<Self, IndexError> {
-        let (queue, messages) = mpsc::channel(QUEUE);
+        let (queue, messages) = mpsc::channel(MAX_QUEUED);
         let (announce, last_event) = watch::channel(index.last_seq()?);
-        let (pending, hurry) = (Arc::new(AtomicU64::new(0)), Arc::new(Notify::new()));
+        let (pending, flush_now) = (Arc::new(AtomicU64::new(0)), Arc::new(Notify::new()));
         let deliveries = Arc::new(Notify::new());
-        let trouble = Arc::new(Mutex::new(None));
+        let failure = Arc::new(Mutex::new(None));
         let writer = Writer {
             index,
             registry,
-            trouble: Arc::clone(&trouble),
+            failure: Arc::clone(&failure),
             announce,
             deliveries: Arc::clone(&deliveries),
             keep_events,
             commits: 0,
             pending: Arc::clone(&pending),
-            hurry: Arc::clone(&hurry),
+            flush_now: Arc::clone(&flush_now),
             waiting: vec![],
         };
-        let failed = |source| IndexError::Io { path: "ledger".into(), source };
+        let failed = |source| IndexError::Io { path: "index".into(), source };
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().map_err(failed)?;
         let work = move || runtime.block_on(writer.run(messages));
-        std::thread::Builder::new().name("ledger".into()).spawn(work).map_err(failed)?;
-        Ok(Self { queue, hurry, pending, last_event, deliveries, trouble })
+        std::thread::Builder::new().name("index".into()).spawn(work).map_err(failed)?;
+        Ok(Self { queue, flush_now, pending, last_event, deliveries, failure })
     }
 
-    /// Hands over changes; they are committed soon.
+    /// Queues changes, to be committed soon.
     pub(crate) async fn apply(&self, changes: Vec<Change>) {
-        self.make(move || changes).await;
+        self.apply_with(move || changes).await;
     }
 
-    /// Hands over what changes are made of; they are made and committed soon.
-    pub(crate) async fn make(&self, changes: impl FnOnce() -> Vec<Change> + Send + 'static) {
+    /// Queues changes that are computed on the writer's thread.
+    pub(crate) async fn apply_with(&self, changes: impl FnOnce() -> Vec<Change> + Send + 'static) {
         self.pending.fetch_add(1, Ordering::AcqRel);
-        let _ = self.queue.send(Message::Apply(Making(Box::new(changes)))).await;
+        let _ = self.queue.send(Message::Apply(DeferredChanges(Box::new(changes)))).await;
     }
 
-    /// Does something with the index in one step, after all that was handed over is committed.
-    pub(crate) async fn with<T: Send + 'static>(
+    /// Runs a job on the index after all queued changes are committed.
+    pub(crate) async fn run<T: Send + 'static>(
         &self,
         work: impl FnOnce(&mut Index) -> T + Send + 'static,
-    ) -> Result<T, Refusal> {
+    ) -> Result<T, RequestError> {
         let (done, wait) = oneshot::channel();
-        let task = Task(Box::new(move |index| drop(done.send(work(index)))));
-        let sent = self.queue.send(Message::Do(task)).await;
-        self.hurry.notify_one();
-        sent.map_err(Refusal::internal)?;
-        wait.await.map_err(Refusal::internal)
+        let task = IndexTask(Box::new(move |index| drop(done.send(work(index)))));
+        let sent = self.queue.send(Message::Run(task)).await;
+        self.flush_now.notify_one();
+        sent.map_err(RequestError::internal)?;
+        wait.await.map_err(RequestError::internal)
     }
 
-    /// Why the index takes nothing now, for people; `None` while it does.
-    pub(crate) fn trouble(&self) -> Option<String> {
-        let trouble = lock(&self.trouble).clone()?;
-        let Trouble { why, waiting } = trouble;
-        Some(format!("the index cannot be written ({why}): {waiting} changes wait in memory and are tried again"))
+    /// Why the index cannot be written, as text for people; `None` if it can.
+    pub(crate) fn problem(&self) -> Option<String> {
+        let failure = lock(&self.failure).clone()?;
+        let WriteFailure { error, waiting } = failure;
+        Some(format!("the index cannot be written ({error}): {waiting} changes wait in memory and are retried"))
     }
 
-    /// Refuses a start while too much waits for the index to be kept in memory.
-    pub(crate) fn try_admit(&self) -> Result<(), Refusal> {
-        match lock(&self.trouble).clone() {
-            Some(Trouble { why, waiting }) if waiting > WAITING_FOR_STARTS => {
-                let message = format!("the index cannot be written ({why}), and {waiting} changes wait for it already");
-                Err(Refusal::new(ErrorCode::StoreUnwritable, message))
+    /// Refuses a start while too many changes wait in memory.
+    pub(crate) fn try_admit(&self) -> Result<(), RequestError> {
+        match lock(&self.failure).clone() {
+            Some(WriteFailure { error, waiting }) if waiting > MAX_WAITING_FOR_START => {
+                let message = format!(
+                    "the index cannot be written ({error}), and {waiting} changes already wait for it: free some space and try again"
+                );
+                Err(RequestError::new(ErrorCode::StoreUnwritable, message))
             }
             _ => Ok(()),
         }
     }
 
-    /// Returns when all that was handed over is committed, or when it cannot be: readers then answer from memory.
+    /// Waits until queued changes are committed. Returns at once if the index cannot be written: readers then answer
+    /// from memory.
     pub(crate) async fn flush(&self) {
-        if lock(&self.trouble).is_none() {
+        if lock(&self.failure).is_none() {
             let _ = tokio::time::timeout(FLUSH_WAIT, self.drain()).await;
         }
     }
 
-    /// Returns when all that was handed over is committed, or was refused and waits.
+    /// Waits until queued changes are committed or put aside.
     pub(crate) async fn drain(&self) {
         if self.pending.load(Ordering::Acquire) == 0 {
             return;
         }
         let (done, wait) = oneshot::channel();
         if self.queue.send(Message::Flush(done)).await.is_ok() {
-            self.hurry.notify_one();
+            self.flush_now.notify_one();
             let _ = wait.await;
         }
     }
@@ -176,14 +180,14 @@ impl Ledger {
 struct Writer {
     index: Index,
     registry: Registry,
-    trouble: Arc<Mutex<Option<Trouble>>>,
+    failure: Arc<Mutex<Option<WriteFailure>>>,
     announce: watch::Sender<u64>,
     deliveries: Arc<Notify>,
     keep_events: u64,
     commits: u32,
     pending: Arc<AtomicU64>,
-    hurry: Arc<Notify>,
-    /// What the index refused, in order; it goes before all that comes later.
+    flush_now: Arc<Notify>,
+    /// Changes that were put aside, in order; they are committed before later ones.
     waiting: Vec<Change>,
 }
 
@@ -192,7 +196,7 @@ impl Writer {
         loop {
             let first = match self.waiting.is_empty() {
                 true => messages.recv().await,
-                false => match tokio::time::timeout(AGAIN, messages.recv()).await {
+                false => match tokio::time::timeout(RETRY_INTERVAL, messages.recv()).await {
                     Ok(message) => message,
                     Err(_) => {
                         self.commit(vec![]);
@@ -202,20 +206,20 @@ impl Writer {
             };
             let Some(first) = first else { return };
             if matches!(first, Message::Apply(_)) {
-                let _ = tokio::time::timeout(BURST, self.hurry.notified()).await;
+                let _ = tokio::time::timeout(BATCH_DELAY, self.flush_now.notified()).await;
             }
             let (mut changes, mut flushes, mut task, mut batches) = (Vec::new(), Vec::new(), None, 0);
             let mut next = Some(first);
             while let Some(message) = next {
                 match message {
-                    Message::Apply(Making(make)) => {
+                    Message::Apply(DeferredChanges(make)) => {
                         changes.extend(make());
                         batches += 1;
                     }
                     Message::Flush(done) => flushes.push(done),
-                    Message::Do(work) => task = Some(work),
+                    Message::Run(work) => task = Some(work),
                 }
-                let go_on = changes.len() < TOGETHER && task.is_none();
+                let go_on = changes.len() < MAX_BATCH && task.is_none();
                 next = if go_on { messages.try_recv().ok() } else { None };
             }
             self.commit(changes);
@@ -223,46 +227,49 @@ impl Writer {
             for done in flushes {
                 let _ = done.send(());
             }
-            if let Some(Task(work)) = task {
+            if let Some(IndexTask(work)) = task {
                 work(&mut self.index);
             }
         }
     }
 
     fn commit(&mut self, changes: Vec<Change>) {
-        // Whoever waits for this is not made to wait for a disk that has been full for a while.
-        let tries = if self.waiting.is_empty() { TRIES } else { 1 };
+        // After an earlier failure one attempt is enough: a caller must not wait for a disk that stays full.
+        let attempts = if self.waiting.is_empty() { MAX_ATTEMPTS } else { 1 };
         let mut all = std::mem::take(&mut self.waiting);
         all.extend(changes);
         if all.is_empty() {
             return;
         }
         crash_point!("daemon.ledger_commit");
-        for attempt in 1..=tries {
+        for attempt in 1..=attempts {
             match self.index.apply(&all) {
                 Ok(events) => {
-                    *lock(&self.trouble) = None;
+                    *lock(&self.failure) = None;
                     self.note_indexed(&all);
-                    self.committed(events.last().map(|event| event.seq));
+                    self.after_commit(events.last().map(|event| event.seq));
                     return self.wake_deliveries(&all);
                 }
-                // A key taken twice spoils the batch, not its neighbours.
+                // A duplicate idempotency key fails the whole batch: commit its changes one by one.
                 Err(IndexError::KeyTaken { .. }) => {
-                    *lock(&self.trouble) = None;
-                    self.commit_apart(&all);
+                    *lock(&self.failure) = None;
+                    self.commit_one_by_one(&all);
                     return self.wake_deliveries(&all);
                 }
                 Err(error) => {
-                    tracing::error!(%error, attempt, "the index refused a commit");
-                    *lock(&self.trouble) = Some(Trouble { why: error.to_string(), waiting: all.len() });
-                    if attempt < tries {
+                    tracing::error!(%error, attempt, "cannot commit to the index");
+                    *lock(&self.failure) = Some(WriteFailure { error: error.to_string(), waiting: all.len() });
+                    if attempt < attempts {
                         std::thread::sleep(Duration::from_millis(100) * attempt);
                     }
                 }
             }
         }
-        match all.len() > WAITING_MOST {
-            true => tracing::error!(changes = all.len(), "left to the next start, which reads the process directories"),
+        match all.len() > MAX_WAITING {
+            true => tracing::error!(
+                changes = all.len(),
+                "too many changes wait: dropped; the next daemon reads them from the process directories"
+            ),
             false => self.waiting = all,
         }
     }
@@ -280,19 +287,19 @@ impl Writer {
         }
     }
 
-    fn commit_apart(&mut self, changes: &[Change]) {
+    fn commit_one_by_one(&mut self, changes: &[Change]) {
         for change in changes {
             match self.index.apply(std::slice::from_ref(change)) {
                 Ok(events) => {
                     self.note_indexed(std::slice::from_ref(change));
-                    self.committed(events.last().map(|event| event.seq));
+                    self.after_commit(events.last().map(|event| event.seq));
                 }
-                Err(error) => tracing::error!(%error, "the index refused a change"),
+                Err(error) => tracing::error!(%error, "cannot commit a change to the index"),
             }
         }
     }
 
-    fn committed(&mut self, last: Option<u64>) {
+    fn after_commit(&mut self, last: Option<u64>) {
         if let Some(seq) = last {
             self.announce.send_if_modified(|known| std::mem::replace(known, seq.max(*known)) != seq);
         }

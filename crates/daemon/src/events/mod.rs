@@ -1,8 +1,8 @@
 //! The event log, and everything that sends events to owners.
 //!
-//! `compose` makes the event of a fact; `index_writer` is the one writer of the index and the log; `log` reads events, `consumers` are named readers with a cursor.
-//! `watching` begins `patterns` (output lines that become events) and `heartbeat` for a process. `delivery` takes
-//! announced events to webhooks (`webhook`) and command hooks.
+//! `compose` makes the event of a fact; `index_writer` is the only writer of the index and the log; `log` reads events,
+//! `consumers` are named readers with a cursor. `watching` starts `patterns` (output lines that become events) and
+//! `heartbeat` for a process. `delivery` sends announced events to webhooks (`webhook`) and command hooks.
 //!
 //! May use: registry, waits, access; by exception: processes.
 

@@ -1,151 +1,153 @@
-//! The watch over a process's output: lines that match what its owner asked for become events.
+//! Pattern watches: output lines that match an owner's patterns become events.
 //!
-//! One task for each process with patterns, none for others. It sleeps until the keeper tells of output, looks at no
-//! more than [`TURN`] bytes at a time, and rests at least as long as it worked: a writer without end costs half a
-//! core at most, and what is dropped from the output before its turn comes is not looked at.
+//! One task per process with patterns. It sleeps until there is new output, reads at most [`MAX_SCAN`] bytes at a time,
+//! and then pauses at least as long as it worked: an endless writer costs at most half a core, and output that
+//! retention drops before it is scanned is not searched.
 //!
-//! A match is told once, however often the daemon dies: its number is the cursor of its line, and a later daemon goes
-//! on behind the last one told. The watch ends, and never the process, with `max_events` matches, with noise, or with
-//! the output.
+//! A match is announced once, even if the daemon crashes: the event's number is the cursor of its line, and a later
+//! daemon continues after the last one. The watch, never the process, ends after `max_events` matches, after too many
+//! matches within the cooldown, or at the end of the output.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use pinfold_api::types::Event;
 use pinfold_model::event::EventKind;
-use pinfold_model::notify::{NOISE, Notify, Verdict, Watch};
-use pinfold_model::output_view::{LINE_MOST, Line, Match, SearchOptions, Searcher, parse_pattern, strip_ansi};
+use pinfold_model::notify::{MAX_SUPPRESSED, MatchDecision, Notify, PatternWatch};
+use pinfold_model::output_view::{Line, MAX_LINE, Match, SearchOptions, Searcher, parse_pattern, strip_ansi};
 use pinfold_store::index::Change;
 use pinfold_store::reader::OutputReader;
 use regex::bytes::Regex;
 
 use crate::clock::now;
 use crate::core::{Core, blocking};
-use crate::events::compose::told;
-use crate::refusal::Refusal;
+use crate::events::compose::event_change;
 use crate::registry::Entry;
 use crate::registry::records;
+use crate::request_error::RequestError;
 use crate::waits::{has_closed, until_output};
 
-/// Bytes read at a time, and looked at in one turn.
-const PIECE: usize = 256 * 1024;
-const TURN: u64 = 4 << 20;
-/// The least rest between two turns: lines that come one by one are looked at together.
-const REST: Duration = Duration::from_millis(20);
-/// Output is waited for this long before it is waited for again.
-const LONG: Duration = Duration::from_secs(3600);
-/// Bytes of a line in an event, and how many of them may stand before the match.
-const TEXT_MOST: usize = 500;
-const TEXT_BEFORE: usize = 100;
+/// Bytes per read, and per scan.
+const READ_SIZE: usize = 256 * 1024;
+const MAX_SCAN: u64 = 4 << 20;
+/// Minimum pause between two scans, so that single lines are scanned together.
+const MIN_PAUSE: Duration = Duration::from_millis(20);
+/// Timeout of one wait for output; then it waits again.
+const OUTPUT_WAIT: Duration = Duration::from_secs(3600);
+/// Maximum bytes of a line in an event, and how many of them may precede the match.
+const MAX_TEXT: usize = 500;
+const CONTEXT_BEFORE: usize = 100;
 
 /// Watches one process until its output or the watch ends.
-pub(super) async fn watch(core: Arc<Core>, entry: Arc<Entry>) {
+pub(super) async fn run(core: Arc<Core>, entry: Arc<Entry>) {
     let watched = async {
-        match Watcher::take_up(&core, &entry).await? {
-            Some(watcher) => run(&core, &entry, watcher).await,
+        match PatternWatcher::resume(&core, &entry).await? {
+            Some(watcher) => scan_until_end(&core, &entry, watcher).await,
             None => Ok(()),
         }
     };
-    if let Err(refusal) = watched.await {
-        tracing::warn!(process = %entry.id, error = %refusal.0, "its output is not watched");
+    if let Err(error) = watched.await {
+        tracing::warn!(process = %entry.id, error = %error.0, "pattern watch failed");
     }
 }
 
-async fn run(core: &Arc<Core>, entry: &Arc<Entry>, mut watcher: Watcher) -> Result<(), Refusal> {
+async fn scan_until_end(core: &Arc<Core>, entry: &Arc<Entry>, mut watcher: PatternWatcher) -> Result<(), RequestError> {
     loop {
-        // Whether this is all there will be is asked before the read, so that nothing is missed after it.
+        // Read before the scan: if the output was closed by then, the scan sees all of it.
         let closed = has_closed(&entry.state.borrow());
         let (state, directory) = (entry.snapshot(), core.home.process(&entry.id));
-        let (begun, here) = (Instant::now(), Arc::clone(entry));
-        let (turn, back) = blocking(move || {
-            let turn = watcher.look(&records::reader(&state, &directory), &here, closed);
-            (turn, watcher)
+        let (started, here) = (Instant::now(), Arc::clone(entry));
+        let (scan, back) = blocking(move || {
+            let scan = watcher.scan(&records::reader(&state, &directory), &here, closed);
+            (scan, watcher)
         })
         .await?;
         watcher = back;
-        let turn = turn.unwrap_or_else(|error| Turn::ended(format!("its output cannot be read: {error}"), 0));
-        if entry.stop_asked() {
+        let scan = scan.unwrap_or_else(|error| Scan::ended(format!("its output cannot be read: {error}"), 0));
+        if entry.stop_requested() {
             return Ok(());
         }
-        let over = turn.is_over;
-        tell(core, entry, turn.news).await;
+        let over = scan.is_over;
+        write_events(core, entry, scan.events).await;
         if over {
             return Ok(());
         }
-        tokio::time::sleep(begun.elapsed().max(REST)).await;
-        if !turn.more {
-            until_output(entry, watcher.cursor, LONG).await;
+        tokio::time::sleep(started.elapsed().max(MIN_PAUSE)).await;
+        if !scan.more {
+            until_output(entry, watcher.cursor, OUTPUT_WAIT).await;
         }
     }
 }
 
-/// Writes down what a turn found, all of it together.
-async fn tell(core: &Core, entry: &Entry, news: Vec<News>) {
-    if news.is_empty() {
+/// Writes the events of a scan in one batch.
+async fn write_events(core: &Core, entry: &Entry, events: Vec<PatternEvent>) {
+    if events.is_empty() {
         return;
     }
     let history = entry.snapshot().history;
-    let event = |news: News| -> Change {
-        let (kind, number, at) = match &news {
-            News::Matched { cursor, .. } => (EventKind::Matched, *cursor, now()),
-            News::Ended { .. } => (EventKind::WatchEnded, 0, now()),
+    let event = |events: PatternEvent| -> Change {
+        let (kind, number, at) = match &events {
+            PatternEvent::Matched { cursor, .. } => (EventKind::Matched, *cursor, now()),
+            PatternEvent::Ended { .. } => (EventKind::WatchEnded, 0, now()),
         };
         let event = records::event(&history, kind, at);
-        let event = match news {
-            News::Matched { cursor, text, suppressed } => {
+        let event = match events {
+            PatternEvent::Matched { cursor, text, suppressed } => {
                 Event { cursor: Some(cursor), text: Some(text), suppressed: Some(suppressed), ..event }
             }
-            News::Ended { reason, suppressed } => Event { text: Some(reason), suppressed: Some(suppressed), ..event },
+            PatternEvent::Ended { reason, suppressed } => {
+                Event { text: Some(reason), suppressed: Some(suppressed), ..event }
+            }
         };
-        told(&history, event, (kind, number, at))
+        event_change(&history, event, (kind, number, at))
     };
-    core.ledger.apply(news.into_iter().map(event).collect()).await;
+    core.index_writer.apply(events.into_iter().map(event).collect()).await;
 }
 
-/// What a turn found that the owner is told.
+/// An event for the owner.
 #[derive(Debug, PartialEq, Eq)]
-enum News {
+enum PatternEvent {
     Matched { cursor: u64, text: String, suppressed: u64 },
     Ended { reason: String, suppressed: u64 },
 }
 
-/// One look at what has come.
+/// The result of one scan of new output.
 #[derive(Debug, Default)]
-struct Turn {
-    news: Vec<News>,
-    /// Whether there was more than one turn looks at.
+struct Scan {
+    events: Vec<PatternEvent>,
+    /// Whether output is left for the next scan.
     more: bool,
-    /// Whether nothing more will be looked at.
+    /// Whether the watch is finished.
     is_over: bool,
 }
 
-impl Turn {
+impl Scan {
     fn ended(reason: String, suppressed: u64) -> Self {
-        Self { news: vec![News::Ended { reason, suppressed }], more: false, is_over: true }
+        Self { events: vec![PatternEvent::Ended { reason, suppressed }], more: false, is_over: true }
     }
 }
 
-/// A watch under way.
-struct Watcher {
+/// The state of a watch.
+struct PatternWatcher {
     lines: Searcher,
-    judge: Judge,
-    /// Where to read on.
+    matcher: LineMatcher,
+    /// Where the next read starts.
     cursor: u64,
 }
 
-/// What decides about a line.
-struct Judge {
+/// Decides which lines become events.
+struct LineMatcher {
     patterns: Vec<Regex>,
     exclude: Option<Regex>,
-    watch: Watch,
+    watch: PatternWatch,
     max_events: u32,
-    /// The cursor of the last line that was told before this daemon began.
-    told_before: Option<u64>,
+    /// The cursor of the last line that an earlier daemon announced.
+    last_announced: Option<u64>,
 }
 
-impl Watcher {
-    /// A watch that begins, or goes on where an earlier daemon's ended; `None` if it is over.
-    async fn take_up(core: &Arc<Core>, entry: &Arc<Entry>) -> Result<Option<Self>, Refusal> {
+impl PatternWatcher {
+    /// A new watch, or one that continues where an earlier daemon stopped; `None` if it is finished.
+    async fn resume(core: &Arc<Core>, entry: &Arc<Entry>) -> Result<Option<Self>, RequestError> {
         let notify = entry.snapshot().history.intent.spec.notify.clone();
         let id = entry.id.clone();
         let known = core.query(move |queries| {
@@ -154,73 +156,72 @@ impl Watcher {
         });
         let (numbers, ended) = known.await?;
         let watcher = Self::new(&notify, &numbers, entry.shown())?;
-        Ok(Some(watcher).filter(|watcher| !ended && !watcher.judge.watch.is_over()))
+        Ok(Some(watcher).filter(|watcher| !ended && !watcher.matcher.watch.is_over()))
     }
 
-    fn new(notify: &Notify, numbers: &[u64], shown: u64) -> Result<Self, Refusal> {
+    fn new(notify: &Notify, numbers: &[u64], shown: u64) -> Result<Self, RequestError> {
         let parse = |pattern: &String| parse_pattern(pattern);
-        let told_before = numbers.last().copied();
-        // A line of which only the beginning was shown is looked at as a whole.
-        let cursor = told_before.unwrap_or(0).max(shown.saturating_sub(LINE_MOST as u64));
-        let options = SearchOptions { before: 0, after: 0, most: usize::MAX };
+        let last_announced = numbers.last().copied();
+        // A line of which only the beginning was shown is scanned again as a whole.
+        let cursor = last_announced.unwrap_or(0).max(shown.saturating_sub(MAX_LINE as u64));
+        let options = SearchOptions { before: 0, after: 0, max_matches: usize::MAX };
         Ok(Self {
             lines: Searcher::new(parse_pattern("")?, options),
-            judge: Judge {
+            matcher: LineMatcher {
                 patterns: notify.patterns.iter().map(parse).collect::<Result<_, _>>()?,
                 exclude: notify.exclude.as_ref().map(parse).transpose()?,
-                watch: Watch::new(notify, numbers.len() as u32),
+                watch: PatternWatch::new(notify, numbers.len() as u32),
                 max_events: notify.max_events,
-                told_before,
+                last_announced,
             },
             cursor,
         })
     }
 
-    /// Looks at what has come; at the end of all output the unfinished line counts too. Looks no further than the
-    /// output went when it began.
-    fn look(&mut self, reader: &OutputReader, entry: &Entry, closed: bool) -> std::io::Result<Turn> {
-        let Self { lines, judge, cursor } = self;
-        let mut turn = Turn::default();
-        let begun = *cursor;
+    /// Scans new output up to its current end. If the output is closed, an unfinished last line counts too.
+    fn scan(&mut self, reader: &OutputReader, entry: &Entry, closed: bool) -> std::io::Result<Scan> {
+        let Self { lines, matcher, cursor } = self;
+        let mut scan = Scan::default();
+        let started = *cursor;
         loop {
-            let piece = reader.read(*cursor, PIECE)?;
-            lines.feed(piece.at, &piece.bytes, &mut |line| judge.line(&line, entry, &mut turn));
+            let piece = reader.read(*cursor, READ_SIZE)?;
+            lines.feed(piece.at, &piece.bytes, &mut |line| matcher.check(&line, entry, &mut scan));
             let advanced = piece.next > *cursor;
             *cursor = piece.next;
-            if turn.is_over {
-                return Ok(turn);
+            if scan.is_over {
+                return Ok(scan);
             }
             if !advanced || piece.next >= piece.end {
                 break;
             }
-            if *cursor - begun >= TURN {
-                turn.more = true;
-                return Ok(turn);
+            if *cursor - started >= MAX_SCAN {
+                scan.more = true;
+                return Ok(scan);
             }
         }
         if closed {
-            lines.flush(&mut |line| judge.line(&line, entry, &mut turn));
-            if !turn.is_over && judge.watch.suppressed() > 0 {
-                let reason = "the output ended before matches that were held back could be announced";
-                turn.end(reason.to_owned(), judge.watch.suppressed());
+            lines.flush(&mut |line| matcher.check(&line, entry, &mut scan));
+            if !scan.is_over && matcher.watch.suppressed() > 0 {
+                let reason = "the output ended before suppressed matches could be announced";
+                scan.end(reason.to_owned(), matcher.watch.suppressed());
             }
-            turn.is_over = true;
+            scan.is_over = true;
         }
-        Ok(turn)
+        Ok(scan)
     }
 }
 
-impl Turn {
+impl Scan {
     fn end(&mut self, reason: String, suppressed: u64) {
-        self.news.push(News::Ended { reason, suppressed });
+        self.events.push(PatternEvent::Ended { reason, suppressed });
         self.is_over = true;
     }
 }
 
-impl Judge {
-    fn line(&mut self, line: &Line<'_>, entry: &Entry, turn: &mut Turn) {
+impl LineMatcher {
+    fn check(&mut self, line: &Line<'_>, entry: &Entry, scan: &mut Scan) {
         let Line::Matched(Match { line_start, line }) = *line else { return };
-        if turn.is_over || self.told_before.is_some_and(|told| line_start <= told) {
+        if scan.is_over || self.last_announced.is_some_and(|told| line_start <= told) {
             return;
         }
         let text = strip_ansi(line);
@@ -229,36 +230,36 @@ impl Judge {
         if excluded || line_start + line.len() as u64 <= entry.shown() {
             return;
         }
-        let matched = |suppressed| News::Matched {
+        let matched = |suppressed| PatternEvent::Matched {
             cursor: line_start,
             text: excerpt(&text, place.start(), place.end()),
             suppressed,
         };
         match self.watch.matched(now()) {
-            Verdict::Suppress => {}
-            Verdict::Announce { suppressed } => turn.news.push(matched(suppressed)),
-            Verdict::AnnounceLast { suppressed } => {
-                turn.news.push(matched(suppressed));
+            MatchDecision::Suppress => {}
+            MatchDecision::Announce { suppressed } => scan.events.push(matched(suppressed)),
+            MatchDecision::AnnounceLast { suppressed } => {
+                scan.events.push(matched(suppressed));
                 let most = self.max_events;
-                turn.end(format!("{most} matches were announced, as many as asked for (max_events)"), 0);
+                scan.end(format!("{most} matches were announced, the maximum (max_events)"), 0);
             }
-            Verdict::TooNoisy { suppressed } => {
+            MatchDecision::TooNoisy { suppressed } => {
                 let reason = format!(
-                    "too many lines match: {NOISE} after the last one announced, within the cooldown; \
+                    "too many lines match: {MAX_SUPPRESSED} after the last one announced, within the cooldown; \
                      watch for a narrower pattern"
                 );
-                turn.end(reason, suppressed);
+                scan.end(reason, suppressed);
             }
         }
     }
 }
 
-/// A line for an event: its beginning, or what is around the match if that lies further on.
+/// The text of a line for an event: its beginning, or the part around the match if that is further on.
 fn excerpt(line: &[u8], start: usize, end: usize) -> String {
-    let from = if end <= TEXT_MOST { 0 } else { start.saturating_sub(TEXT_BEFORE) };
+    let from = if end <= MAX_TEXT { 0 } else { start.saturating_sub(CONTEXT_BEFORE) };
     let continues = |at: &usize| line.get(*at).is_some_and(|byte| byte & 0xC0 == 0x80);
     let from = (from..line.len()).find(|at| !continues(at)).unwrap_or(from);
-    let to = (from + TEXT_MOST).min(line.len());
+    let to = (from + MAX_TEXT).min(line.len());
     let to = (from..=to).rev().find(|at| !continues(at)).unwrap_or(to);
     let text = String::from_utf8_lossy(&line[from..to]);
     let text = text.trim_end_matches('\r');

@@ -1,7 +1,6 @@
-//! Telling an owner more than the end: when the watch and the heartbeat of a process begin, and what of its output
-//! its owner has seen already.
+//! Starts the pattern watch and the heartbeats of a process, and tracks how much of its output the owner has seen.
 //!
-//! They begin once for each process: when its start has been answered, or when a later daemon finds it alive.
+//! They start once per process: when its start request has been answered, or when a later daemon finds it alive.
 
 use std::sync::Arc;
 
@@ -12,31 +11,31 @@ use pinfold_model::spec::DEFAULT_OWNER;
 use crate::core::Core;
 use crate::events::heartbeat;
 use crate::events::patterns;
-use crate::registry::{Entry, Found, Scope};
+use crate::registry::{Entry, FoundProcess, Viewer};
 
-/// A start that has not been answered. Dropping it, with the answer or because the client went away, lets the watch
-/// begin behind what the answer showed.
+/// A start request that has not been answered. Dropping it, with the answer or because the client disconnected, starts
+/// the watch after the output that the answer showed.
 #[derive(Debug)]
-pub(crate) struct Unanswered {
+pub(crate) struct PendingAnswer {
     core: Arc<Core>,
     entry: Arc<Entry>,
 }
 
-impl Unanswered {
+impl PendingAnswer {
     pub(crate) fn new(core: &Arc<Core>, entry: &Arc<Entry>) -> Self {
         Self { core: Arc::clone(core), entry: Arc::clone(entry) }
     }
 }
 
-impl Drop for Unanswered {
+impl Drop for PendingAnswer {
     fn drop(&mut self) {
-        self.core.attend(&self.entry);
+        self.core.start_watching(&self.entry);
     }
 }
 
 impl Core {
-    /// Begins to tell the owner what it asked to be told; does nothing for a process of which that is only its end.
-    pub(crate) fn attend(self: &Arc<Self>, entry: &Arc<Entry>) {
+    /// Starts the watch and the heartbeats that the owner requested, if any.
+    pub(crate) fn start_watching(self: &Arc<Self>, entry: &Arc<Entry>) {
         let (watched, beats) = {
             let state = entry.state.borrow();
             let notify = &state.history.intent.spec.notify;
@@ -46,40 +45,40 @@ impl Core {
             }
             (!notify.patterns.is_empty() && !stopped, notify.heartbeat)
         };
-        if (!watched && beats.is_none()) || !entry.attend_first() {
+        if (!watched && beats.is_none()) || !entry.claim_watch() {
             return;
         }
-        // A start that is dropped with the event loop is taken up by the next daemon.
+        // No event loop: the daemon is exiting, and the next one starts the watch.
         let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
         if watched {
-            runtime.spawn(patterns::watch(Arc::clone(self), Arc::clone(entry)));
+            runtime.spawn(patterns::run(Arc::clone(self), Arc::clone(entry)));
         }
         if let Some(every) = beats {
-            runtime.spawn(heartbeat::beat(Arc::clone(self), Arc::clone(entry), every));
+            runtime.spawn(heartbeat::run(Arc::clone(self), Arc::clone(entry), every));
         }
     }
 
-    /// Whoever asked was given output as text. What the owner has seen is no news to it; what others see hides
-    /// nothing from it.
-    pub(crate) fn note_read(&self, scope: &Scope, found: &Found, query: &OutputQuery, page: &OutputPage) {
-        let Found::Here(entry) = found else { return };
+    /// Notes that a caller was shown output as text. Output that the owner has seen is not announced to it again; what
+    /// others see does not count.
+    pub(crate) fn note_read(&self, viewer: &Viewer, found: &FoundProcess, query: &OutputQuery, page: &OutputPage) {
+        let FoundProcess::Here(entry) = found else { return };
         let is_owner = {
             let state = entry.state.borrow();
             let owner = state.history.owner();
-            match scope {
-                Scope::Owner(reader) => reader == owner,
-                // Whoever says no name starts as this owner, and reads as the operator.
-                Scope::Operator => owner == DEFAULT_OWNER,
+            match viewer {
+                Viewer::Owner(reader) => reader == owner,
+                // A client without an owner name starts processes as this owner, and reads as the operator.
+                Viewer::Operator => owner == DEFAULT_OWNER,
             }
         };
         if is_owner && query.stream.is_none() {
-            note_page(entry, page);
+            note_shown_page(entry, page);
         }
     }
 }
 
-/// The owner was given this page. Where something was left out, it has not seen all that is behind it.
-pub(crate) fn note_page(entry: &Entry, page: &OutputPage) {
+/// Notes that the owner was shown this page. If the page leaves something out, its end does not count as seen.
+pub(crate) fn note_shown_page(entry: &Entry, page: &OutputPage) {
     if page.matches.is_none() && page.omitted.is_none() && page.gap.is_none() {
         entry.note_shown(page.cursor, page.next_cursor);
     }

@@ -1,7 +1,7 @@
-//! Webhooks: one signed POST, as the Standard Webhooks scheme has it.
+//! Webhooks: one signed POST, following the Standard Webhooks scheme.
 //!
-//! Bounds: [`TIME`] for all of it, [`ANSWER_MOST`] bytes of an answer's head, and none of its body. No redirect is
-//! followed. Nothing here names more of an address than its scheme and host: the rest may be a secret.
+//! Bounds: [`POST_TIMEOUT`] in all, [`MAX_RESPONSE_HEAD`] bytes of the response's head, none of its body. No redirect
+//! is followed. Logs and errors name only scheme and host of an address: the rest may be a secret.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
@@ -27,22 +27,22 @@ use tokio_rustls::rustls::{ClientConfig, RootCertStore, crypto};
 use crate::config::{SECRET_MARK, Secret};
 use crate::core::{Core, blocking};
 
-/// How long a post may take, from the look-up of the host to the answer.
-const TIME: Duration = Duration::from_secs(10);
-const ANSWER_MOST: usize = 64 * 1024;
-/// What posts have in common, made at the first of them.
+/// Timeout of a POST, from the DNS lookup to the response.
+const POST_TIMEOUT: Duration = Duration::from_secs(10);
+const MAX_RESPONSE_HEAD: usize = 64 * 1024;
+/// What all POSTs share, created with the first one.
 #[derive(Debug, Default)]
 pub(crate) struct Webhooks {
     secret: OnceCell<Secret>,
     tls: OnceCell<Arc<ClientConfig>>,
-    /// Held while a name is looked up.
+    /// Locked during a DNS lookup.
     lookup: Arc<Mutex<()>>,
 }
 
-/// One message.
+/// One message to post.
 #[derive(Debug)]
-pub(super) struct Letter {
-    /// What its receiver knows it by, the same each time it is tried.
+pub(super) struct WebhookMessage {
+    /// Identifies the message to its receiver; the same for every attempt.
     pub(super) id: String,
     /// Seconds since 1970.
     pub(super) timestamp: u64,
@@ -52,34 +52,34 @@ pub(super) struct Letter {
 /// Why a post failed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum PostError {
-    #[error("the address cannot be used")]
+    #[error("the address is not a valid URL")]
     BadAddress,
-    #[error("the secret cannot be had: {0}")]
+    #[error("cannot read the signing secret: {0}")]
     NoSecret(String),
     #[error("{0}")]
     Unreachable(String),
     #[error("no answer within 10s")]
-    Late,
-    #[error("it redirects ({0}), which is not followed: give the address it leads to")]
+    TimedOut,
+    #[error("it redirects ({0}), and redirects are not followed: use the final address")]
     Redirects(StatusCode),
     #[error("it answered {0}")]
     Refused(StatusCode),
-    #[error("it answered 410: it wants no more of this")]
+    #[error("it answered 410 Gone: the receiver has unsubscribed")]
     Gone,
 }
 
 impl PostError {
-    /// Whether trying again is of no use.
+    /// Whether a retry cannot succeed.
     pub(super) fn is_final(&self) -> bool {
         matches!(self, PostError::BadAddress | PostError::Gone)
     }
 }
 
-/// Where a post goes.
+/// A parsed address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Destination {
     pub(crate) secure: bool,
-    /// What its `Host` says: host, and the port if the address has one.
+    /// The `Host` header: host, and the port if the address has one.
     pub(crate) authority: String,
     host: String,
     port: u16,
@@ -102,24 +102,24 @@ impl Destination {
 }
 
 impl Core {
-    /// Posts a message, and returns when it was accepted.
-    pub(super) async fn post(self: &Arc<Self>, address: &str, letter: Letter) -> Result<(), PostError> {
-        let place = Destination::parse(address)?;
+    /// Posts a message; succeeds if the receiver accepted it.
+    pub(super) async fn post(self: &Arc<Self>, address: &str, message: WebhookMessage) -> Result<(), PostError> {
+        let destination = Destination::parse(address)?;
         let secret = self.webhook_secret().await.map_err(PostError::NoSecret)?;
-        let signature = secret.sign(&letter.id, letter.timestamp, &letter.body);
+        let signature = secret.sign(&message.id, message.timestamp, &message.body);
         let request = Request::builder()
             .method(Method::POST)
-            .uri(&place.target)
-            .header(HOST, &place.authority)
+            .uri(&destination.target)
+            .header(HOST, &destination.authority)
             .header(USER_AGENT, concat!("pinfold/", env!("CARGO_PKG_VERSION")))
             .header(CONTENT_TYPE, "application/json")
-            .header("webhook-id", &letter.id)
-            .header("webhook-timestamp", letter.timestamp)
+            .header("webhook-id", &message.id)
+            .header("webhook-timestamp", message.timestamp)
             .header("webhook-signature", signature)
-            .body(Full::new(Bytes::from(letter.body)))
+            .body(Full::new(Bytes::from(message.body)))
             .map_err(|_| PostError::BadAddress)?;
-        let sent = tokio::time::timeout(TIME, self.send(place, request)).await;
-        match sent.map_err(|_| PostError::Late)?? {
+        let sent = tokio::time::timeout(POST_TIMEOUT, self.send(destination, request)).await;
+        match sent.map_err(|_| PostError::TimedOut)?? {
             status if status.is_success() => Ok(()),
             StatusCode::GONE => Err(PostError::Gone),
             status if status.is_redirection() => Err(PostError::Redirects(status)),
@@ -136,7 +136,7 @@ impl Core {
             let write = |bytes: &[u8; secret::SECRET_BYTES]| format!("{SECRET_MARK}{}", STANDARD.encode(bytes));
             let read = blocking(move || secret::read_or_make(&core.home, write)).await;
             let path = self.home.webhook_key();
-            let text = read.map_err(|refusal| refusal.0.message)?;
+            let text = read.map_err(|error| error.0.message)?;
             let text = text.map_err(|error| format!("{}: {error}", path.display()))?;
             Secret::parse(&text).map_err(|bad| format!("{}: {bad}", path.display()))
         };
@@ -145,35 +145,36 @@ impl Core {
 
     async fn send(
         self: &Arc<Self>,
-        place: Destination,
+        destination: Destination,
         request: Request<Full<Bytes>>,
     ) -> Result<StatusCode, PostError> {
-        let addresses = self.look_up(&place.host, place.port).await?;
+        let addresses = self.resolve(&destination.host, destination.port).await?;
         let stream = TcpStream::connect(&addresses[..]).await.map_err(unreachable)?;
-        if !place.secure {
+        if !destination.secure {
             return exchange(stream, request).await;
         }
-        let config = self.webhooks.tls.get_or_try_init(async || blocking(tls).await.map_err(unreachable_by)?).await?;
-        let name = ServerName::try_from(place.host).map_err(|_| PostError::BadAddress)?;
+        let config =
+            self.webhooks.tls.get_or_try_init(async || blocking(tls).await.map_err(unreachable_request)?).await?;
+        let name = ServerName::try_from(destination.host).map_err(|_| PostError::BadAddress)?;
         let stream = TlsConnector::from(Arc::clone(config)).connect(name, stream).await.map_err(unreachable)?;
         exchange(stream, request).await
     }
 }
 
 impl Core {
-    /// One name is looked up at a time, by a thread that holds the lock: a name server that does not answer holds up no
-    /// more than one of the daemon's threads.
-    async fn look_up(&self, host: &str, port: u16) -> Result<Vec<SocketAddr>, PostError> {
+    /// One DNS lookup at a time, on a thread that holds the lock: a name server that does not answer blocks only one of
+    /// the daemon's threads.
+    async fn resolve(&self, host: &str, port: u16) -> Result<Vec<SocketAddr>, PostError> {
         if let Ok(address) = host.trim_matches(['[', ']']).parse::<IpAddr>() {
             return Ok(vec![SocketAddr::new(address, port)]);
         }
-        let (host, looking) = (host.to_owned(), Arc::clone(&self.webhooks.lookup).lock_owned().await);
+        let (host, guard) = (host.to_owned(), Arc::clone(&self.webhooks.lookup).lock_owned().await);
         let found = blocking(move || {
             let found = (host.as_str(), port).to_socket_addrs().map(Vec::from_iter);
-            drop(looking);
+            drop(guard);
             found
         });
-        found.await.map_err(unreachable_by)?.map_err(unreachable)
+        found.await.map_err(unreachable_request)?.map_err(unreachable)
     }
 }
 
@@ -181,11 +182,11 @@ fn unreachable(error: impl std::fmt::Display) -> PostError {
     PostError::Unreachable(error.to_string())
 }
 
-fn unreachable_by(refusal: crate::refusal::Refusal) -> PostError {
-    PostError::Unreachable(refusal.0.message)
+fn unreachable_request(error: crate::request_error::RequestError) -> PostError {
+    PostError::Unreachable(error.0.message)
 }
 
-/// Trusts whom the machine trusts (or `SSL_CERT_FILE`, `SSL_CERT_DIR`).
+/// Trusts the system's certificate authorities (or `SSL_CERT_FILE`, `SSL_CERT_DIR`).
 fn tls() -> Result<Arc<ClientConfig>, PostError> {
     let mut roots = RootCertStore::empty();
     roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
@@ -198,19 +199,19 @@ fn tls() -> Result<Arc<ClientConfig>, PostError> {
     Ok(Arc::new(config.map_err(unreachable)?.with_root_certificates(roots).with_no_client_auth()))
 }
 
-/// Sends a request and gives the status of its answer; the rest of the answer is left unread.
+/// Sends a request and returns the status of the response; the rest is not read.
 pub(crate) async fn exchange<S>(stream: S, request: Request<Full<Bytes>>) -> Result<StatusCode, PostError>
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
     let mut builder = http1::Builder::new();
-    builder.max_buf_size(ANSWER_MOST);
+    builder.max_buf_size(MAX_RESPONSE_HEAD);
     let (mut sender, connection) = builder.handshake(TokioIo::new(stream)).await.map_err(unreachable)?;
     let mut connection = std::pin::pin!(connection);
     let mut answer = std::pin::pin!(sender.send_request(request));
     let answer = tokio::select! {
         answer = answer.as_mut() => answer,
-        // It may have read the answer before it ended.
+        // The connection may have received the response before it closed.
         _ = connection.as_mut() => answer.await,
     };
     Ok(answer.map_err(unreachable)?.status())

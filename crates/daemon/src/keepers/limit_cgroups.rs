@@ -1,4 +1,4 @@
-//! What limits a process on this machine: which controllers there are, and what may be asked for without them.
+//! The cgroups that limit processes: which controllers this machine has, and which limits are refused without them.
 
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
@@ -12,16 +12,16 @@ use pinfold_os::proc;
 
 use crate::config::Containment;
 use crate::core::{Core, blocking};
-use crate::refusal::Refusal;
+use crate::request_error::RequestError;
 
-/// The name of the places for limited cgroups, beside that for keepers' own.
+/// The name of the parent cgroups of limited trees, beside that of the keepers' own.
 pub(crate) fn place_name(cgroup_name: &str) -> String {
     format!("{cgroup_name}-limits")
 }
 
 impl Core {
-    /// Where controllers can limit this process: looked for when the first one needs it.
-    pub(crate) async fn limit_places(self: &Arc<Self>, spec: &Spec) -> Result<Vec<LimitPlace>, Refusal> {
+    /// The parent cgroups for the limits of this process; searched for when first needed.
+    pub(crate) async fn limit_places(self: &Arc<Self>, spec: &Spec) -> Result<Vec<LimitPlace>, RequestError> {
         let limits = &spec.limits;
         if limits.memory.is_none() && limits.pids.is_none() && limits.millicpus.is_none() {
             return Ok(vec![]);
@@ -31,7 +31,7 @@ impl Core {
         if limits.millicpus.is_some() && !places.iter().any(|place| place.controller == Controller::Cpu) {
             return Err(self.no_cpu_controller());
         }
-        Ok(places.iter().map(told).collect())
+        Ok(places.iter().map(link_place).collect())
     }
 
     fn places(&self) -> &[Place] {
@@ -42,42 +42,38 @@ impl Core {
         self.limit_places.get_or_init(find)
     }
 
-    fn no_cpu_controller(&self) -> Refusal {
+    fn no_cpu_controller(&self) -> RequestError {
         let why = match self.config.containment {
             Containment::Subreaper => "`containment = \"subreaper\"` switches cgroups off",
             Containment::Auto => "no cgroup with the cpu controller can be made by this user",
         };
         let message = format!(
-            "`cpus` cannot be kept here: {why}: leave it out, bound the processor time with `cpu_time_limit` instead, or \
-             see `pinfold doctor` for what would give the controller"
+            "`cpus` cannot be enforced here: {why}: leave it out, limit the processor time with `cpu_time_limit` instead, or \
+             run `pinfold doctor` to see how to get the controller"
         );
-        Refusal::new(ErrorCode::InvalidRequest, message)
+        RequestError::new(ErrorCode::InvalidRequest, message)
     }
 
-    /// Removes the limiting cgroups whose keepers are dead, wherever this home may have made them; and the places, once
-    /// nobody uses them.
+    /// Removes the limiting cgroups of dead keepers, and their parents once unused.
     pub(super) fn remove_dead_limits(&self) {
         if self.config.containment == Containment::Auto {
-            controllers::remove_unused(&controllers::existing(&self.limit_name), |leaf| {
-                maker(leaf).is_some_and(|pid| proc::stat(pid).is_ok_and(|stat| stat.is_living()))
-            });
+            controllers::remove_unused(&controllers::existing(&self.limit_name), is_creator_alive);
         }
     }
 
-    /// Whether a keeper that keeps nothing any more still has cgroups that limited its last tree: it is about to remove
-    /// them.
+    /// Whether an idle keeper still has the cgroups of its last tree: it is about to remove them.
     pub(super) fn has_ended_limits(&self) -> bool {
-        let kept: HashSet<u32> =
+        let in_use: HashSet<u32> =
             self.registry.live().iter().map(|entry| entry.state.borrow().history.intent.keeper.pid).collect();
         let leaves = self.limit_leaves();
-        leaves.iter().any(|leaf| maker_of(leaf).is_some_and(|pid| !kept.contains(&pid)))
+        leaves.iter().any(|leaf| keeper_pid_of(leaf).is_some_and(|pid| !in_use.contains(&pid)))
     }
 
-    /// The cgroups that limit trees, by the pid of the keeper that made them.
+    /// The cgroups that limit trees, by the pid of their keeper.
     pub(super) fn limits_by_keeper(&self) -> HashMap<u32, Vec<PathBuf>> {
         let mut by_keeper: HashMap<u32, Vec<PathBuf>> = HashMap::new();
         for leaf in self.limit_leaves() {
-            if let Some(pid) = maker_of(&leaf) {
+            if let Some(pid) = keeper_pid_of(&leaf) {
                 by_keeper.entry(pid).or_default().push(leaf);
             }
         }
@@ -94,19 +90,47 @@ impl Core {
     }
 }
 
-fn maker_of(leaf: &Path) -> Option<u32> {
-    leaf.file_name()?.to_str().and_then(maker)
+fn keeper_pid_of(leaf: &Path) -> Option<u32> {
+    leaf.file_name()?.to_str().and_then(keeper_pid)
 }
 
-/// The pid of whoever made a leaf.
-pub(super) fn maker(leaf: &str) -> Option<u32> {
+/// The pid of the keeper or nursery that created a cgroup, from its name.
+fn keeper_pid(leaf: &str) -> Option<u32> {
     leaf.rsplit_once('-').and_then(|(_, pid)| pid.parse().ok())
 }
 
-fn told(place: &Place) -> LimitPlace {
+/// The start time of the keeper that created a cgroup, from its name; a probe of the nursery has none.
+fn keeper_start_time(leaf: &str) -> Option<u64> {
+    leaf.strip_prefix("keeper-")?.split('-').next()?.parse().ok()
+}
+
+/// Whether the keeper or nursery that created a cgroup is alive. A pid alone proves nothing: it may have been reused.
+pub(super) fn is_creator_alive(leaf: &str) -> bool {
+    let Some(Ok(stat)) = keeper_pid(leaf).map(proc::stat) else { return false };
+    stat.is_living() && keeper_start_time(leaf).is_none_or(|start_time| start_time == stat.start_time)
+}
+
+fn link_place(place: &Place) -> LimitPlace {
     LimitPlace {
         controller: place.controller.name().to_owned(),
         v2: place.version == Version::V2,
         path: place.path.clone(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reused_pid_does_not_keep_the_cgroup_of_a_dead_keeper() {
+        let pid = std::process::id();
+        let start_time = proc::start_time(pid).expect("our own start time");
+        assert!(is_creator_alive(&format!("keeper-{start_time}-{pid}")));
+        assert!(is_creator_alive(&format!("keeper-{start_time}-7-{pid}")));
+        assert!(is_creator_alive(&format!("probe-{pid}")));
+        assert!(!is_creator_alive(&format!("keeper-{}-{pid}", start_time + 1)));
+        assert!(!is_creator_alive(&format!("keeper-{}-7-{pid}", start_time + 1)));
+        assert!(!is_creator_alive("keeper-1-x"));
     }
 }

@@ -1,8 +1,8 @@
 //! Keepers as the daemon sees them: forking, their messages, reconnecting, and their deaths.
 //!
-//! `pool` has the nursery and the idle keepers, `taken` is one that was taken for a start; `facts` records what keepers report;
-//! `reconnect` is what happens when a link closes, and `death` settles what a dead keeper left; `limit_cgroups` has the cgroups
-//! that limit processes.
+//! `pool` has the nursery and the idle keepers, `taken` is one that was taken for a start; `facts` records what keepers
+//! report; `reconnect` is what happens when a link closes, and `death` determines how the process of a dead keeper
+//! ended; `limit_cgroups` has the cgroups that limit processes.
 //!
 //! May use: registry, events, output, services.
 

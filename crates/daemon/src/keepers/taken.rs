@@ -1,5 +1,5 @@
-//! An idle keeper that was taken for a start. Dropped before the start was sent, it becomes idle again, so that no
-//! refusal on the way can leak a keeper.
+//! A keeper taken for a start. If dropped before the start was sent, it becomes idle again, so that a refused start
+//! does not leak a keeper.
 
 use std::sync::Arc;
 
@@ -10,11 +10,11 @@ use super::pool::give_back;
 use crate::core::Core;
 use crate::registry::keeper_link::Link;
 
-/// A keeper with nothing to keep, owned by one start.
+/// A keeper without a process, owned by one start.
 #[derive(Debug)]
 pub(crate) struct TakenKeeper {
     core: Arc<Core>,
-    /// `None` once the start has it.
+    /// `None` once it belongs to the process.
     link: Option<Arc<Link>>,
 }
 
@@ -27,12 +27,12 @@ impl TakenKeeper {
         self.link.as_ref().expect("only `into_link` takes it, and consumes the guard")
     }
 
-    /// The process id whose directory the keeper has made ahead. It stays the keeper's until [`Self::into_link`].
+    /// The process id of the directory that the keeper has prepared.
     pub(crate) fn prepared(&self) -> Option<ProcessId> {
         self.link().prepared()
     }
 
-    /// The start is about to be sent: from here on the keeper belongs to its process.
+    /// To be called when the start is about to be sent: from here on the keeper belongs to its process.
     pub(crate) fn into_link(mut self) -> Arc<Link> {
         let link = Arc::clone(self.link());
         self.link = None;
@@ -40,7 +40,7 @@ impl TakenKeeper {
         link
     }
 
-    /// The same as dropping it, but idle when this returns.
+    /// The same as dropping it, but it is idle when this returns.
     pub(super) async fn give_back(mut self) {
         if let Some(link) = self.link.take() {
             give_back(&self.core, link).await;
@@ -51,13 +51,13 @@ impl TakenKeeper {
 impl Drop for TakenKeeper {
     fn drop(&mut self) {
         let Some(link) = self.link.take() else { return };
-        // Without a runtime the daemon is ending, and a keeper with nothing to keep ends when its link closes.
+        // Without a runtime the daemon is exiting, and an idle keeper exits when its link closes.
         let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
         let core = Arc::clone(&self.core);
         runtime.spawn(async move {
-            match link.is_silent() {
-                // It never said hello, so it cannot be used: it leaves as soon as it reads this.
-                true => drop(link.tell(&ToKeeper::Retire).await),
+            match link.awaits_hello() {
+                // Without a hello it cannot be used: it exits when it reads this.
+                true => drop(link.send(&ToKeeper::Retire).await),
                 false => give_back(&core, link).await,
             }
         });

@@ -1,29 +1,29 @@
-//! A filtered read: the lines that match, found in what is there now.
+//! A filtered read: the matching lines of the output that exists now.
 //!
-//! Bounds: it looks no further than the output went when it began, so a writer without end does not keep it; it
-//! gives at most as much text as the budget, and the beginning of a line that is longer. A line whose end has not
-//! come is given if it matches as it stands, and else left to the next read, which then sees it whole.
+//! Bounds: it stops at the end that the output had when it began, so an endless writer does not keep it busy; it
+//! returns at most as much text as the budget, and only the beginning of a longer line. An unfinished last line is
+//! returned if it matches as it is, else left to the next read, which sees it whole.
 
 use pinfold_api::types::{Match, Range};
 use pinfold_model::output_view::{Line, Searcher, strip_ansi};
 use pinfold_store::marks::Stream;
 use pinfold_store::reader::OutputReader;
 
-/// Bytes read at a time.
-const PIECE: usize = 256 * 1024;
+/// Bytes per read.
+const READ_SIZE: usize = 256 * 1024;
 
-/// What to look through, and how much of it to give.
+/// What to search, and how much text to return.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Scope {
+pub(super) struct FilterInput {
     pub(super) cursor: u64,
     pub(super) stream: Option<Stream>,
-    /// The most bytes of text, at least one.
+    /// Maximum bytes of text, at least one.
     pub(super) budget: usize,
-    /// Whether nothing more can come.
+    /// Whether the output is closed.
     pub(super) closed: bool,
 }
 
-/// What a filtered read found.
+/// The result of a filtered read.
 #[derive(Debug)]
 pub(super) struct Filtered {
     pub(super) lines: Vec<Match>,
@@ -34,24 +34,25 @@ pub(super) struct Filtered {
     pub(super) hint: Option<String>,
 }
 
-/// Looks for lines.
-pub(super) fn filter(reader: &OutputReader, scope: Scope, mut searcher: Searcher) -> std::io::Result<Filtered> {
-    let mut given = Given { lines: vec![], text: String::new(), budget: scope.budget, full: None, cut: false };
-    let (mut at, mut gap, mut end) = (scope.cursor, None, None);
+/// Searches for matching lines.
+pub(super) fn filter(reader: &OutputReader, input: FilterInput, mut searcher: Searcher) -> std::io::Result<Filtered> {
+    let mut collected =
+        MatchCollector { lines: vec![], text: String::new(), budget: input.budget, full: None, cut: false };
+    let (mut at, mut gap, mut end) = (input.cursor, None, None);
     loop {
-        let (piece, runs) = match scope.stream {
-            None => (reader.read(at, PIECE)?, vec![]),
-            Some(_) => reader.read_runs(at, PIECE)?,
+        let (piece, runs) = match input.stream {
+            None => (reader.read(at, READ_SIZE)?, vec![]),
+            Some(_) => reader.read_runs(at, READ_SIZE)?,
         };
         gap = gap.or(piece.gap.as_ref().map(|gap| Range { from: gap.start, to: gap.end }));
         let end = *end.get_or_insert(piece.end);
-        let mut give = |line: Line<'_>| given.take(line);
-        match scope.stream {
-            None => searcher.feed(piece.at, &piece.bytes, &mut give),
+        let mut add = |line: Line<'_>| collected.add(line);
+        match input.stream {
+            None => searcher.feed(piece.at, &piece.bytes, &mut add),
             Some(stream) => {
                 for run in runs {
                     match run.stream == stream {
-                        true => searcher.feed(run.range.start, &piece.bytes_of(std::slice::from_ref(&run)), &mut give),
+                        true => searcher.feed(run.range.start, &piece.bytes_of(std::slice::from_ref(&run)), &mut add),
                         false => searcher.skip(run.range.end),
                     }
                 }
@@ -59,37 +60,37 @@ pub(super) fn filter(reader: &OutputReader, scope: Scope, mut searcher: Searcher
         }
         let advanced = piece.next > at;
         at = piece.next;
-        if !advanced || at >= end || given.full.is_some() || searcher.more().is_some() {
+        if !advanced || at >= end || collected.full.is_some() || searcher.next_match().is_some() {
             break;
         }
     }
-    if scope.closed || searcher.peek().is_some() {
-        searcher.flush(&mut |line| given.take(line));
+    if input.closed || searcher.peek().is_some() {
+        searcher.flush(&mut |line| collected.add(line));
     }
-    let more = given.full.or(searcher.more());
-    let hint = match (more, given.cut) {
-        (_, true) => Some("a line longer than the budget is cut: read it from its cursor with max_bytes"),
+    let more = collected.full.or(searcher.next_match());
+    let hint = match (more, collected.cut) {
+        (_, true) => Some("a line longer than the budget was cut: read it from its cursor with max_bytes"),
         (Some(_), false) => Some("more lines match: read on from next_cursor"),
         (None, false) => None,
     };
     let next = more.or(searcher.unfinished()).unwrap_or(at);
-    Ok(Filtered { lines: given.lines, text: given.text, gap, next, hint: hint.map(str::to_owned) })
+    Ok(Filtered { lines: collected.lines, text: collected.text, gap, next, hint: hint.map(str::to_owned) })
 }
 
-/// Lines as they are found, within the budget.
+/// Collects lines within the budget.
 #[derive(Debug)]
-struct Given {
+struct MatchCollector {
     lines: Vec<Match>,
     text: String,
     budget: usize,
-    /// Where the first line begins that did not fit.
+    /// The start of the first line that did not fit.
     full: Option<u64>,
-    /// Whether the one line given is only its beginning.
+    /// Whether the only line was cut.
     cut: bool,
 }
 
-impl Given {
-    fn take(&mut self, line: Line<'_>) {
+impl MatchCollector {
+    fn add(&mut self, line: Line<'_>) {
         let (found, context) = match line {
             Line::Matched(found) => (found, false),
             Line::Context(found) => (found, true),

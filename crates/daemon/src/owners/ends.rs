@@ -1,4 +1,4 @@
-//! The end of an owner: each of its processes and agents is kept, stopped or handed over, as its lifetime says.
+//! Ending an owner: each of its processes and agents is kept, stopped or handed over, depending on its lifetime.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,49 +6,50 @@ use std::time::Duration;
 use pinfold_api::types::{EndAnswer, EndRequest, ReleaseAnswer, Survivor};
 use pinfold_model::facts::History;
 use pinfold_model::outcome::Cause;
-use pinfold_model::spec::{GRACE_MOST, Lifetime, check_name};
+use pinfold_model::spec::{Lifetime, MAX_GRACE, check_name};
 use pinfold_model::units::parse_duration;
 
+use crate::agents::Hosting;
 use crate::core::Core;
-use crate::refusal::Refusal;
-use crate::registry::{Entry, Scope, no_owner};
+use crate::registry::{Entry, Viewer, no_owner};
+use crate::request_error::RequestError;
 
 impl Core {
     /// Releases an owner's open waits.
-    pub(crate) fn release_owner(&self, scope: &Scope, owner: &str) -> Result<ReleaseAnswer, Refusal> {
-        self.check_in_view(scope, owner)?;
+    pub(crate) fn release_owner(&self, viewer: &Viewer, owner: &str) -> Result<ReleaseAnswer, RequestError> {
+        self.check_in_view(viewer, owner)?;
         Ok(ReleaseAnswer { released: self.owners.release(owner) })
     }
 
-    fn check_in_view(&self, scope: &Scope, owner: &str) -> Result<(), Refusal> {
+    fn check_in_view(&self, viewer: &Viewer, owner: &str) -> Result<(), RequestError> {
         check_name("owner", owner)?;
-        match scope {
-            Scope::Owner(viewer) if !self.owners.sees(viewer, owner) => Err(no_owner(owner)),
+        match viewer {
+            Viewer::Owner(own) if !self.owners.sees(own, owner) => Err(no_owner(owner)),
             _ => Ok(()),
         }
     }
 
-    /// Ends an owner and its descendants: each of their processes goes the way of its lifetime.
+    /// Ends an owner and its descendants, applying the lifetime of each of their processes.
     pub(crate) async fn end_owner(
         self: &Arc<Self>,
-        scope: &Scope,
+        viewer: &Viewer,
         owner: &str,
         request: EndRequest,
-    ) -> Result<EndAnswer, Refusal> {
-        self.check_in_view(scope, owner)?;
+    ) -> Result<EndAnswer, RequestError> {
+        self.check_in_view(viewer, owner)?;
         let grace = request.grace.map(|grace| parse_duration(&grace.text())).transpose()?;
         let view = self.owners.view_of(owner);
         let mut entries = self.registry.live();
         entries.retain(|entry| view.iter().any(|owner| owner == entry.state.borrow().history.owner()));
         let heir = self.owners.parent(owner);
-        // Before their processes: an agent that begins another meanwhile ends that, too.
-        let agents = self.end_agents(&view, heir.as_deref(), grace);
+        // Agents first: one that starts another process meanwhile ends that, too.
+        let agents = Hosting::of(self).end_with_owners(&view, heir.as_deref(), grace);
         let ends = |history: &History| {
             view.iter().any(|owner| owner == history.owner()) && history.intent.spec.lifetime != Lifetime::Keep
         };
         let cancelled = self.cancel_restarts("the end of its owner", ends).await;
         let core = Arc::clone(self);
-        // Goes on even if its caller goes away: what was begun is not left half done.
+        // Runs to completion even if the caller disconnects.
         let ending = tokio::spawn(async move {
             let ended = core.end_all(entries, heir, grace).await;
             for agent in agents.under_way {
@@ -57,12 +58,12 @@ impl Core {
             let (agents_stopped, agents_handed_over) = (agents.stopped, agents.handed_over);
             EndAnswer { agents_stopped, agents_handed_over, ..ended }
         });
-        let mut ended = ending.await.map_err(Refusal::internal)?;
+        let mut ended = ending.await.map_err(RequestError::internal)?;
         ended.stopped.extend(cancelled);
         Ok(EndAnswer { owner: owner.to_owned(), ..ended })
     }
 
-    /// Lets each process go the way of its lifetime, all at once. `heir` is who gets what is to be handed over.
+    /// Applies the lifetime of each process, all at once. Processes to be handed over go to `heir`.
     pub(super) async fn end_all(
         self: &Arc<Self>,
         entries: Vec<Arc<Entry>>,
@@ -86,7 +87,7 @@ impl Core {
             {
                 answer.handed_over.push(id);
             } else {
-                manner.grace = grace.unwrap_or(manner.grace).min(GRACE_MOST);
+                manner.grace = grace.unwrap_or(manner.grace).min(MAX_GRACE);
                 answer.stopped.push(id);
                 let core = Arc::clone(self);
                 stops.spawn(async move { core.stop_entry(&entry, Cause::OwnerEnded, manner).await });

@@ -1,4 +1,4 @@
-//! Handing a live process over to another owner. The keeper writes it down before anything else changes.
+//! Hands a live process over to another owner. The keeper records the new owner before anything else changes.
 
 use std::sync::Arc;
 
@@ -10,76 +10,78 @@ use pinfold_os::crash_point;
 
 use crate::access::caller::Caller;
 use crate::core::Core;
-use crate::refusal::Refusal;
-use crate::registry::keeper_link::ANSWER;
-use crate::registry::{Entry, Found, Scope, no_owner};
+use crate::registry::keeper_link::ANSWER_TIMEOUT;
+use crate::registry::{Entry, FoundProcess, Viewer, no_owner};
+use crate::request_error::RequestError;
 
-/// How often one process may be handed over: each time is kept in its record and in memory.
-const HANDOVERS_MOST: usize = 1000;
-/// Characters of a purpose.
-const PURPOSE_MOST: usize = 500;
+/// Maximum number of handovers of one process: each is stored in its record and in memory.
+const MAX_HANDOVERS: usize = 1000;
+/// Maximum length of a purpose.
+const MAX_PURPOSE: usize = 500;
 
 impl Core {
     /// Hands a live process over to another owner.
     pub(crate) async fn hand_over(
         self: &Arc<Self>,
         caller: &Caller,
-        found: Found,
+        found: FoundProcess,
         request: HandoverRequest,
-    ) -> Result<Record, Refusal> {
+    ) -> Result<Record, RequestError> {
         let purpose = request.purpose.trim();
-        if purpose.is_empty() || purpose.chars().count() > PURPOSE_MOST {
+        if purpose.is_empty() || purpose.chars().count() > MAX_PURPOSE {
             let message =
-                format!("`purpose` says in 1 to {PURPOSE_MOST} characters what the new owner is to do with it");
-            return Err(Refusal::invalid(message));
+                format!("`purpose` must say what the new owner is to do with it, in 1 to {MAX_PURPOSE} characters");
+            return Err(RequestError::invalid(message));
         }
         let owner = found.snapshot().history.owner().to_owned();
         let to = match request.to {
             Some(to) => to,
             None => self.owners.parent(&owner).ok_or_else(|| {
-                Refusal::invalid(format!("owner `{owner}` has no parent: say in `to` who is to have it"))
+                RequestError::invalid(format!("owner `{owner}` has no parent: name the new owner in `to`"))
             })?,
         };
         check_name("to", &to)?;
-        if let Scope::Owner(own) = &caller.scope
+        if let Viewer::Owner(own) = &caller.viewer
             && !self.owners.sees(own, &to)
             && !self.owners.sees(&to, own)
         {
             return Err(no_owner(&to));
         }
-        let over = || Refusal::new(ErrorCode::AlreadyOver, "it is over: only a live process can be handed over");
-        let Found::Here(entry) = &found else { return Err(over().about(found.id())) };
+        let over = || RequestError::new(ErrorCode::AlreadyOver, "it is over: only a live process can be handed over");
+        let FoundProcess::Here(entry) = &found else { return Err(over().about(found.id())) };
         if entry.status().is_over() {
             return Err(over().about(found.id()));
         }
         if to != owner {
             self.give(entry, &to, purpose).await?;
-            self.peers.cut_inside(&entry.id, caller.proof.line());
+            self.peers.close_inside(&entry.id, caller.principal.handle());
         }
         self.record(&found).await
     }
 
-    /// Has the keeper write down the new owner.
-    pub(super) async fn give(&self, entry: &Arc<Entry>, to: &str, purpose: &str) -> Result<(), Refusal> {
-        let silent = || Refusal::new(ErrorCode::KeeperSilent, "its keeper does not answer: try again").about(&entry.id);
-        if entry.state.borrow().history.handovers.len() >= HANDOVERS_MOST {
-            let message = format!("it was handed over {HANDOVERS_MOST} times, which is the most: start another");
-            return Err(Refusal::new(ErrorCode::LimitReached, message).about(&entry.id));
+    /// Has the keeper record the new owner.
+    pub(super) async fn give(&self, entry: &Arc<Entry>, to: &str, purpose: &str) -> Result<(), RequestError> {
+        let silent =
+            || RequestError::new(ErrorCode::KeeperSilent, "its keeper does not answer: try again").about(&entry.id);
+        if entry.state.borrow().history.handovers.len() >= MAX_HANDOVERS {
+            let message =
+                format!("it was handed over {MAX_HANDOVERS} times, which is the maximum: start a new process");
+            return Err(RequestError::new(ErrorCode::LimitReached, message).about(&entry.id));
         }
         let link = entry.link().ok_or_else(silent)?;
         let (id, ancestors) = (entry.id.clone(), self.owners.ancestors(to));
         let (to, purpose) = (to.to_owned(), purpose.to_owned());
         let ask = |request| ToKeeper::HandOver { request, id, to, ancestors, purpose };
-        match link.ask(ANSWER, ask).await {
+        match link.request(ANSWER_TIMEOUT, ask).await {
             Ok(FromKeeper::HandedOver { done: true, .. }) => {
                 crash_point!("daemon.handover_known");
                 Ok(())
             }
             Ok(FromKeeper::HandedOver { .. }) => {
                 let message = "it could not be handed over: it ended meanwhile, or its record cannot be written";
-                Err(Refusal::new(ErrorCode::AlreadyOver, message).about(&entry.id))
+                Err(RequestError::new(ErrorCode::AlreadyOver, message).about(&entry.id))
             }
-            Ok(_) => Err(Refusal::internal("a keeper gave the wrong answer")),
+            Ok(_) => Err(RequestError::internal("a keeper sent an answer of the wrong kind")),
             Err(_) => Err(silent()),
         }
     }

@@ -1,6 +1,6 @@
-//! What is done with owners: `ends` ends one with all it owns, `handover` gives a process to another, `sessions` knows which
-//! client stands behind an owner and what ended ones left running, and `silence` ends what an
-//! owner left that no longer connects. What is known of owners is in `registry`.
+//! Operations on owners: `ends` ends one with all it owns, `handover` gives a process to another, `sessions` knows
+//! which client an owner belongs to and what ended sessions left running, and `silence` ends what an owner left that no
+//! longer connects. The owners themselves are in `registry`.
 //!
 //! May use: registry, access, services, processes, agents.
 

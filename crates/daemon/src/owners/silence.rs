@@ -1,4 +1,4 @@
-//! Owners that have gone silent: what they left ends as if they had been ended.
+//! Ends what absent owners left, after the grace period of each process or agent.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -6,37 +6,39 @@ use std::time::Duration;
 
 use pinfold_model::id::ProcessId;
 
-use crate::agents::EndingAgents;
+use crate::agents::Hosting;
 use crate::core::Core;
 use crate::registry::Entry;
 
-/// How often owners that have gone silent are looked for.
-const LOOK: Duration = Duration::from_millis(500);
+/// How often absent owners are checked.
+const CHECK_INTERVAL: Duration = Duration::from_millis(500);
 
-/// Ends what owners left that were not heard of for as long as it was to live on. Sleeps while nothing has such a time.
-pub(crate) async fn tend(core: Arc<Core>) {
+/// Ends processes and agents whose owner has been out of contact for longer than their grace. Sleeps while none has a
+/// grace.
+pub(crate) async fn run(core: Arc<Core>) {
     let mut shutdown = core.shutdown.subscribe();
     let mut ending = HashSet::new();
+    let hosting = Hosting::of(&core);
     loop {
         let rest = async {
-            match is_anything_graced(&core) {
-                true => tokio::time::sleep(LOOK).await,
-                false => core.owners.grace_noted().await,
+            match has_grace(&core) {
+                true => tokio::time::sleep(CHECK_INTERVAL).await,
+                false => core.owners.grace_added().await,
             }
         };
         tokio::select! {
             () = rest => {}
             _ = shutdown.wait_for(|shutdown| *shutdown) => return,
         }
-        end_agents(&core, &mut ending);
+        hosting.end_without_contact();
         end_processes(&core, &mut ending);
-        // What is neither alive nor hosted any more need not be remembered.
-        ending.retain(|id| core.registry.get(id).is_some() || core.agents.get(id).is_some());
+        // Forget what is no longer in memory.
+        ending.retain(|id| core.registry.get(id).is_some());
     }
 }
 
-fn is_anything_graced(core: &Core) -> bool {
-    core.registry.live().iter().any(|entry| grace_of(entry).is_some()) || !core.graced_agents().is_empty()
+fn has_grace(core: &Core) -> bool {
+    core.registry.live().iter().any(|entry| grace_of(entry).is_some()) || core.agents.any_with_owner_grace()
 }
 
 fn end_processes(core: &Arc<Core>, ending: &mut HashSet<ProcessId>) {
@@ -49,26 +51,14 @@ fn end_processes(core: &Arc<Core>, ending: &mut HashSet<ProcessId>) {
         }
     }
     for (owner, entries) in left {
-        tracing::info!(owner, processes = entries.len(), "an owner has gone silent");
+        tracing::info!(owner, processes = entries.len(), "owner out of contact: ending what it left");
         let heir = core.owners.parent(&owner);
         let core = Arc::clone(core);
         tokio::spawn(async move { core.end_all(entries, heir, None).await });
     }
 }
 
-fn end_agents(core: &Arc<Core>, ending: &mut HashSet<ProcessId>) {
-    let mut left = EndingAgents::default();
-    for (seat, grace) in core.graced_agents() {
-        let owner = seat.owner();
-        if core.owners.silence(&owner) >= grace && ending.insert(seat.id.clone()) {
-            tracing::info!(owner, agent = %seat.id, "an owner has gone silent");
-            let heir = core.owners.parent(&owner);
-            core.end_with_owner(seat, heir.as_deref(), None, &mut left);
-        }
-    }
-}
-
-/// How long the owner of a process may be silent. What was handed over is no longer bound to whoever started it.
+/// The grace of a process. One that was handed over is no longer bound to the contact of an owner.
 fn grace_of(entry: &Entry) -> Option<Duration> {
     let state = entry.state.borrow();
     state.history.intent.spec.lifetime.grace().filter(|_| state.history.handovers.is_empty())

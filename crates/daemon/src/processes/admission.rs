@@ -1,22 +1,22 @@
-//! Whether one more process may start: the bounds on live processes, of all owners together and of each.
+//! Admission: the limits on live processes, of all owners together and of each.
 
 use std::sync::Arc;
 
-use pinfold_model::admission::{Held, try_admit};
+use pinfold_model::admission::{OwnerUsage, try_admit};
 use pinfold_model::spec::Spec;
 use pinfold_store::retention::process_bytes;
 
 use crate::core::{Core, blocking};
-use crate::refusal::Refusal;
 use crate::registry::Entry;
+use crate::request_error::RequestError;
 
 impl Core {
-    /// Whether one more process may start, by all bounds on live ones.
-    pub(super) fn try_admit(&self, spec: &Spec) -> Result<(), Refusal> {
+    /// Checks the limits on live processes.
+    pub(super) fn try_admit(&self, spec: &Spec) -> Result<(), RequestError> {
         try_admit(&self.config.limits, self.registry.live_count())?;
         let limits = &self.config.limits.owner;
         if limits.counts_live() {
-            let mut held = Held::default();
+            let mut held = OwnerUsage::default();
             for entry in self.live_of(&spec.owner) {
                 held.live += 1;
                 held.memory_bytes += entry.state.borrow().history.intent.spec.limits.memory.unwrap_or(0);
@@ -26,8 +26,8 @@ impl Core {
         Ok(())
     }
 
-    /// Whether the owner's live processes leave room in its part of the store.
-    pub(super) async fn try_admit_store(self: &Arc<Self>, spec: &Spec) -> Result<(), Refusal> {
+    /// Checks whether the output of the owner's live processes leaves room within its store limit.
+    pub(super) async fn try_admit_store(self: &Arc<Self>, spec: &Spec) -> Result<(), RequestError> {
         if self.config.limits.owner.store_bytes.is_none() {
             return Ok(());
         }

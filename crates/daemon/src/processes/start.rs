@@ -6,20 +6,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use pinfold_api::error::ErrorCode;
-use pinfold_api::input::Span;
-use pinfold_api::types::{self, OnWaitTimeout, OutputQuery, StartRequest, Started, WaitReason, Waited};
+use pinfold_api::types::{OnWaitTimeout, OutputQuery, StartRequest, Started, WaitReason, Waited};
+use pinfold_model::cached_json::CachedJson;
 use pinfold_model::facts::{History, Intent};
 use pinfold_model::id::ProcessId;
-use pinfold_model::limits::{TreeLimits, parse_cpus};
 use pinfold_model::link::{Order, ToKeeper};
-use pinfold_model::notify::{self, Notify};
 use pinfold_model::outcome::{Cause, Outcome};
 use pinfold_model::ready::ReadyBy;
 use pinfold_model::service::READY_SOCKET;
-use pinfold_model::signal::Signal;
-use pinfold_model::spec::{self, Defaults, Draft, HOME_ENV, Lifetime, PtySize, Spec, Stdin, Strays, Streams};
-use pinfold_model::spelled::Spelled;
-use pinfold_model::units::{BadDuration, parse_duration, parse_size};
+use pinfold_model::spec::{Defaults, HOME_ENV, Spec};
+use pinfold_model::units::parse_duration;
 use pinfold_os::crash_point;
 use pinfold_store::ids::random_mark;
 use pinfold_store::record::RECORD_FORMAT;
@@ -27,94 +23,102 @@ use pinfold_store::record::RECORD_FORMAT;
 use crate::access::caller::Caller;
 use crate::clock::now;
 use crate::core::Core;
-use crate::events::watching::{self, Unanswered};
+use crate::events::watching::{self, PendingAnswer};
 use crate::keepers::pool;
 use crate::lock::lock;
-use crate::refusal::{Refusal, unwritable};
-use crate::registry::records::{self, Look};
-use crate::registry::{Entry, Found, Registered};
+use crate::processes::{sandbox, start_request};
+use crate::registry::records::{self, TreeDetail};
+use crate::registry::{Entry, FoundProcess, Registered};
+use crate::request_error::{RequestError, unwritable};
 use crate::services::{self, ReadySocket, ports};
 use crate::waits::{until_exit, until_ready};
 
 /// The bounds of a `wait` inside a start; 0 does not wait.
-const WAIT_LEAST: Duration = Duration::from_millis(10);
-const WAIT_MOST: Duration = Duration::from_secs(3600);
+const MIN_WAIT: Duration = Duration::from_millis(10);
+const MAX_WAIT: Duration = Duration::from_secs(3600);
 /// Text in the answer to a start that waited, unless asked otherwise.
 const BUDGET: &str = "32k";
 
 impl Core {
-    /// Starts what is asked for, and waits for it if that is asked for too.
-    pub(crate) async fn start(self: &Arc<Self>, caller: &Caller, request: StartRequest) -> Result<Started, Refusal> {
+    /// Starts a process, and waits for it if the request says so.
+    pub(crate) async fn start(
+        self: &Arc<Self>,
+        caller: &Caller,
+        mut request: StartRequest,
+    ) -> Result<Started, RequestError> {
         let wait = request.wait.as_ref().map(|wait| parse_duration(&wait.text())).transpose()?;
         let budget = request.budget.as_ref().map(|budget| budget.text());
         let on_timeout = request.on_wait_timeout.unwrap_or(OnWaitTimeout::Keep);
-        let spec = self.parse(caller, request)?;
+        let sandbox = request.sandbox.take();
+        let mut spec = self.parse(caller, request)?;
+        spec.sandbox = self.sandbox_of(caller, sandbox, &spec).await?;
         crash_point!("daemon.request_parsed");
         if self.is_shutting_down() {
-            return Err(Refusal::new(ErrorCode::ShuttingDown, "the daemon is shutting down: try again in a moment"));
+            return Err(RequestError::new(
+                ErrorCode::ShuttingDown,
+                "the daemon is shutting down: try again in a moment",
+            ));
         }
         if let Some(existing) = self.holder_of_key(&spec).await? {
-            if let Found::Here(entry) = &existing {
+            if let FoundProcess::Here(entry) = &existing {
                 self.decided(entry).await?;
             }
             return self.answer(existing, false, (wait, budget, on_timeout), vec![]).await;
         }
-        self.ledger.try_admit()?;
+        self.index_writer.try_admit()?;
         self.try_admit(&spec)?;
         self.try_admit_store(&spec).await?;
         let hints = self.hints(&spec);
         let core = Arc::clone(self);
         // Goes on even if the client goes away: the process is then found by its key or in the list.
         let started = tokio::spawn(async move { core.start_spec(spec).await });
-        let (found, created, _unanswered) = started.await.map_err(Refusal::internal)??;
+        let (found, created, _unanswered) = started.await.map_err(RequestError::internal)??;
         self.answer(found, created, (wait, budget, on_timeout), hints).await
     }
 
-    fn parse(&self, caller: &Caller, request: StartRequest) -> Result<Spec, Refusal> {
-        let (owner, ancestors) = self.owner_of_start(caller, request.owner.clone(), request.parent.clone())?;
-        let mut draft = draft(request)?;
-        draft.lifetime = draft.lifetime.or_grace(self.grace_for(caller, &owner));
-        let draft = Draft { owner: Some(owner), ancestors, ..draft };
-        Ok(draft.try_into_spec(&self.defaults())?)
+    fn parse(&self, caller: &Caller, request: StartRequest) -> Result<Spec, RequestError> {
+        let owner = self.owner_of_start(caller, request.owner.clone(), request.parent.clone())?;
+        let mut spec = start_request::parse(request, owner, &self.defaults())?;
+        spec.lifetime = spec.lifetime.or_grace(self.grace_for(caller, &spec.owner));
+        Ok(spec)
     }
 
-    fn defaults(&self) -> Defaults {
+    /// What a process gets that is started without these options.
+    pub(crate) fn defaults(&self) -> Defaults {
         Defaults {
             cwd: self.user_home.clone(),
             home: self.user_home.clone(),
             grace: self.config.grace,
             output_limit: self.config.output_limit,
-            time_limit: self.config.process_limits.time,
-            idle_limit: self.config.process_limits.idle,
-            limits: self.config.process_limits.tree,
+            limits: self.config.process_limits,
         }
     }
 
-    /// Starts what the daemon itself wants run; what was started under its key before is given as it is.
-    pub(crate) async fn start_own(self: &Arc<Self>, draft: Draft) -> Result<Found, Refusal> {
-        let spec = draft.try_into_spec(&self.defaults())?;
+    /// Starts a process for the daemon itself, or finds the one that was started with the same key before.
+    pub(crate) async fn start_own(self: &Arc<Self>, spec: Spec) -> Result<FoundProcess, RequestError> {
+        let spec = spec.check()?;
         if let Some(existing) = self.holder_of_key(&spec).await? {
             return Ok(existing);
         }
         let core = Arc::clone(self);
-        // Goes on even if the daemon is told to stop: the next one finds it by its key.
+        // Continues even if the daemon is shutting down: the next one finds the process by its key.
         let started = tokio::spawn(async move { core.start_spec(spec).await });
-        let (found, _, _) = started.await.map_err(Refusal::internal)??;
+        let (found, _, _) = started.await.map_err(RequestError::internal)??;
         Ok(found)
     }
 
     /// The process that already has this request's key, if it is the same request.
-    async fn holder_of_key(self: &Arc<Self>, spec: &Spec) -> Result<Option<Found>, Refusal> {
+    async fn holder_of_key(self: &Arc<Self>, spec: &Spec) -> Result<Option<FoundProcess>, RequestError> {
         let Some(key) = &spec.idempotency_key else { return Ok(None) };
         self.by_key(&spec.owner, key).await?.map(|holder| same_request(holder, spec)).transpose()
     }
 
-    /// The process that was started under this key, whatever was asked for.
-    pub(crate) async fn by_key(self: &Arc<Self>, owner: &str, key: &str) -> Result<Option<Found>, Refusal> {
+    /// The process that was started under this key, whatever its request was.
+    pub(crate) async fn by_key(self: &Arc<Self>, owner: &str, key: &str) -> Result<Option<FoundProcess>, RequestError> {
         if let Some(entry) = self.registry.by_key(owner, key) {
-            return Ok(Some(Found::Here(entry)));
+            return Ok(Some(FoundProcess::Here(entry)));
         }
-        if !self.registry.may_know_key(owner, key) {
+        if !self.registry.may_have_key(owner, key) {
             return Ok(None);
         }
         let (owner, key) = (owner.to_owned(), key.to_owned());
@@ -122,22 +126,26 @@ impl Core {
             Some(id) => queries.get(&id),
             None => Ok(None),
         });
-        Ok(found.await?.map(|(history, _)| Found::Ended(Box::new(history))))
+        Ok(found.await?.map(|(history, _)| FoundProcess::Ended(Box::new(history))))
     }
 
     pub(crate) async fn start_spec(
         self: Arc<Self>,
         mut spec: Spec,
-    ) -> Result<(Found, bool, Option<Unanswered>), Refusal> {
+    ) -> Result<(FoundProcess, bool, Option<PendingAnswer>), RequestError> {
         let limit_places = self.limit_places(&spec).await?;
+        if let Some(enforcement) = &spec.sandbox {
+            // Decided again for a restart: the kernel may be another one by now.
+            spec.sandbox = Some(enforcement.asked.enforcement(sandbox::kernel())?);
+        }
         if spec.lifetime.grace().is_some() && spec.service.life.is_none() {
-            // The silence of its owner counts from here, also if nobody has acted as that owner yet. A restart is not a
+            // The silence of its owner counts from here, also if no request has come from that owner yet. A restart is not a
             // sign of life of the owner.
             drop(self.owners.contact(&spec.owner)?);
         }
         // Idle again if the start is refused on any of the lines below.
         let keeper = pool::take(&self).await?;
-        // Others may have been admitted meanwhile; from here to the registration nobody is.
+        // Other starts may have been admitted meanwhile; from here to the registration none is.
         self.try_admit(&spec)?;
         let id = match keeper.prepared() {
             Some(id) => id,
@@ -148,64 +156,64 @@ impl Core {
         let taken = self.leases.take(&mut spec.service, chain.as_ref())?;
         let socket = self.ready_socket(&spec, &id)?;
         let identity = keeper.link().identity.get().cloned();
-        let identity = identity.ok_or_else(|| Refusal::internal("a keeper without a name"))?;
+        let identity = identity.ok_or_else(|| RequestError::internal("a keeper without a name"))?;
         let lives_on = spec.service.lives_on().then(|| spec.clone());
         let env = environment(&mut spec, socket.as_ref(), self.home.root());
-        let intent = Arc::new(Spelled::from(Intent {
+        let intent = Arc::new(CachedJson::from(Intent {
             format: RECORD_FORMAT,
             id: id.clone(),
             spec: spec.without_values(),
-            mark: random_mark().map_err(Refusal::internal)?,
+            mark: random_mark().map_err(RequestError::internal)?,
             at: now(),
             boot_id: self.boot_id.clone(),
             keeper: identity,
         }));
         let entry = Entry::new(History::of(Arc::clone(&intent)));
-        self.owners.learn(&entry.state.borrow().history);
+        self.owners.note_owner(&entry.state.borrow().history);
         if let Registered::KeyTaken(holder) = self.registry.insert(&entry) {
-            let found = same_request(Found::Here(Arc::clone(&holder)), &intent.spec)?;
+            let found = same_request(FoundProcess::Here(Arc::clone(&holder)), &intent.spec)?;
             // The keeper need not wait for the other start.
             drop(keeper);
             self.decided(&holder).await?;
             return Ok((found, false, None));
         }
         if let Some(spec) = &lives_on
-            && let Err(refusal) = self.begin_life(spec, &id)
+            && let Err(error) = self.begin_life(spec, &id)
         {
             self.undo_start(&entry);
-            return Err(refusal);
+            return Err(error);
         }
         self.leases.keep(&entry.state.borrow().history);
         drop(taken);
-        let unanswered = Unanswered::new(&self, &entry);
+        let unanswered = PendingAnswer::new(&self, &entry);
         let link = keeper.into_link();
-        link.keep(&entry);
+        link.bind(&entry);
         crash_point!("daemon.entry_registered");
-        let next = pool::next_for(&self, &link);
+        let next = pool::assign_next_id(&self, &link);
         let start = ToKeeper::Start(Box::new(Order { intent, env, limit_places, next }));
-        if link.tell(&start).await.is_err() {
+        if link.send(&start).await.is_err() {
             tracing::warn!(process = %id, "a keeper ended before it was told to start");
         }
         crash_point!("daemon.intent_sent");
         // Its task settles the entry, unless it had ended before the two were bound.
-        if link.is_gone() {
-            link.release();
+        if link.is_closed() {
+            link.unbind();
             self.link_closed(Arc::clone(&entry)).await;
         }
         self.look_for_readiness(&entry, socket);
         self.started(&entry).await?;
         self.metrics.note_start();
         crash_point!("daemon.start_known");
-        Ok((Found::Here(entry), true, Some(unanswered)))
+        Ok((FoundProcess::Here(entry), true, Some(unanswered)))
     }
 
     /// The socket that it may connect to when it is ready, if that is how it is to be seen.
-    fn ready_socket(&self, spec: &Spec, id: &ProcessId) -> Result<Option<ReadySocket>, Refusal> {
+    fn ready_socket(&self, spec: &Spec, id: &ProcessId) -> Result<Option<ReadySocket>, RequestError> {
         let wanted = spec.service.ready.as_ref().is_some_and(|ready| ready.by == ReadyBy::Peer);
         let open = || {
             ReadySocket::open(&self.home, id).map_err(|error| match error.kind() {
                 // The path is too long, which is no matter of space or permissions.
-                std::io::ErrorKind::InvalidInput => Refusal::invalid(error.to_string()),
+                std::io::ErrorKind::InvalidInput => RequestError::invalid(error.to_string()),
                 _ => unwritable(&error.to_string()),
             })
         };
@@ -213,46 +221,50 @@ impl Core {
     }
 
     /// As [`Core::decided`]; a start that failed is an error too.
-    async fn started(&self, entry: &Entry) -> Result<(), Refusal> {
+    async fn started(&self, entry: &Entry) -> Result<(), RequestError> {
         self.decided(entry).await?;
         let outcome = entry.state.borrow().history.outcome();
         match outcome {
-            Some(Outcome::FailedToStart { step, error }) => Err(Refusal::failed_start(step, &error).about(&entry.id)),
-            Some(Outcome::Lost { evidence }) => Err(Refusal::new(ErrorCode::FailedToStart, evidence).about(&entry.id)),
+            Some(Outcome::FailedToStart { step, error }) => {
+                Err(RequestError::failed_start(step, &error).about(&entry.id))
+            }
+            Some(Outcome::Lost { evidence }) => {
+                Err(RequestError::new(ErrorCode::FailedToStart, evidence).about(&entry.id))
+            }
             _ => Ok(()),
         }
     }
 
     async fn answer(
         self: &Arc<Self>,
-        found: Found,
+        found: FoundProcess,
         created: bool,
         (wait, budget, on_timeout): (Option<Duration>, Option<String>, OnWaitTimeout),
         hints: Vec<String>,
-    ) -> Result<Started, Refusal> {
+    ) -> Result<Started, RequestError> {
         let Some(asked) = wait.filter(|wait| !wait.is_zero()) else {
-            let record = records::record(&found.snapshot(), &self.home.process(found.id()), Look::Away);
+            let record = records::record(&found.snapshot(), &self.home.process(found.id()), TreeDetail::Skip);
             return Ok(Started { record, created, waited: None, output_page: None, hints });
         };
-        let limit = asked.clamp(WAIT_LEAST, WAIT_MOST);
-        let mut gate = self.owners.releasable(found.snapshot().history.owner());
+        let limit = asked.clamp(MIN_WAIT, MAX_WAIT);
+        let mut gate = self.owners.releasable_wait(found.snapshot().history.owner());
         let reason = match (&found, on_timeout) {
-            (Found::Here(entry), OnWaitTimeout::Keep) => tokio::select! {
+            (FoundProcess::Here(entry), OnWaitTimeout::Keep) => tokio::select! {
                 reason = until_settled(entry, limit) => reason,
                 () = gate.released() => WaitReason::Cancelled,
             },
-            (Found::Here(entry), OnWaitTimeout::Stop) => {
+            (FoundProcess::Here(entry), OnWaitTimeout::Stop) => {
                 let (core, entry) = (Arc::clone(self), Arc::clone(entry));
-                // Goes on even if the client goes away: it asked for an end, not for its own attention.
+                // Continues even if the client disconnects: the request was to stop the process.
                 let wait = tokio::spawn(async move { core.exit_or_stop(&entry, limit).await });
-                wait.await.map_err(Refusal::internal)??
+                wait.await.map_err(RequestError::internal)??
             }
-            (Found::Ended(_), _) => WaitReason::Exited,
+            (FoundProcess::Ended(_), _) => WaitReason::Exited,
         };
         let query = OutputQuery { budget: Some(budget.unwrap_or_else(|| BUDGET.to_owned())), ..OutputQuery::default() };
         let page = self.read_page(&found, &query).await?;
-        if let Found::Here(entry) = &found {
-            watching::note_page(entry, &page);
+        if let FoundProcess::Here(entry) = &found {
+            watching::note_shown_page(entry, &page);
         }
         let record = self.record(&found).await?;
         let waited = Waited { reason, limit_ms: limit.as_millis() as u64, clamped: limit != asked };
@@ -260,7 +272,7 @@ impl Core {
     }
 
     /// Waits for the leader's end, and stops the tree if it does not come in time.
-    async fn exit_or_stop(&self, entry: &Arc<Entry>, limit: Duration) -> Result<WaitReason, Refusal> {
+    async fn exit_or_stop(&self, entry: &Arc<Entry>, limit: Duration) -> Result<WaitReason, RequestError> {
         let reason = until_settled(entry, limit).await;
         if reason == WaitReason::Timeout {
             let manner = entry.state.borrow().history.intent.spec.stop;
@@ -298,61 +310,7 @@ impl Core {
     }
 }
 
-/// What a request asks for, all but whose it is.
-pub(crate) fn draft(mut request: StartRequest) -> Result<Draft, Refusal> {
-    let service = services::parse(&mut request)?;
-    let grace = duration(request.owner_grace)?;
-    let lifetime = match request.lifetime.unwrap_or_default() {
-        types::Lifetime::Keep if grace.is_some() => {
-            return Err(Refusal::invalid("`owner_grace` goes with `lifetime` `owner` or `parent`: say which"));
-        }
-        types::Lifetime::Keep => Lifetime::Keep,
-        types::Lifetime::Owner => Lifetime::Owner { grace },
-        types::Lifetime::Parent => Lifetime::Parent { grace },
-    };
-    Ok(Draft {
-        command: request.command,
-        argv: request.argv,
-        shell: request.shell,
-        cwd: request.cwd,
-        inherit_env: request.inherit_env.unwrap_or(true),
-        env: request.env,
-        lifetime,
-        name: request.name,
-        intent: request.intent,
-        labels: request.labels,
-        streams: match request.streams {
-            Some(types::Streams::Separate) => Streams::Separate,
-            Some(types::Streams::Merged) | None => Streams::Merged,
-        },
-        stdin: request.stdin.map(|stdin| match stdin {
-            types::Stdin::Pipe => Stdin::Pipe,
-            types::Stdin::Null => Stdin::Null,
-        }),
-        pty: request.pty.and_then(pty),
-        strays: match request.strays {
-            Some(types::Strays::Stop) => Strays::Stop,
-            Some(types::Strays::Keep) | None => Strays::Keep,
-        },
-        stop_signal: request.stop_signal.as_deref().map(Signal::parse).transpose()?,
-        grace: duration(request.grace)?,
-        time_limit: duration(request.time_limit)?,
-        idle_limit: duration(request.idle_limit)?,
-        limits: TreeLimits {
-            memory: request.memory_limit.map(|size| parse_size(&size.text())).transpose()?,
-            pids: request.pids_limit,
-            millicpus: request.cpus.map(parse_cpus).transpose().map_err(spec::Refusal::from)?,
-            cpu_time: duration(request.cpu_time_limit)?,
-        },
-        notify: request.notify.map(notify).transpose()?.unwrap_or_default(),
-        service,
-        output_limit: request.output_limit.map(|size| parse_size(&size.text())).transpose()?,
-        idempotency_key: request.idempotency_key,
-        ..Draft::default()
-    })
-}
-
-/// Waits for what a start waits for: the leader's end, or where that was asked for, that it is ready.
+/// Waits for the leader's end, or until the process is ready if it has a readiness check.
 async fn until_settled(entry: &Entry, limit: Duration) -> WaitReason {
     let has_ready = entry.state.borrow().history.intent.spec.service.ready.is_some();
     match has_ready {
@@ -377,39 +335,14 @@ fn environment(spec: &mut Spec, socket: Option<&ReadySocket>, home: &Path) -> BT
     env
 }
 
-fn duration(span: Option<Span>) -> Result<Option<Duration>, BadDuration> {
-    span.map(|span| parse_duration(&span.text())).transpose()
-}
-
-/// The terminal that is asked for.
-fn pty(asked: types::Pty) -> Option<PtySize> {
-    match asked {
-        types::Pty::Wanted(wanted) => wanted.then(PtySize::default),
-        types::Pty::Sized(size) => Some(PtySize { rows: size.rows, cols: size.cols }),
-    }
-}
-
-/// What the owner wants to be told.
-fn notify(asked: types::Notify) -> Result<Notify, BadDuration> {
-    Ok(Notify {
-        on_complete: asked.on_complete.unwrap_or(true),
-        patterns: asked.patterns,
-        exclude: asked.exclude,
-        cooldown: duration(asked.cooldown)?.unwrap_or(notify::COOLDOWN),
-        max_events: asked.max_events.unwrap_or(notify::EVENTS),
-        heartbeat: duration(asked.heartbeat)?,
-        webhook: asked.webhook,
-        command: asked.command,
-    })
-}
-
-/// The holder of a key, unless it was asked for something else under that key.
-fn same_request(holder: Found, spec: &Spec) -> Result<Found, Refusal> {
+/// The process with this key; an error if its request was a different one.
+fn same_request(holder: FoundProcess, spec: &Spec) -> Result<FoundProcess, RequestError> {
     let intent = holder.snapshot().history.intent;
     let theirs = &intent.spec;
-    if theirs.program == spec.program && theirs.cwd == spec.cwd {
+    let asked = |spec: &Spec| spec.sandbox.as_ref().map(|enforcement| enforcement.asked.clone());
+    if theirs.program == spec.program && theirs.cwd == spec.cwd && asked(theirs) == asked(spec) {
         return Ok(holder);
     }
     let message = "this idempotency key was used for another command: use a fresh key for each command";
-    Err(Refusal::new(ErrorCode::KeyReused, message).about(holder.id()))
+    Err(RequestError::new(ErrorCode::KeyReused, message).about(holder.id()))
 }

@@ -13,8 +13,8 @@ use pinfold_model::spec::Program;
 use pinfold_os::tree;
 
 use crate::core::Core;
-use crate::refusal::Refusal;
 use crate::registry::Entry;
+use crate::request_error::RequestError;
 
 /// How long a keeper may take from the request to a running leader, or to the reason why there is none. It gives a leader
 /// 10 s to execute its program.
@@ -22,7 +22,7 @@ const START_TIMEOUT: Duration = Duration::from_secs(30);
 
 impl Core {
     /// Waits until the keeper has decided the start (D1), or gives it up.
-    pub(super) async fn decided(&self, entry: &Entry) -> Result<(), Refusal> {
+    pub(super) async fn decided(&self, entry: &Entry) -> Result<(), RequestError> {
         let mut state = entry.state.subscribe();
         let decided = state.wait_for(|state| state.history.status() != Status::Starting || state.refused.is_some());
         match tokio::time::timeout(START_TIMEOUT, decided).await {
@@ -31,9 +31,9 @@ impl Core {
         }
     }
 
-    /// Ends a start that takes too long. Its keeper is killed, so that nothing runs after the caller was told that
+    /// Ends a start that takes too long. Its keeper is killed, so that nothing runs after the caller got the answer that
     /// nothing does, and so that this keeper is never given another process; the entry is settled when it is dead.
-    pub(super) fn give_up_start(&self, entry: &Entry) -> Refusal {
+    pub(super) fn give_up_start(&self, entry: &Entry) -> RequestError {
         let intent = entry.snapshot().history.intent;
         let keeper = &intent.keeper;
         tracing::warn!(process = %entry.id, keeper = keeper.pid, "a start took too long and is given up");
@@ -49,6 +49,6 @@ impl Core {
              `{}` and the program `{program}` can be reached, and try again",
             intent.spec.cwd.display()
         );
-        Refusal::new(ErrorCode::KeeperSilent, message).about(&entry.id)
+        RequestError::new(ErrorCode::KeeperSilent, message).about(&entry.id)
     }
 }

@@ -1,4 +1,4 @@
-//! Recovery: taking over what an earlier daemon left, as soon as this one listens.
+//! Recovery: takes over what an earlier daemon left, as soon as this one listens.
 //!
 //! May use: registry, events, services, keepers, agents.
 

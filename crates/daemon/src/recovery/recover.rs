@@ -1,7 +1,8 @@
-//! Taking up what an earlier daemon left: living keepers are adopted, ended processes are read, lost ones
-//! are recorded as lost with their evidence. The process directories are the truth.
+//! Takes over what an earlier daemon left: adopts live keepers, reads ended processes, and records lost ones with the
+//! evidence. The process directories are authoritative.
 //!
-//! The daemon listens first; [`recovery_progress`](crate::registry::recovery_progress) says what it answers meanwhile.
+//! The daemon listens first; [`recovery_progress`](crate::registry::recovery_progress) says how requests are answered
+//! meanwhile.
 
 use std::collections::{HashMap, HashSet};
 use std::io;
@@ -14,71 +15,72 @@ use pinfold_api::types::Unreadable;
 use pinfold_model::facts::History;
 use pinfold_model::id::ProcessId;
 use pinfold_model::link::ToKeeper;
-use pinfold_model::reach::{self, KnownLink, Reaching, TakeUp, Unconnected};
+use pinfold_model::reach::{self, Adoption, AfterConnectError, Backoff, KnownLink};
 use pinfold_os::{crash_point, socket};
 use pinfold_store::index::Change;
 use pinfold_store::output::has_output;
 use pinfold_store::record::{RecordError, read_record};
 use pinfold_store::retention;
 
-use crate::agents;
+use crate::agents::Hosting;
 use crate::core::{Core, blocking};
 use crate::events::compose::events_of;
-use crate::keepers::death::BATCH;
-use crate::keepers::pool::{self, lives};
-use crate::keepers::reconnect::reach_again;
+use crate::keepers::death::MAX_BATCH;
+use crate::keepers::pool::{self, is_alive};
+use crate::keepers::reconnect::reconnect;
 use crate::lock::lock;
 use crate::registry::Entry;
 use crate::registry::keeper_link::Link;
 use crate::registry::records;
 use crate::services;
 
-/// How long all keepers together may take to say hello. Those that are silent stay connected, and say it later.
-const HELLO: Duration = Duration::from_secs(2);
+/// How long all keepers together may take to say hello. Silent ones stay connected and may say it later.
+const HELLO_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// How long requests wait for the processes of dead keepers to be settled; the rest is settled while they are answered.
-const SETTLE_FIRST: Duration = Duration::from_secs(1);
+/// How long requests wait for the ends of processes whose keepers died; later ones are determined in the background.
+const RESOLVE_FIRST: Duration = Duration::from_secs(1);
 
-/// How soon directories that could not be read are read again.
-const AGAIN: Duration = Duration::from_secs(1);
+/// How soon to retry after the directories could not be read.
+const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
-/// A directory, as recovery finds it.
+/// The state of a process directory.
 enum Directory {
-    /// Made ahead and never used.
+    /// Prepared and never used.
     Unused,
-    Known(Box<History>),
+    Readable(Box<History>),
     Unreadable(String),
 }
 
-/// Takes up what an earlier daemon left, while the daemon already listens. Returns when all is known and settled.
+/// Takes over what an earlier daemon left, while the daemon already listens. Returns when every process is known and
+/// every end determined.
 pub(crate) async fn recover(core: &Arc<Core>) {
     let cleared = Arc::clone(core);
     let _ = blocking(move || services::remove_sockets(&cleared.home)).await;
     core.read_chains();
     let links = connect(core).await;
     crash_point!("daemon.keepers_connected");
-    greet(&links).await;
+    wait_for_hellos(&links).await;
     crash_point!("daemon.keepers_greeted");
     let dead = loop {
         match read_all(core, &links).await {
             Ok(dead) => break dead,
             Err(error) => {
-                tracing::error!(%error, "cannot take up what an earlier daemon left: trying again");
-                core.recovery.note_trouble(error);
-                tokio::time::sleep(AGAIN).await;
+                tracing::error!(%error, "cannot read the process directories: trying again");
+                core.recovery.note_error(error);
+                tokio::time::sleep(RETRY_INTERVAL).await;
             }
         }
     };
     core.take_up_chains().await;
-    agents::recover(core).await;
+    Hosting::of(core).recover().await;
     tracing::info!(live = core.registry.live_count(), dead = dead.len(), "all processes are known");
     core.recovery.note_dead(dead.len());
-    let mut settling = std::pin::pin!(settle(core, dead));
-    // A few are settled before anything is answered: nobody sees them as alive.
-    let settled = tokio::time::timeout(SETTLE_FIRST, settling.as_mut()).await;
+    let mut resolving = std::pin::pin!(resolve_dead(core, dead));
+    // A small number is done before requests are answered, so that no list shows them as alive.
+    let resolved = tokio::time::timeout(RESOLVE_FIRST, resolving.as_mut()).await;
     core.recovery.note_read();
-    if settled.is_err() {
-        settling.await;
+    if resolved.is_err() {
+        resolving.await;
     }
     crash_point!("daemon.directories_taken_up");
     let core = Arc::clone(core);
@@ -89,16 +91,16 @@ pub(crate) async fn recover(core: &Arc<Core>) {
     .await;
 }
 
-async fn settle(core: &Arc<Core>, dead: Vec<Arc<Entry>>) {
-    for batch in dead.chunks(BATCH) {
-        core.keepers_went(batch.to_vec()).await;
-        core.recovery.note_settled(batch.len());
+async fn resolve_dead(core: &Arc<Core>, dead: Vec<Arc<Entry>>) {
+    for batch in dead.chunks(MAX_BATCH) {
+        core.keepers_died(batch.to_vec()).await;
+        core.recovery.note_resolved(batch.len());
     }
 }
 
-/// Reads every directory that the index does not know to be over. Gives the processes whose keepers died.
+/// Reads every directory whose process is not ended in the index. Returns the processes whose keepers died.
 async fn read_all(core: &Arc<Core>, links: &HashMap<u32, Arc<Link>>) -> Result<Vec<Arc<Entry>>, String> {
-    let text = |refusal: crate::refusal::Refusal| refusal.0.message;
+    let text = |error: crate::request_error::RequestError| error.0.message;
     let ended = core.query(|queries| queries.ended_ids()).await.map_err(text)?;
     let scanned = Arc::clone(core);
     let scanned = blocking(move || scan(&scanned, ended)).await.map_err(text)?;
@@ -108,36 +110,36 @@ async fn read_all(core: &Arc<Core>, links: &HashMap<u32, Arc<Link>>) -> Result<V
         dead.extend(take_up(core, links, id, directory).await);
     }
     if !gone.is_empty() {
-        tracing::warn!(count = gone.len(), "ended processes without a directory are forgotten");
-        core.ledger.apply(gone.into_iter().map(Change::Forget).collect()).await;
+        tracing::warn!(count = gone.len(), "removed ended processes without a directory from the index");
+        core.index_writer.apply(gone.into_iter().map(Change::Forget).collect()).await;
     }
     Ok(dead)
 }
 
-/// Connects to every keeper's socket; sockets of dead keepers are removed.
+/// Connects to every keeper's socket; removes the sockets of dead keepers.
 async fn connect(core: &Arc<Core>) -> HashMap<u32, Arc<Link>> {
     let mut links = HashMap::new();
     let Ok(entries) = std::fs::read_dir(core.home.keepers()) else { return links };
     for entry in entries.flatten() {
         let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse::<u32>().ok()) else { continue };
         let path = entry.path();
-        // Not on the event loop: a keeper that is stopped, with many connections waiting, takes no more.
+        // Not on the event loop: connecting blocks while a stopped keeper's backlog is full.
         let connected = match blocking(move || socket::connect(&path)).await {
             Ok(connected) => connected,
-            Err(refusal) => Err(io::Error::other(refusal.0.message)),
+            Err(error) => Err(io::Error::other(error.0.message)),
         };
         match connected {
             Ok(stream) => {
                 let Some(link) = serve_new(core, stream.into()) else { continue };
-                tokio::spawn(greet_at_last(Arc::clone(core), pid, entry.path(), Some(Arc::clone(&link))));
+                tokio::spawn(wait_for_keeper(Arc::clone(core), pid, entry.path(), Some(Arc::clone(&link))));
                 links.insert(pid, link);
             }
-            Err(error) => match reach::unconnected(error.kind()) {
-                Unconnected::Remove => drop(std::fs::remove_file(entry.path())),
-                Unconnected::Forget => {}
-                Unconnected::Again => {
-                    tracing::warn!(pid, %error, "a keeper cannot be reached yet");
-                    tokio::spawn(greet_at_last(Arc::clone(core), pid, entry.path(), None));
+            Err(error) => match reach::after_connect_error(error.kind()) {
+                AfterConnectError::Remove => drop(std::fs::remove_file(entry.path())),
+                AfterConnectError::Forget => {}
+                AfterConnectError::Retry => {
+                    tracing::warn!(pid, %error, "cannot connect to a keeper yet: trying again");
+                    tokio::spawn(wait_for_keeper(Arc::clone(core), pid, entry.path(), None));
                 }
             },
         }
@@ -145,33 +147,33 @@ async fn connect(core: &Arc<Core>) -> HashMap<u32, Arc<Link>> {
     links
 }
 
-/// Stays with a keeper until it has said hello, whatever becomes of the link. Its process may be known to no record yet, if
-/// the daemon before died while it was starting: then nobody else tries to reach it.
-async fn greet_at_last(core: Arc<Core>, pid: u32, path: PathBuf, mut link: Option<Arc<Link>>) {
-    let (mut reaching, begun) = (Reaching::default(), tokio::time::Instant::now());
-    let mut is_greeted = false;
+/// Reconnects to a keeper until it has said hello. Its process may have no record yet, if the earlier daemon died while
+/// it was starting: then no other task knows of it.
+async fn wait_for_keeper(core: Arc<Core>, pid: u32, path: PathBuf, mut link: Option<Arc<Link>>) {
+    let (mut backoff, started) = (Backoff::default(), tokio::time::Instant::now());
+    let mut has_greeted = false;
     while !core.is_shutting_down() {
         if let Some(link) = link.take() {
-            match link.greeted(Duration::MAX).await {
+            match link.wait_hello(Duration::MAX).await {
                 Ok(_) if link.entry().is_none() => {
-                    let _ = link.tell(&ToKeeper::Retire).await;
-                    is_greeted = true;
+                    let _ = link.send(&ToKeeper::Retire).await;
+                    has_greeted = true;
                 }
                 Ok(_) => return,
                 Err(_) if link.is_newer() => return,
                 Err(_) => {}
             }
         }
-        // It keeps nothing now. What it was told to start and could not, it wrote down after the directories were read.
-        if is_greeted && (begun.elapsed() < HELLO || take_up_left(&core, pid).await) {
+        // It is idle. A start that it refused was recorded after the directories were read.
+        if has_greeted && (started.elapsed() < HELLO_TIMEOUT || take_up_from(&core, pid).await) {
             return;
         }
-        tokio::time::sleep(reaching.pause()).await;
-        let is_its = |link: Arc<Link>| link.identity.get().is_some_and(|keeper| keeper.pid == pid);
-        if core.registry.live().iter().any(|entry| entry.link().is_some_and(is_its)) {
+        tokio::time::sleep(backoff.next_delay()).await;
+        let is_same_keeper = |link: Arc<Link>| link.identity.get().is_some_and(|keeper| keeper.pid == pid);
+        if core.registry.live().iter().any(|entry| entry.link().is_some_and(is_same_keeper)) {
             return;
         }
-        if is_greeted {
+        if has_greeted {
             continue;
         }
         let at = path.clone();
@@ -183,57 +185,57 @@ async fn greet_at_last(core: Arc<Core>, pid: u32, path: PathBuf, mut link: Optio
             Ok(Err(error)) => error.kind(),
             Err(_) => io::ErrorKind::Other,
         };
-        let left = match reach::unconnected(failure) {
-            Unconnected::Remove => {
+        let left = match reach::after_connect_error(failure) {
+            AfterConnectError::Remove => {
                 let _ = std::fs::remove_file(&path);
                 true
             }
-            Unconnected::Forget => true,
-            Unconnected::Again => false,
+            AfterConnectError::Forget => true,
+            AfterConnectError::Retry => false,
         };
-        if left && take_up_left(&core, pid).await {
+        if left && take_up_from(&core, pid).await {
             return;
         }
     }
 }
 
-/// The link on a new connection, with its task.
+/// A link on a new connection, with its task.
 fn serve_new(core: &Arc<Core>, stream: OwnedFd) -> Option<Arc<Link>> {
     let (link, incoming) = Link::new(stream).ok()?;
     tokio::spawn(pool::serve(Arc::clone(core), Arc::clone(&link), incoming));
     Some(link)
 }
 
-/// Takes up what a keeper left that ended before it said hello; whether that could be read.
-async fn take_up_left(core: &Arc<Core>, pid: u32) -> bool {
+/// Takes over the process of a keeper that died before it said hello; returns whether the directories could be read.
+async fn take_up_from(core: &Arc<Core>, pid: u32) -> bool {
     let Ok(ended) = core.query(|queries| queries.ended_ids()).await else { return false };
     let scanned = Arc::clone(core);
     let Ok(Ok((directories, _))) = blocking(move || scan(&scanned, ended)).await else { return false };
     for (_, directory) in directories {
-        if let Directory::Known(history) = directory
+        if let Directory::Readable(history) = directory
             && history.intent.keeper.pid == pid
             && let Some(dead) = take_up_known(core, &HashMap::new(), *history).await
         {
-            core.keeper_went(dead).await;
+            core.keeper_died(dead).await;
         }
     }
     true
 }
 
-/// Waits for the hellos, each of which adopts what its keeper keeps; `greet_at_last` sends idle keepers home.
-async fn greet(links: &HashMap<u32, Arc<Link>>) {
-    let deadline = tokio::time::Instant::now() + HELLO;
+/// Waits for hellos, each of which adopts the keeper's process; `wait_for_keeper` retires idle keepers.
+async fn wait_for_hellos(links: &HashMap<u32, Arc<Link>>) {
+    let deadline = tokio::time::Instant::now() + HELLO_TIMEOUT;
     for link in links.values() {
         let left = deadline.saturating_duration_since(tokio::time::Instant::now());
-        let _ = link.greeted(left).await;
+        let _ = link.wait_hello(left).await;
     }
 }
 
-/// Directories to take up, and processes that have none any more.
+/// The directories to take over, and the ended processes that have none.
 type Scanned = (Vec<(ProcessId, Directory)>, HashSet<ProcessId>);
 
-/// Reads every directory that the index does not know to be over; and which of those that are over have none: the
-/// daemon before died between removing it and forgetting it.
+/// Reads every directory whose process is not ended in the index, and finds ended processes without a directory: the
+/// earlier daemon died between removing the directory and the index row.
 fn scan(core: &Core, mut ended: HashSet<ProcessId>) -> io::Result<Scanned> {
     let mut found = Vec::new();
     for id in retention::list_process_dirs(&core.home)? {
@@ -244,11 +246,11 @@ fn scan(core: &Core, mut ended: HashSet<ProcessId>) -> io::Result<Scanned> {
         let path = core.home.process(&id);
         let directory = match read_record(&path) {
             Ok(record) => match record.history() {
-                Some(history) => Directory::Known(Box::new(history)),
+                Some(history) => Directory::Readable(Box::new(history)),
                 None => Directory::Unused,
             },
             Err(error @ (RecordError::Empty { .. } | RecordError::Missing { .. })) => match has_output(&path) {
-                true => Directory::Unreadable(format!("{error}, and there is output: it ran")),
+                true => Directory::Unreadable(format!("{error}, but there is output, so it ran")),
                 false => Directory::Unused,
             },
             Err(error) => Directory::Unreadable(error.to_string()),
@@ -258,7 +260,7 @@ fn scan(core: &Core, mut ended: HashSet<ProcessId>) -> io::Result<Scanned> {
     Ok((found, ended))
 }
 
-/// Takes up one directory; gives its process if its keeper died.
+/// Takes over one directory; returns its process if its keeper died.
 async fn take_up(
     core: &Arc<Core>,
     links: &HashMap<u32, Arc<Link>>,
@@ -267,33 +269,33 @@ async fn take_up(
 ) -> Option<Arc<Entry>> {
     match directory {
         Directory::Unused => {
-            // A keeper that is alive may have made it a moment ago for a start that is under way.
-            if links.values().all(|link| link.is_gone() || link.entry().is_some()) {
+            // A live keeper may have just created it for a start in progress.
+            if links.values().all(|link| link.is_closed() || link.entry().is_some()) {
                 let _ = retention::remove_process(&core.home, &id);
             }
             None
         }
         Directory::Unreadable(reason) => {
-            tracing::warn!(process = %id, %reason, "a directory cannot be read");
+            tracing::warn!(process = %id, %reason, "cannot read a process directory");
             lock(&core.unreadable).push(Unreadable { id: id.to_string(), reason });
             None
         }
-        Directory::Known(history) => take_up_known(core, links, *history).await,
+        Directory::Readable(history) => take_up_known(core, links, *history).await,
     }
 }
 
 async fn take_up_known(core: &Arc<Core>, links: &HashMap<u32, Arc<Link>>, history: History) -> Option<Arc<Entry>> {
     if history.status().is_over() {
-        // What its owner wanted to know of its last output was found by nobody.
+        // Searches the last output for the owner's patterns: the earlier daemon may not have.
         let entry = Entry::new(history.clone());
-        core.attend(&entry);
+        core.start_watching(&entry);
         // Listed from memory until the index has it.
         core.registry.insert(&entry);
         core.registry.retire(&entry);
         let bytes = records::disk_bytes(&history, &core.home);
         let mut changes = events_of(&history);
         changes.push(Change::Put(Box::new(history), bytes));
-        core.ledger.apply(changes).await;
+        core.index_writer.apply(changes).await;
         return None;
     }
     if core.registry.get(&history.intent.id).is_some() {
@@ -303,7 +305,7 @@ async fn take_up_known(core: &Arc<Core>, links: &HashMap<u32, Arc<Link>>, histor
     let entry = Entry::new(history.clone());
     core.registry.insert(&entry);
     core.leases.keep(&history);
-    core.owners.learn(&history);
+    core.owners.note_owner(&history);
     let keeper = &history.intent.keeper;
     let note = |what: &str| {
         let note = format!("its keeper (pid {}) {what}", keeper.pid);
@@ -312,36 +314,36 @@ async fn take_up_known(core: &Arc<Core>, links: &HashMap<u32, Arc<Link>>, histor
     let link = links.get(&keeper.pid);
     let known = match link {
         None => KnownLink::Absent,
-        Some(link) if link.is_silent() => KnownLink::Silent,
+        Some(link) if link.awaits_hello() => KnownLink::Silent,
         Some(link) if link.is_newer() => KnownLink::Newer,
         Some(_) => KnownLink::Other,
     };
-    match (reach::take_up(known, lives(keeper), || core.keeps_another(&entry, keeper)), link) {
-        // Connected, but it has not said what it keeps: stopped, perhaps. It stays bound to its process.
-        (TakeUp::Bind(what), Some(link)) => {
-            link.keep(&entry);
+    match (reach::adopt(known, is_alive(keeper), || core.keeps_another(&entry, keeper)), link) {
+        // Connected, but without a hello: stopped, perhaps. Bind it to its process.
+        (Adoption::Bind(what), Some(link)) => {
+            link.bind(&entry);
             note(what);
-            // Had its task ended before, nobody would notice that it is closed.
-            if link.is_gone() && link.release().is_some() {
-                tokio::spawn(reach_again(Arc::clone(core), Arc::clone(&entry), keeper.clone()));
+            // If the link's task has already ended, it would not report the close.
+            if link.is_closed() && link.unbind().is_some() {
+                tokio::spawn(reconnect(Arc::clone(core), Arc::clone(&entry), keeper.clone()));
             }
         }
-        (TakeUp::Reach | TakeUp::Bind(_), _) => {
+        (Adoption::Reconnect | Adoption::Bind(_), _) => {
             note("cannot be reached");
-            tokio::spawn(reach_again(Arc::clone(core), Arc::clone(&entry), keeper.clone()));
+            tokio::spawn(reconnect(Arc::clone(core), Arc::clone(&entry), keeper.clone()));
         }
-        (TakeUp::Settle { disowned }, _) => {
+        (Adoption::KeeperDied { disowned }, _) => {
             if disowned {
                 entry.set_disowned();
             }
-            note("died: what it left is being stopped");
-            entry.set_settling(true);
-            core.ledger.apply(events_of(&history)).await;
+            note("died: remaining processes of its tree are being killed");
+            entry.set_resolving(true);
+            core.index_writer.apply(events_of(&history)).await;
             return Some(entry);
         }
     }
-    core.ledger.apply(events_of(&history)).await;
-    core.attend(&entry);
+    core.index_writer.apply(events_of(&history)).await;
+    core.start_watching(&entry);
     core.look_for_readiness(&entry, None);
     None
 }

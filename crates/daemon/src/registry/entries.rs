@@ -1,13 +1,13 @@
-//! What lives, and what ended a moment ago.
+//! Live and recently ended processes.
 //!
-//! An entry is registered before its process may start, so that nothing runs unlisted. Ended entries stay
-//! here for a while, so that the usual "start, wait, read" never asks the index; older ones are found there. One that the
-//! index has not committed yet stays until it has, however long that takes: a full disk hides nothing.
+//! An entry is registered before its process may start, so that every process is listed. Ended entries stay for a
+//! while, so that the usual "start, wait, read" needs no query; older ones are read from the index. An entry that the
+//! index has not committed stays until it has, however long that takes: a full disk hides nothing.
 
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Mutex};
 
 use pinfold_model::facts::{Fact, History, Status};
 use pinfold_model::id::ProcessId;
@@ -18,29 +18,29 @@ use tokio::sync::watch;
 
 use crate::emulator::Terminal;
 use crate::lock::lock;
-use crate::refusal::Refusal;
 use crate::registry::keeper_link::Link;
-use crate::registry::shared_reads::Shelf;
+use crate::request_error::RequestError;
 
-/// Ended entries kept in memory; beyond, the oldest go.
-const RECENT_MOST: usize = 256;
+/// Ended entries in memory; beyond, the oldest are removed.
+const MAX_RECENT: usize = 256;
 
-/// What is known of one process now.
+/// The current state of one process.
 #[derive(Clone, Debug)]
 pub(crate) struct State {
     pub(crate) history: History,
     pub(crate) paused: bool,
-    /// Output as last told by the keeper; there may be more.
+    /// Bytes of output, as the keeper last reported; there may be more.
     pub(crate) output_bytes: u64,
     /// The size of its terminal, where it has one.
     pub(crate) size: Option<PtySize>,
-    /// Whether it waits for input, as last told by the keeper.
+    /// Whether it waits for input, as the keeper last reported.
     pub(crate) waiting: Waiting,
-    /// Set when nothing was started and nothing is left: the store refused it, or its keeper died too early.
-    pub(crate) refused: Option<Refusal>,
+    /// Set if the process was not started and nothing of it remains: its record could not be written, or its keeper
+    /// died first.
+    pub(crate) refused: Option<RequestError>,
     /// Something unusual that a reader should know.
     pub(crate) note: Option<String>,
-    /// What stands in the way of its readiness.
+    /// Why it is not ready yet.
     pub(crate) ready_note: Option<String>,
 }
 
@@ -48,31 +48,29 @@ pub(crate) struct State {
 #[derive(Debug)]
 pub(crate) struct Entry {
     pub(crate) id: ProcessId,
-    /// Written by the link's task alone; everybody else watches.
+    /// Written by the link's task only; others watch it.
     pub(crate) state: watch::Sender<State>,
     /// The keeper, while it is connected.
     link: Mutex<Option<Arc<Link>>>,
-    /// How far its owner has been given its output, from the beginning on and without a hole. Not durable: after a
-    /// crash of the daemon a match may be announced in output that was read before.
+    /// How much of the output its owner has been shown, without gaps from the beginning. Not durable: after a crash of
+    /// the daemon a match may be announced in output that was already shown.
     shown: AtomicU64,
-    /// Whether it was asked to stop, after which nothing of it is news but its end.
-    stop_asked: AtomicBool,
-    /// Whether its keeper has told that it keeps another process.
+    /// Whether a stop was requested: after that only its end is announced.
+    stop_requested: AtomicBool,
+    /// Whether its keeper has said that it keeps another process.
     disowned: AtomicBool,
-    /// Whether its watch and heartbeat have begun.
-    attended: AtomicBool,
-    /// Whether the look for its readiness has begun.
-    looked_for: AtomicBool,
-    /// Whether its keeper is gone, and its end is not known yet.
-    settling: AtomicBool,
+    /// Whether its watch and heartbeat were started.
+    watch_started: AtomicBool,
+    /// Whether its readiness probe was started.
+    probe_started: AtomicBool,
+    /// Whether its keeper died and its end is not known yet.
+    resolving: AtomicBool,
     /// Whether its directory was removed while it ran.
-    homeless: AtomicBool,
+    directory_lost: AtomicBool,
     /// What its terminal shows, where it has one; locked from blocking threads only.
     terminal: Mutex<Option<Terminal>>,
-    /// Whether somebody follows its terminal.
-    followed: AtomicBool,
-    /// What its observers share, while there are any.
-    shelf: Mutex<Weak<Shelf>>,
+    /// Whether the task that feeds its emulator was started.
+    screen_task_started: AtomicBool,
 }
 
 impl Entry {
@@ -87,15 +85,14 @@ impl Entry {
             state: watch::Sender::new(state),
             link: Mutex::new(None),
             shown: AtomicU64::new(0),
-            stop_asked: AtomicBool::new(false),
+            stop_requested: AtomicBool::new(false),
             disowned: AtomicBool::new(false),
-            attended: AtomicBool::new(false),
-            looked_for: AtomicBool::new(false),
-            settling: AtomicBool::new(false),
-            homeless: AtomicBool::new(false),
+            watch_started: AtomicBool::new(false),
+            probe_started: AtomicBool::new(false),
+            resolving: AtomicBool::new(false),
+            directory_lost: AtomicBool::new(false),
             terminal: Mutex::new(None),
-            followed: AtomicBool::new(false),
-            shelf: Mutex::default(),
+            screen_task_started: AtomicBool::new(false),
         })
     }
 
@@ -103,7 +100,7 @@ impl Entry {
         self.shown.load(Ordering::Relaxed)
     }
 
-    /// Its owner has been given this range of its output.
+    /// Notes that its owner was shown this range of its output.
     pub(crate) fn note_shown(&self, from: u64, to: u64) {
         if from <= self.shown() {
             self.shown.fetch_max(to, Ordering::Relaxed);
@@ -111,37 +108,37 @@ impl Entry {
     }
 
     pub(crate) fn note_stop(&self) {
-        self.stop_asked.store(true, Ordering::Relaxed);
+        self.stop_requested.store(true, Ordering::Relaxed);
     }
 
-    pub(crate) fn stop_asked(&self) -> bool {
-        self.stop_asked.load(Ordering::Relaxed)
+    pub(crate) fn stop_requested(&self) -> bool {
+        self.stop_requested.load(Ordering::Relaxed)
     }
 
-    /// Whether nobody has begun to attend it before.
-    pub(crate) fn attend_first(&self) -> bool {
-        !self.attended.swap(true, Ordering::Relaxed)
+    /// Whether the caller is the one to start its watch and heartbeats: true once.
+    pub(crate) fn claim_watch(&self) -> bool {
+        !self.watch_started.swap(true, Ordering::Relaxed)
     }
 
-    /// Whether nobody has begun to look for its readiness before.
-    pub(crate) fn look_first(&self) -> bool {
-        !self.looked_for.swap(true, Ordering::Relaxed)
+    /// Whether the caller is the one to start its readiness probe: true once.
+    pub(crate) fn claim_readiness_probe(&self) -> bool {
+        !self.probe_started.swap(true, Ordering::Relaxed)
     }
 
-    /// Its directory is gone: no later daemon can find it, and its keeper is not used again.
-    pub(crate) fn set_homeless(&self) {
-        self.homeless.store(true, Ordering::Relaxed);
+    /// Its directory was removed: no later daemon can find it, and its keeper is not reused.
+    pub(crate) fn set_directory_lost(&self) {
+        self.directory_lost.store(true, Ordering::Relaxed);
     }
 
-    pub(crate) fn is_homeless(&self) -> bool {
-        self.homeless.load(Ordering::Relaxed)
+    pub(crate) fn is_directory_lost(&self) -> bool {
+        self.directory_lost.load(Ordering::Relaxed)
     }
 
-    pub(super) fn is_settling(&self) -> bool {
-        self.settling.load(Ordering::Relaxed)
+    pub(super) fn is_resolving(&self) -> bool {
+        self.resolving.load(Ordering::Relaxed)
     }
 
-    /// Its keeper lives and has told what it keeps: another process.
+    /// Its keeper is alive and has said that it keeps another process.
     pub(crate) fn set_disowned(&self) {
         self.disowned.store(true, Ordering::Relaxed);
     }
@@ -150,42 +147,32 @@ impl Entry {
         self.disowned.load(Ordering::Relaxed)
     }
 
-    pub(crate) fn set_settling(&self, settling: bool) {
-        self.settling.store(settling, Ordering::Relaxed);
+    pub(crate) fn set_resolving(&self, resolving: bool) {
+        self.resolving.store(resolving, Ordering::Relaxed);
     }
 
     pub(crate) fn has_terminal(&self) -> bool {
         self.state.borrow().size.is_some()
     }
 
-    /// Does something with the emulator of a process with a terminal. May wait for whoever else does: not for the event
-    /// loop.
+    /// Runs a function on the terminal emulator, if the process has a terminal. May block on the lock: not for the
+    /// event loop.
     pub(crate) fn with_terminal<T>(&self, act: impl FnOnce(&mut Terminal) -> T) -> Option<T> {
         let size = self.state.borrow().size?;
         Some(act(lock(&self.terminal).get_or_insert_with(|| Terminal::new(size))))
     }
 
-    /// Lets go of the emulator: it can be made anew from the output.
+    /// Drops the emulator: it can be rebuilt from the output.
     pub(crate) fn drop_terminal(&self) {
         *lock(&self.terminal) = None;
     }
 
-    /// What its observers share. Held by each of them, and gone with the last.
-    pub(crate) fn shelf(&self) -> Arc<Shelf> {
-        let mut held = lock(&self.shelf);
-        held.upgrade().unwrap_or_else(|| {
-            let shelf = Arc::new(Shelf::default());
-            *held = Arc::downgrade(&shelf);
-            shelf
-        })
+    /// Whether the caller is the one to start the task that feeds its emulator: true once.
+    pub(crate) fn claim_screen_task(&self) -> bool {
+        !self.screen_task_started.swap(true, Ordering::Relaxed)
     }
 
-    /// Whether nobody follows its terminal yet.
-    pub(crate) fn follow_first(&self) -> bool {
-        !self.followed.swap(true, Ordering::Relaxed)
-    }
-
-    /// Its terminal has this size now. May wait for whoever feeds the emulator: not for the event loop.
+    /// Notes a new terminal size. May block on the emulator's lock: not for the event loop.
     pub(crate) fn note_size(&self, size: PtySize) {
         self.state.send_modify(|state| state.size = Some(size));
         self.with_terminal(|terminal| terminal.resize(size));
@@ -212,13 +199,13 @@ impl Entry {
         lock(&self.link).take_if(|known| std::ptr::eq(&**known, link));
     }
 
-    /// Adds a fact and wakes whoever waits.
+    /// Adds a fact and wakes waiters.
     pub(crate) fn add(&self, fact: Fact) {
         self.state.send_modify(|state| state.history.add(fact));
     }
 }
 
-/// Shared with the writer of the index, which says what it has committed.
+/// The entries. Shared with the index writer, which notes what it has committed.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Registry {
     inner: Arc<Mutex<Inner>>,
@@ -229,26 +216,26 @@ struct Inner {
     by_id: HashMap<ProcessId, Arc<Entry>>,
     /// Live entries by creation.
     live: BTreeMap<(Moment, ProcessId), Arc<Entry>>,
-    /// Ended ones, oldest first.
+    /// Ended entries, oldest first.
     recent: VecDeque<ProcessId>,
-    /// Ended ones that the index does not have yet.
+    /// Ended entries that the index does not have yet.
     unindexed: HashMap<ProcessId, Arc<Entry>>,
     /// Idempotency keys of all entries here, by owner and key (D2).
     keys: HashMap<(String, String), ProcessId>,
-    /// Which other keys the index may hold: most are fresh, and then it need not be asked.
+    /// Which other keys the index may have: most keys are new, and then no query is needed.
     known: KnownKeys,
 }
 
-/// Hashes of keys, by owner and key: those that the index had when it was last read, and those that came since.
+/// Hashes of owner and key: those that the index had when it was last read, and those added since.
 #[derive(Debug, Default)]
 struct KnownKeys {
     hasher: RandomState,
-    /// None before it was read for the first time: it may hold any key.
-    old: Option<HashSet<u64>>,
-    young: HashSet<u64>,
+    /// `None` until the index was read: it may have any key.
+    indexed: Option<HashSet<u64>>,
+    since: HashSet<u64>,
 }
 
-/// What came of registering an entry.
+/// The result of registering an entry.
 #[derive(Debug)]
 pub(crate) enum Registered {
     New,
@@ -274,36 +261,37 @@ impl Registry {
         Registered::New
     }
 
-    /// Whoever holds this key.
+    /// The entry with this idempotency key.
     pub(crate) fn by_key(&self, owner: &str, key: &str) -> Option<Arc<Entry>> {
         let inner = lock(&self.inner);
         inner.keys.get(&(owner.to_owned(), key.to_owned())).and_then(|id| inner.by_id.get(id)).cloned()
     }
 
-    /// Whether the index may know this key, if none of the entries here has it.
-    pub(crate) fn may_know_key(&self, owner: &str, key: &str) -> bool {
-        lock(&self.inner).known.may_hold(&(owner.to_owned(), key.to_owned()))
+    /// Whether the index may have this key, if no entry here does.
+    pub(crate) fn may_have_key(&self, owner: &str, key: &str) -> bool {
+        lock(&self.inner).known.may_contain(&(owner.to_owned(), key.to_owned()))
     }
 
-    /// The keys of the index are about to be read: what is here now, and what comes meanwhile, is kept beside them.
-    pub(crate) fn begin_to_know_keys(&self) {
+    /// To be called before the keys of the index are read: keys of entries here, and of those added meanwhile, are kept
+    /// beside them.
+    pub(crate) fn begin_key_reload(&self) {
         let mut inner = lock(&self.inner);
         let here = inner.keys.keys().map(|key| inner.known.hasher.hash_one(key)).collect();
-        let before = std::mem::replace(&mut inner.known.young, here);
-        // Should the reading fail, nothing is forgotten.
-        if let Some(old) = &mut inner.known.old {
-            old.extend(before);
+        let before = std::mem::replace(&mut inner.known.since, here);
+        // If reading the index fails, no key is forgotten.
+        if let Some(indexed) = &mut inner.known.indexed {
+            indexed.extend(before);
         }
     }
 
-    /// These are the keys of the index.
-    pub(crate) fn know_keys(&self, keys: &[(String, String)]) {
+    /// Replaces the known keys of the index by these.
+    pub(crate) fn finish_key_reload(&self, keys: &[(String, String)]) {
         let mut inner = lock(&self.inner);
-        let old = keys.iter().map(|key| inner.known.hasher.hash_one(key)).collect();
-        inner.known.old = Some(old);
+        let indexed = keys.iter().map(|key| inner.known.hasher.hash_one(key)).collect();
+        inner.known.indexed = Some(indexed);
     }
 
-    /// A process that is over is no longer live, but stays at hand.
+    /// Moves an ended process from the live entries to the recent ones.
     pub(crate) fn retire(&self, entry: &Arc<Entry>) {
         let mut inner = lock(&self.inner);
         let at = entry.state.borrow().history.intent.at;
@@ -311,7 +299,7 @@ impl Registry {
             inner.recent.push_back(entry.id.clone());
             inner.unindexed.insert(entry.id.clone(), Arc::clone(entry));
         }
-        while inner.recent.len() > RECENT_MOST {
+        while inner.recent.len() > MAX_RECENT {
             if let Some(oldest) = inner.recent.pop_front()
                 && !inner.unindexed.contains_key(&oldest)
             {
@@ -320,7 +308,7 @@ impl Registry {
         }
     }
 
-    /// The index has committed the ends of these.
+    /// Notes that the index has committed the ends of these.
     pub(crate) fn note_indexed<'a>(&self, ids: impl Iterator<Item = &'a ProcessId>) {
         let mut inner = lock(&self.inner);
         for id in ids {
@@ -330,18 +318,18 @@ impl Registry {
         }
     }
 
-    /// Ended ones that the index does not have yet.
+    /// Ended entries that the index does not have yet.
     pub(crate) fn unindexed(&self) -> Vec<Arc<Entry>> {
         lock(&self.inner).unindexed.values().cloned().collect()
     }
 
-    /// All ended ones that are in memory.
+    /// All ended entries in memory.
     pub(crate) fn ended(&self) -> Vec<Arc<Entry>> {
         let inner = lock(&self.inner);
         inner.by_id.values().filter(|entry| entry.status().is_over()).cloned().collect()
     }
 
-    /// A start that left nothing.
+    /// Removes the entry of a start that left nothing, or of a removed process.
     pub(crate) fn remove(&self, entry: &Entry) {
         let mut inner = lock(&self.inner);
         let at = entry.state.borrow().history.intent.at;
@@ -355,7 +343,7 @@ impl Registry {
         lock(&self.inner).by_id.get(id).cloned()
     }
 
-    /// All entries here: what lives, and what ended a moment ago.
+    /// All entries: live and recently ended.
     pub(super) fn known(&self) -> Vec<Arc<Entry>> {
         lock(&self.inner).by_id.values().cloned().collect()
     }
@@ -369,7 +357,7 @@ impl Registry {
         lock(&self.inner).live.values().rev().cloned().collect()
     }
 
-    /// Live entries created before this one, newest first, as long as `take` wants more.
+    /// Live entries created before this one, newest first, until `take` returns false.
     pub(crate) fn live_before(&self, before: Option<(Moment, ProcessId)>, mut take: impl FnMut(&Arc<Entry>) -> bool) {
         let inner = lock(&self.inner);
         let range = match before {
@@ -408,35 +396,37 @@ impl Inner {
 
 impl KnownKeys {
     fn add(&mut self, key: &(String, String)) {
-        self.young.insert(self.hasher.hash_one(key));
+        self.since.insert(self.hasher.hash_one(key));
     }
 
-    fn may_hold(&self, key: &(String, String)) -> bool {
+    fn may_contain(&self, key: &(String, String)) -> bool {
         let hash = self.hasher.hash_one(key);
-        self.old.as_ref().is_none_or(|old| old.contains(&hash)) || self.young.contains(&hash)
+        self.indexed.as_ref().is_none_or(|indexed| indexed.contains(&hash)) || self.since.contains(&hash)
     }
 }
 
-/// An entry for tests: of `true`, with whatever else is asked for.
+/// An entry for tests, running `true`, with the options that `change` sets.
 #[cfg(test)]
-pub(crate) fn entry_of(asked: pinfold_model::spec::Draft) -> Arc<Entry> {
-    numbered_of(1, asked)
+pub(crate) fn entry_of(change: impl FnOnce(&mut pinfold_model::spec::Spec)) -> Arc<Entry> {
+    numbered_of(1, change)
 }
 
 #[cfg(test)]
 fn numbered(number: u64) -> Arc<Entry> {
-    numbered_of(number, pinfold_model::spec::Draft::default())
+    numbered_of(number, |_| {})
 }
 
 #[cfg(test)]
-fn numbered_of(number: u64, asked: pinfold_model::spec::Draft) -> Arc<Entry> {
+fn numbered_of(number: u64, change: impl FnOnce(&mut pinfold_model::spec::Spec)) -> Arc<Entry> {
     use pinfold_model::facts::Intent;
     use pinfold_model::link::KeeperIdentity;
-    use pinfold_model::spec::{Defaults, Draft};
+    use pinfold_model::spec::{Defaults, Program, Spec};
 
-    let draft = Draft { command: Some("true".into()), ..asked };
-    let defaults = Defaults { cwd: "/".into(), home: "/".into(), output_limit: 64 << 20, ..Defaults::default() };
-    let spec = draft.try_into_spec(&defaults).expect("a spec");
+    let program = Program::Argv { argv: vec!["true".to_owned()] };
+    let defaults = Defaults { output_limit: 64 << 20, ..Defaults::default() };
+    let mut spec = Spec::new(program, "/".into(), &defaults);
+    change(&mut spec);
+    let spec = spec.check().expect("valid");
     let keeper = KeeperIdentity { pid: 1, start_time: 1, cgroup: None };
     let (id, at) = (ProcessId::from_number(number, 1), Moment(0));
     let (mark, boot_id) = (String::new(), String::new());
@@ -445,8 +435,6 @@ fn numbered_of(number: u64, asked: pinfold_model::spec::Draft) -> Arc<Entry> {
 
 #[cfg(test)]
 mod tests {
-    use pinfold_model::spec::Draft;
-
     use super::*;
 
     #[test]
@@ -458,35 +446,34 @@ mod tests {
             registry.retire(&entry);
             entry
         };
-        let all: Vec<_> = (0..RECENT_MOST as u64 + 10).map(ended).collect();
+        let all: Vec<_> = (0..MAX_RECENT as u64 + 10).map(ended).collect();
         assert!(all.iter().all(|entry| registry.get(&entry.id).is_some()));
         assert_eq!(registry.unindexed().len(), all.len());
         registry.note_indexed(all.iter().map(|entry| &entry.id));
         assert_eq!(registry.unindexed().len(), 0);
         let here = all.iter().filter(|entry| registry.get(&entry.id).is_some()).count();
-        assert_eq!(here, RECENT_MOST, "the others are found in the index");
+        assert_eq!(here, MAX_RECENT, "the others are found in the index");
         assert!(registry.get(&all[0].id).is_none() && registry.get(&all[10].id).is_some());
     }
 
-    /// Whoever may have used a key is asked for it (D2): the index before it was read, what it had then, and all since.
+    /// The index must be asked for a key (D2) before it was read, for keys it had then, and for keys added since.
     #[test]
-    fn a_key_is_fresh_only_if_nobody_can_have_it() {
+    fn a_key_is_new_only_if_neither_index_nor_registry_can_have_it() {
         let registry = Registry::default();
-        assert!(registry.may_know_key("o", "any"), "the index was not read yet");
-        registry.begin_to_know_keys();
-        let (owner, key) = (Some("o".into()), Some("meanwhile".into()));
-        let meanwhile = entry_of(Draft { owner, idempotency_key: key, ..Draft::default() });
+        assert!(registry.may_have_key("o", "any"), "the index was not read yet");
+        registry.begin_key_reload();
+        let meanwhile = entry_of(|spec| (spec.owner, spec.idempotency_key) = ("o".into(), Some("meanwhile".into())));
         registry.insert(&meanwhile);
-        registry.know_keys(&[("o".into(), "old".into())]);
-        let known = |registry: &Registry| ["old", "meanwhile", "fresh"].map(|key| registry.may_know_key("o", key));
+        registry.finish_key_reload(&[("o".into(), "indexed".into())]);
+        let known = |registry: &Registry| ["indexed", "meanwhile", "fresh"].map(|key| registry.may_have_key("o", key));
         assert_eq!(known(&registry), [true, true, false]);
-        assert!(!registry.may_know_key("another", "old"));
+        assert!(!registry.may_have_key("another", "indexed"));
 
         registry.remove(&meanwhile);
-        assert_eq!(known(&registry), [true, true, false], "it went to the index");
-        registry.begin_to_know_keys();
+        assert_eq!(known(&registry), [true, true, false], "the index may have it by now");
+        registry.begin_key_reload();
         assert_eq!(known(&registry), [true, true, false], "the index is not read yet");
-        registry.know_keys(&[("o".into(), "meanwhile".into())]);
-        assert_eq!(known(&registry), [false, true, false], "the index has forgotten the other");
+        registry.finish_key_reload(&[("o".into(), "meanwhile".into())]);
+        assert_eq!(known(&registry), [false, true, false], "the index no longer has the other");
     }
 }

@@ -1,4 +1,4 @@
-//! The daemon's end of one keeper: requests out, facts in.
+//! The daemon's connection to one keeper: requests out, facts in.
 
 use std::collections::HashMap;
 use std::future::poll_fn;
@@ -21,12 +21,13 @@ use tokio::sync::{oneshot, watch};
 use crate::lock::lock;
 use crate::registry::entries::Entry;
 
-/// How long a keeper may take to answer what it answers at once.
-pub(crate) const ANSWER: Duration = Duration::from_secs(10);
-/// How long an answer may take before the keeper is looked at.
-const LOOK_AFTER: Duration = Duration::from_millis(250);
+/// Timeout of requests that a keeper answers at once.
+pub(crate) const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long to wait for an answer before checking whether the keeper is stopped.
+const STOPPED_CHECK: Duration = Duration::from_millis(250);
 
-/// Bytes that may wait for a keeper that does not read. Beyond, a request waits for room, and what needs no answer is dropped.
+/// Maximum bytes queued for a keeper that does not read. Beyond, a request waits, and a message without an answer is
+/// dropped.
 const MAX_UNSENT: usize = 4 << 20;
 /// How often a request checks whether there is room again.
 const ROOM_INTERVAL: Duration = Duration::from_millis(50);
@@ -35,31 +36,31 @@ const ROOM_INTERVAL: Duration = Duration::from_millis(50);
 #[derive(Debug)]
 pub(crate) struct Link {
     writer: tokio::sync::Mutex<WriteHalf<QuietStream>>,
-    /// Known from its hello on.
+    /// Set by its hello.
     pub(crate) identity: OnceLock<KeeperIdentity>,
-    /// Why the nursery could not fork it.
-    unborn: OnceLock<i32>,
+    /// The error number, if the nursery could not fork it.
+    fork_errno: OnceLock<i32>,
     version: OnceLock<u32>,
-    /// Whether it has said hello, and whether it is gone.
-    presence: watch::Sender<Presence>,
-    /// Whoever waits for the answer to a request, by its number.
+    /// Whether it has said hello, and whether the link is closed.
+    state: watch::Sender<LinkState>,
+    /// Requests that wait for an answer, by number.
     requests: Mutex<HashMap<u64, oneshot::Sender<FromKeeper>>>,
     next_request: AtomicU64,
-    /// Bytes of frames that wait for the keeper to read.
+    /// Bytes queued for the keeper.
     unsent: AtomicUsize,
     /// The process it keeps.
     entry: Mutex<Option<Arc<Entry>>>,
-    /// The id of the directory it has made ahead.
+    /// The id of the directory that it has prepared.
     prepared: Mutex<Option<ProcessId>>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Presence {
-    Silent,
-    Here,
-    /// It speaks a newer protocol: nothing is said to it.
+enum LinkState {
+    AwaitingHello,
+    Greeted,
+    /// It speaks a newer protocol: nothing is sent to it.
     Newer,
-    Gone,
+    Closed,
 }
 
 /// The receiving end of a link, for its task.
@@ -74,9 +75,9 @@ pub(crate) struct Incoming {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum NoAnswer {
     #[error("the link to the keeper is closed")]
-    Gone,
+    Closed,
     #[error("the keeper does not answer (is it stopped?)")]
-    Silent,
+    TimedOut,
 }
 
 impl Link {
@@ -85,9 +86,9 @@ impl Link {
         let link = Arc::new(Self {
             writer: tokio::sync::Mutex::new(writer),
             identity: OnceLock::new(),
-            unborn: OnceLock::new(),
+            fork_errno: OnceLock::new(),
             version: OnceLock::new(),
-            presence: watch::Sender::new(Presence::Silent),
+            state: watch::Sender::new(LinkState::AwaitingHello),
             requests: Mutex::default(),
             next_request: AtomicU64::new(1),
             unsent: AtomicUsize::new(0),
@@ -103,13 +104,13 @@ impl Link {
     }
 
     /// Binds keeper and process to each other.
-    pub(crate) fn keep(self: &Arc<Self>, entry: &Arc<Entry>) {
+    pub(crate) fn bind(self: &Arc<Self>, entry: &Arc<Entry>) {
         *lock(&self.entry) = Some(Arc::clone(entry));
         entry.set_link(Arc::clone(self));
     }
 
-    /// Frees keeper and process from each other.
-    pub(crate) fn release(&self) -> Option<Arc<Entry>> {
+    /// Unbinds keeper and process; returns the process.
+    pub(crate) fn unbind(&self) -> Option<Arc<Entry>> {
         let entry = lock(&self.entry).take();
         if let Some(entry) = &entry {
             entry.forget_link(self);
@@ -133,16 +134,16 @@ impl Link {
         *lock(&self.prepared) = Some(id);
     }
 
-    /// Sends a message. It is sent whole even if the caller is dropped meanwhile: after half a frame the keeper would take
-    /// everything that follows for the rest of it.
-    pub(crate) async fn tell(self: &Arc<Self>, message: &ToKeeper) -> Result<(), NoAnswer> {
+    /// Sends a message. It is sent completely even if the caller is dropped meanwhile: after half a frame the keeper
+    /// would misread everything that follows.
+    pub(crate) async fn send(self: &Arc<Self>, message: &ToKeeper) -> Result<(), NoAnswer> {
         if self.is_newer() {
-            return Err(NoAnswer::Silent);
+            return Err(NoAnswer::TimedOut);
         }
         let frame = encode(message);
         let size = frame.len();
         if self.is_full() {
-            return Err(NoAnswer::Silent);
+            return Err(NoAnswer::TimedOut);
         }
         self.unsent.fetch_add(size, Ordering::Relaxed);
         let link = Arc::clone(self);
@@ -151,16 +152,16 @@ impl Link {
             link.unsent.fetch_sub(size, Ordering::Relaxed);
             sent
         });
-        // The usual frame fits into the socket and is sent by the first poll; only what does not fit needs a task.
+        // Usually the frame fits into the socket and the first poll sends it; otherwise a task finishes the write.
         let sent = match poll_fn(|context| Poll::Ready(sending.as_mut().poll(context))).await {
             Poll::Ready(sent) => sent,
             Poll::Pending => tokio::spawn(sending).await.unwrap_or_else(|error| Err(io::Error::other(error))),
         };
-        sent.map_err(|_| NoAnswer::Gone)
+        sent.map_err(|_| NoAnswer::Closed)
     }
 
-    /// Sends a request and waits for its answer, for at most this time in all.
-    pub(crate) async fn ask(
+    /// Sends a request and waits for its answer, with this timeout in all.
+    pub(crate) async fn request(
         self: &Arc<Self>,
         within: Duration,
         message: impl FnOnce(u64) -> ToKeeper,
@@ -169,117 +170,118 @@ impl Link {
         let (answer, wait) = oneshot::channel();
         lock(&self.requests).insert(request, answer);
         let message = message(request);
-        let asking = async {
+        let exchange = async {
             while self.is_full() {
                 tokio::time::sleep(ROOM_INTERVAL).await;
             }
-            self.tell(&message).await?;
-            wait.await.map_err(|_| NoAnswer::Gone)
+            self.send(&message).await?;
+            wait.await.map_err(|_| NoAnswer::Closed)
         };
-        let asked = tokio::time::timeout(within, self.keep_going(asking)).await.unwrap_or(Err(NoAnswer::Silent));
+        let asked =
+            tokio::time::timeout(within, self.resume_if_stopped(exchange)).await.unwrap_or(Err(NoAnswer::TimedOut));
         if asked.is_err() {
             lock(&self.requests).remove(&request);
         }
         asked
     }
 
-    /// Whether as much waits for the keeper as may.
+    /// Whether too many bytes are queued to add more.
     fn is_full(&self) -> bool {
         self.unsent.load(Ordering::Relaxed) > MAX_UNSENT
     }
 
-    /// Waits for an exchange with the keeper. Meanwhile a keeper that was stopped is made to go on: its own process may
-    /// have stopped it, to outlive what is asked.
-    async fn keep_going<T>(&self, exchange: impl Future<Output = T>) -> T {
+    /// Waits for an exchange with the keeper. Meanwhile sends SIGCONT to a stopped keeper: its own process may have
+    /// stopped it to avoid the request.
+    async fn resume_if_stopped<T>(&self, exchange: impl Future<Output = T>) -> T {
         let mut exchange = pin!(exchange);
         loop {
-            if let Ok(done) = tokio::time::timeout(LOOK_AFTER, exchange.as_mut()).await {
+            if let Ok(done) = tokio::time::timeout(STOPPED_CHECK, exchange.as_mut()).await {
                 return done;
             }
             if let Some(keeper) = self.identity.get()
                 && tree::continue_if_stopped(keeper.pid, keeper.start_time)
             {
-                tracing::warn!(keeper = keeper.pid, "a keeper was stopped by a signal, and is continued");
+                tracing::warn!(keeper = keeper.pid, "a keeper was stopped by a signal: sent SIGCONT");
             }
         }
     }
 
-    /// Gives an answer to whoever asked.
+    /// Passes an answer to the request that waits for it.
     pub(crate) fn answer(&self, request: u64, answer: FromKeeper) {
         if let Some(waiting) = lock(&self.requests).remove(&request) {
             let _ = waiting.send(answer);
         }
     }
 
-    pub(crate) fn said_hello(&self, identity: KeeperIdentity, version: u32) {
+    pub(crate) fn set_greeted(&self, identity: KeeperIdentity, version: u32) {
         let _ = (self.identity.set(identity), self.version.set(version));
-        self.presence.send_replace(Presence::Here);
+        self.state.send_replace(LinkState::Greeted);
     }
 
-    pub(crate) fn was_not_born(&self, errno: i32) {
-        let _ = self.unborn.set(errno);
+    pub(crate) fn set_fork_error(&self, errno: i32) {
+        let _ = self.fork_errno.set(errno);
     }
 
-    /// Why there is no keeper at the other end.
-    pub(crate) fn birth_error(&self) -> Option<io::Error> {
-        self.unborn.get().map(|errno| io::Error::from_raw_os_error(*errno))
+    /// Why the nursery could not fork the keeper.
+    pub(crate) fn fork_error(&self) -> Option<io::Error> {
+        self.fork_errno.get().map(|errno| io::Error::from_raw_os_error(*errno))
     }
 
-    /// The link is closed: whoever waits for an answer learns so.
-    pub(crate) fn went(&self) {
+    /// Marks the link as closed and fails the requests that wait for an answer.
+    pub(crate) fn set_closed(&self) {
         lock(&self.requests).clear();
-        self.presence.send_replace(Presence::Gone);
+        self.state.send_replace(LinkState::Closed);
     }
 
-    pub(crate) fn said_newer(&self) {
-        self.presence.send_replace(Presence::Newer);
+    pub(crate) fn set_newer(&self) {
+        self.state.send_replace(LinkState::Newer);
     }
 
     pub(crate) fn is_newer(&self) -> bool {
-        *self.presence.borrow() == Presence::Newer
+        *self.state.borrow() == LinkState::Newer
     }
 
     /// Whether it is connected and has not said hello.
-    pub(crate) fn is_silent(&self) -> bool {
-        *self.presence.borrow() == Presence::Silent
+    pub(crate) fn awaits_hello(&self) -> bool {
+        *self.state.borrow() == LinkState::AwaitingHello
     }
 
-    pub(crate) fn is_gone(&self) -> bool {
-        *self.presence.borrow() == Presence::Gone
+    pub(crate) fn is_closed(&self) -> bool {
+        *self.state.borrow() == LinkState::Closed
     }
 
     /// Waits for the hello.
-    pub(crate) async fn greeted(&self, within: Duration) -> Result<KeeperIdentity, NoAnswer> {
-        let mut presence = self.presence.subscribe();
-        let change = presence.wait_for(|presence| *presence != Presence::Silent);
-        tokio::time::timeout(within, change).await.map_err(|_| NoAnswer::Silent)?.map_err(|_| NoAnswer::Gone)?;
-        self.identity.get().cloned().ok_or(NoAnswer::Gone)
+    pub(crate) async fn wait_hello(&self, within: Duration) -> Result<KeeperIdentity, NoAnswer> {
+        let mut state = self.state.subscribe();
+        let change = state.wait_for(|state| *state != LinkState::AwaitingHello);
+        tokio::time::timeout(within, change).await.map_err(|_| NoAnswer::TimedOut)?.map_err(|_| NoAnswer::Closed)?;
+        self.identity.get().cloned().ok_or(NoAnswer::Closed)
     }
 }
 
 impl Incoming {
-    /// Waits for the keeper's end, whatever it says until then.
+    /// Discards everything until the keeper closes the link.
     pub(crate) async fn closed(&mut self) {
         let mut buffer = [0; 8 * 1024];
         while self.reader.read(&mut buffer).await.is_ok_and(|count| count > 0) {}
     }
 
-    /// The next message; `None` when the link is closed, or carries what is no message. One that is not known is
-    /// answered and passed over.
+    /// The next message; `None` when the link is closed or carries a malformed frame. A message of an unknown kind is
+    /// answered and skipped.
     pub(crate) async fn next(&mut self) -> Option<FromKeeper> {
         loop {
             match self.decoder.try_next() {
                 Ok(Some(message)) => return Some(message),
                 Ok(None) => {}
                 Err(BadFrame::Unknown { error, .. }) => {
-                    tracing::warn!(%error, "a keeper said something unknown");
+                    tracing::warn!(%error, "a keeper sent a message of an unknown kind");
                     if self.link.version.get().is_some_and(|version| *version >= ANSWERS_UNKNOWN) {
-                        let _ = self.link.tell(&ToKeeper::Unknown { error }).await;
+                        let _ = self.link.send(&ToKeeper::Unknown { error }).await;
                     }
                     continue;
                 }
                 Err(error) => {
-                    tracing::error!(%error, "a keeper sent nonsense");
+                    tracing::error!(%error, "a keeper sent a malformed frame: closing its link");
                     return None;
                 }
             }

@@ -1,18 +1,18 @@
-//! What the record of a process says of it as a service: readiness, leased ports, and which run of a restart chain it is.
+//! The service part of a record: readiness, leased ports, and which run of a restart chain it is.
 
 use std::collections::BTreeMap;
 
-use pinfold_api::types::{LifeShown, ReadyShown, ReadyState as ApiReadyState};
+use pinfold_api::types::{LifeShown, ReadyShown};
 use pinfold_model::facts::History;
 use pinfold_model::ready::{Ready, ReadyBy, ReadyPort, ReadyState};
-use pinfold_model::restart::{Verdict, When, after_end, number_of};
+use pinfold_model::restart::{RestartDecision, When, after_end, run_number};
 use pinfold_model::service::Service;
 use pinfold_model::spec::Spec;
 
 use crate::clock::rfc3339;
 use crate::registry::entries::State;
 
-/// The readiness of a process, where that was asked for.
+/// The readiness of a process, if it has a readiness condition.
 pub(super) fn ready_shown(state: &State) -> Option<ReadyShown> {
     let history = &state.history;
     let service = &history.intent.spec.service;
@@ -24,12 +24,7 @@ pub(super) fn ready_shown(state: &State) -> Option<ReadyShown> {
         (None, _) => state.ready_note.clone(),
     };
     Some(ReadyShown {
-        state: match now {
-            ReadyState::Waiting => ApiReadyState::Waiting,
-            ReadyState::Ready => ApiReadyState::Ready,
-            ReadyState::TimedOut => ApiReadyState::TimedOut,
-            ReadyState::Exited => ApiReadyState::Exited,
-        },
+        state: now,
         by: render_by(ready, service),
         at: decided.map(|decided| rfc3339(decided.at)),
         port: decided.and_then(|decided| decided.port),
@@ -38,13 +33,13 @@ pub(super) fn ready_shown(state: &State) -> Option<ReadyShown> {
     })
 }
 
-/// The ports it is lent.
+/// The ports leased to it.
 pub(super) fn ports_shown(spec: &Spec) -> BTreeMap<String, u16> {
     let ports = spec.service.ports.iter();
     ports.filter_map(|(name, port)| Some((name.clone(), (*port)?))).collect()
 }
 
-/// Which life it is and when another follows, where that was asked for.
+/// Which run it is and when the next follows, if it has a restart policy.
 pub(super) fn life_shown(history: &History) -> Option<LifeShown> {
     let service = &history.intent.spec.service;
     let restart = service.restart.as_ref()?;
@@ -55,7 +50,7 @@ pub(super) fn life_shown(history: &History) -> Option<LifeShown> {
             When::AfterTurn => "after_turn",
         }
         .to_owned(),
-        number: number_of(history),
+        number: run_number(history),
         first: service.life.as_ref().map(|life| life.first.to_string()),
         previous: service.life.as_ref().map(|life| life.previous.to_string()),
         next: None,
@@ -66,7 +61,7 @@ pub(super) fn life_shown(history: &History) -> Option<LifeShown> {
     })
 }
 
-/// What makes it ready: `port 3000`, `GET http://localhost:3000/health`, `output that matches …`.
+/// The readiness condition as text: `port 3000`, `GET http://localhost:3000/health`, `output that matches …`.
 pub(crate) fn render_by(ready: &Ready, service: &Service) -> String {
     let number = |port: &ReadyPort| match (port, service.awaited_port()) {
         (_, Some(number)) => number.to_string(),
@@ -85,7 +80,7 @@ pub(crate) fn render_by(ready: &Ready, service: &Service) -> String {
     }
 }
 
-/// Whether the end of a process is followed by another life by itself, so that its owner hears of that one instead.
-pub(super) fn is_followed(history: &History) -> bool {
-    matches!(after_end(history, &history.intent.boot_id), Verdict::Restart { .. })
+/// Whether the process will be restarted, so that its owner is notified of the restart instead of the end.
+pub(crate) fn is_followed(history: &History) -> bool {
+    matches!(after_end(history, &history.intent.boot_id), RestartDecision::Restart { .. })
 }

@@ -1,50 +1,54 @@
-//! What a caller sees: everything, or what one owner and its descendants own (D5).
+//! Views: everything, or what one owner and its descendants own (D5).
 
 use pinfold_model::facts::History;
 use pinfold_model::spec::check_name;
 
 use crate::core::Core;
-use crate::refusal::Refusal;
+use crate::request_error::RequestError;
 
 /// What a caller sees.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Scope {
-    /// All.
+pub(crate) enum Viewer {
+    /// Everything.
     Operator,
     /// What this owner and its descendants own.
     Owner(String),
 }
 
-impl Scope {
-    /// The owner whose consumers it reads as; empty for the operator.
+impl Viewer {
+    /// The owner's name, which its consumers are stored under; empty for the operator.
     pub(crate) fn name(&self) -> &str {
         match self {
-            Scope::Operator => "",
-            Scope::Owner(owner) => owner,
+            Viewer::Operator => "",
+            Viewer::Owner(owner) => owner,
         }
     }
 }
 
 impl Core {
     /// Whether a process is in a caller's view.
-    pub(crate) fn sees(&self, scope: &Scope, history: &History) -> bool {
-        match scope {
-            Scope::Operator => true,
-            Scope::Owner(viewer) => self.owners.sees(viewer, history.owner()),
+    pub(crate) fn sees(&self, viewer: &Viewer, history: &History) -> bool {
+        match viewer {
+            Viewer::Operator => true,
+            Viewer::Owner(own) => self.owners.sees(own, history.owner()),
         }
     }
 
-    /// The owners in view, narrowed to one that was asked for; `None` means all there are.
-    pub(crate) fn owners_in_view(&self, scope: &Scope, asked: Option<&str>) -> Result<Option<Vec<String>>, Refusal> {
-        if let Some(asked) = asked {
-            check_name("owner", asked)?;
+    /// The owners in view, narrowed to `owner` if that is given; `None` means all.
+    pub(crate) fn owners_in_view(
+        &self,
+        viewer: &Viewer,
+        owner: Option<&str>,
+    ) -> Result<Option<Vec<String>>, RequestError> {
+        if let Some(owner) = owner {
+            check_name("owner", owner)?;
         }
-        Ok(match (scope, asked) {
-            (Scope::Operator, None) => None,
-            (Scope::Operator, Some(asked)) => Some(vec![asked.to_owned()]),
-            (Scope::Owner(viewer), None) => Some(self.owners.view_of(viewer)),
-            (Scope::Owner(viewer), Some(asked)) => {
-                Some(if self.owners.sees(viewer, asked) { vec![asked.to_owned()] } else { vec![] })
+        Ok(match (viewer, owner) {
+            (Viewer::Operator, None) => None,
+            (Viewer::Operator, Some(owner)) => Some(vec![owner.to_owned()]),
+            (Viewer::Owner(own), None) => Some(self.owners.view_of(own)),
+            (Viewer::Owner(own), Some(owner)) => {
+                Some(if self.owners.sees(own, owner) { vec![owner.to_owned()] } else { vec![] })
             }
         })
     }

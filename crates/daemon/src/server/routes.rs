@@ -14,29 +14,33 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{delete, get, post};
 use pinfold_api::error::ErrorCode;
 use pinfold_api::types::{
-    AckRequest, AdoptRequest, AttachQuery, EndRequest, EventsQuery, GcRequest, HandoverRequest, InputRequest,
-    ListQuery, OutputQuery, ResizeRequest, SessionRequest, ShutdownAnswer, ShutdownRequest, SignalRequest,
-    StartRequest, StopRequest, TokenRequest, WaitManyRequest, WaitQuery,
+    AckRequest, AdoptRequest, AttachQuery, DashboardRequest, EndRequest, EventsQuery, GcRequest, HandoverRequest,
+    InboxQuery, InputRequest, ListQuery, OutputQuery, ResizeRequest, SamplesQuery, SearchQuery, SeenRequest,
+    SessionRequest, ShutdownAnswer, ShutdownRequest, SignalRequest, StartRequest, StopRequest, TokenRequest,
+    WaitManyRequest, WaitQuery,
 };
 
 use crate::access::caller::Caller;
-use crate::access::closable::Line;
+use crate::access::closable::ConnectionHandle;
 use crate::agents;
 use crate::coder;
 use crate::core::Core;
 use crate::diagnostics::metrics;
-use crate::extract::{Answer, Id, Input, MaybeInput, Params, Shared};
+use crate::extract::{Answer, Id, JsonBody, OptionalJsonBody, Params, Shared, last_event_id};
 use crate::json::Json;
+use crate::output::follow::Followed;
 use crate::output::read::RawPage;
 use crate::owners::sessions::PeerPid;
 use crate::processes::attach;
-use crate::refusal::Refusal;
+use crate::request_error::RequestError;
+use crate::server::dashboard;
 
 /// Every route.
 pub(crate) fn routes(core: Arc<Core>) -> Router {
     Router::new()
         .route("/v1/processes", post(start).get(list))
-        .route("/v1/processes/{id}", get(show))
+        .route("/v1/processes/{id}", get(show).delete(remove))
+        .route("/v1/processes/{id}/samples", get(samples))
         .route("/v1/processes/{id}/output", get(output))
         .route("/v1/processes/{id}/wait", get(wait))
         .route("/v1/processes/{id}/stop", post(stop))
@@ -50,6 +54,9 @@ pub(crate) fn routes(core: Arc<Core>) -> Router {
         .route("/v1/processes/{id}/resume", post(resume))
         .route("/v1/wait", post(wait_many))
         .route("/v1/events", get(events))
+        .route("/v1/search", get(search))
+        .route("/v1/inbox", get(inbox))
+        .route("/v1/inbox/seen", post(mark_seen))
         .route("/v1/processes/{id}/handover", post(handover))
         .route("/v1/consumers", get(consumers))
         .route("/v1/consumers/{id}", delete(forget_consumer))
@@ -62,31 +69,48 @@ pub(crate) fn routes(core: Arc<Core>) -> Router {
         .route("/v1/sessions/adopt", post(adopt))
         .route("/v1/tokens", post(add_token).get(tokens))
         .route("/v1/tokens/{id}", delete(revoke_token))
+        .route("/v1/dashboard", post(open_dashboard).delete(close_dashboard))
+        .route("/v1/doctor", get(doctor))
         .route("/v1/gc", post(gc))
         .route("/v1/shutdown", post(shutdown))
         .route("/healthz", get(health))
         .route("/metrics", get(show_metrics))
         .route("/openapi.json", get(openapi))
-        .merge(agents::routes())
+        .merge(agents::routes(&core))
         .nest(coder::MOUNT, coder::routes(&core))
         .fallback(no_route)
         .method_not_allowed_fallback(no_method)
         .with_state(core)
 }
 
-async fn start(State(core): Shared, caller: Caller, Input(request): Input<StartRequest>) -> Answer<Response> {
+async fn start(State(core): Shared, caller: Caller, JsonBody(request): JsonBody<StartRequest>) -> Answer<Response> {
     let started = core.start(&caller, request).await?;
     let status = if started.created { StatusCode::CREATED } else { StatusCode::OK };
     Ok((status, Json(started)).into_response())
 }
 
 async fn list(State(core): Shared, caller: Caller, Params(query): Params<ListQuery>) -> Answer<impl IntoResponse> {
-    core.list(&caller.scope, query).await.map(Json)
+    core.list(&caller.viewer, query).await.map(Json)
 }
 
 async fn show(State(core): Shared, caller: Caller, Id(id): Id) -> Answer<impl IntoResponse> {
-    let found = core.find(&caller.scope, &id).await?;
-    core.record(&found).await.map(Json)
+    let found = core.find(&caller.viewer, &id).await?;
+    core.record_with_request(&found).await.map(Json)
+}
+
+async fn remove(State(core): Shared, caller: Caller, Id(id): Id) -> Answer<impl IntoResponse> {
+    let found = core.find(&caller.viewer, &id).await?;
+    core.remove_ended(found).await.map(Json)
+}
+
+async fn samples(
+    State(core): Shared,
+    caller: Caller,
+    Id(id): Id,
+    Params(query): Params<SamplesQuery>,
+) -> Answer<impl IntoResponse> {
+    let found = core.find(&caller.viewer, &id).await?;
+    core.samples(&found, &query).await.map(Json)
 }
 
 async fn output(
@@ -95,18 +119,22 @@ async fn output(
     Id(id): Id,
     Params(query): Params<OutputQuery>,
 ) -> Answer<Response> {
-    let found = core.find(&caller.scope, &id).await?;
+    let found = core.find(&caller.viewer, &id).await?;
     match query.format.as_deref() {
+        _ if query.follow == Some(true) => {
+            let is_raw = query.format.as_deref() == Some("raw");
+            Ok(stream_response(core.follow_output(found, &query, caller).await?, is_raw))
+        }
         Some("raw") => Ok(raw_response(core.raw_output(&found, &query).await?)),
         _ => {
             let page = core.output(&found, &query).await?;
-            core.note_read(&caller.scope, &found, &query, &page);
+            core.note_read(&caller.viewer, &found, &query, &page);
             Ok(Json(page).into_response())
         }
     }
 }
 
-/// The bytes as they are, their accounts in headers.
+/// A raw response: the bytes, with cursors and state in headers.
 fn raw_response(RawPage { piece, state }: RawPage) -> Response {
     let history = &state.history;
     let exited = history.exit.is_some() || history.status().is_over();
@@ -134,31 +162,63 @@ fn raw_response(RawPage { piece, state }: RawPage) -> Response {
     response
 }
 
+/// Bytes as they are written, and where they begin.
+fn stream_response(Followed { cursor, gap, body }: Followed, is_raw: bool) -> Response {
+    let mut response = Response::new(body);
+    let headers = response.headers_mut();
+    let content_type = if is_raw { "application/octet-stream" } else { "text/plain; charset=utf-8" };
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));
+    // What a process prints is no page for a browser to guess at.
+    headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    headers.insert(HeaderName::from_static("pinfold-cursor"), HeaderValue::from(cursor));
+    if let Some(gap) = gap {
+        headers.insert(HeaderName::from_static("pinfold-gap-from"), HeaderValue::from(gap.start));
+        headers.insert(HeaderName::from_static("pinfold-gap-to"), HeaderValue::from(gap.end));
+    }
+    response
+}
+
+async fn search(State(core): Shared, caller: Caller, Params(query): Params<SearchQuery>) -> Answer<impl IntoResponse> {
+    core.search(&caller.viewer, query).await.map(Json)
+}
+
+async fn inbox(State(core): Shared, caller: Caller, Params(query): Params<InboxQuery>) -> Answer<impl IntoResponse> {
+    core.inbox(&caller.viewer, query).await.map(Json)
+}
+
+async fn mark_seen(
+    State(core): Shared,
+    caller: Caller,
+    JsonBody(request): JsonBody<SeenRequest>,
+) -> Answer<impl IntoResponse> {
+    core.mark_seen(&caller.viewer, request).await.map(Json)
+}
+
 async fn wait(
     State(core): Shared,
     caller: Caller,
     Id(id): Id,
     Params(query): Params<WaitQuery>,
 ) -> Answer<impl IntoResponse> {
-    let found = core.find(&caller.scope, &id).await?;
-    core.wait(&caller.scope, found, query).await.map(Json)
+    let found = core.find(&caller.viewer, &id).await?;
+    core.wait(&caller.viewer, found, query).await.map(Json)
 }
 
 async fn wait_many(
     State(core): Shared,
     caller: Caller,
-    Input(request): Input<WaitManyRequest>,
+    JsonBody(request): JsonBody<WaitManyRequest>,
 ) -> Answer<impl IntoResponse> {
-    core.wait_many(&caller.scope, request).await.map(Json)
+    core.wait_many(&caller.viewer, request).await.map(Json)
 }
 
 async fn stop(
     State(core): Shared,
     caller: Caller,
     Id(id): Id,
-    MaybeInput(request): MaybeInput<StopRequest>,
+    OptionalJsonBody(request): OptionalJsonBody<StopRequest>,
 ) -> Answer<impl IntoResponse> {
-    let found = core.find(&caller.scope, &id).await?;
+    let found = core.find(&caller.viewer, &id).await?;
     core.stop(found, request).await.map(Json)
 }
 
@@ -166,9 +226,9 @@ async fn restart(
     State(core): Shared,
     caller: Caller,
     Id(id): Id,
-    MaybeInput(request): MaybeInput<StopRequest>,
+    OptionalJsonBody(request): OptionalJsonBody<StopRequest>,
 ) -> Answer<impl IntoResponse> {
-    let found = core.find(&caller.scope, &id).await?;
+    let found = core.find(&caller.viewer, &id).await?;
     core.restart_request(found, request).await.map(Json)
 }
 
@@ -176,9 +236,9 @@ async fn signal(
     State(core): Shared,
     caller: Caller,
     Id(id): Id,
-    Input(request): Input<SignalRequest>,
+    JsonBody(request): JsonBody<SignalRequest>,
 ) -> Answer<impl IntoResponse> {
-    let found = core.find(&caller.scope, &id).await?;
+    let found = core.find(&caller.viewer, &id).await?;
     core.signal(found, request).await.map(Json)
 }
 
@@ -186,14 +246,14 @@ async fn input(
     State(core): Shared,
     caller: Caller,
     Id(id): Id,
-    Input(request): Input<InputRequest>,
+    JsonBody(request): JsonBody<InputRequest>,
 ) -> Answer<impl IntoResponse> {
-    let found = core.find(&caller.scope, &id).await?;
+    let found = core.find(&caller.viewer, &id).await?;
     core.input(&found, request).await.map(Json)
 }
 
 async fn screen(State(core): Shared, caller: Caller, Id(id): Id) -> Answer<impl IntoResponse> {
-    let found = core.find(&caller.scope, &id).await?;
+    let found = core.find(&caller.viewer, &id).await?;
     core.screen(&found).await.map(Json)
 }
 
@@ -201,9 +261,9 @@ async fn resize(
     State(core): Shared,
     caller: Caller,
     Id(id): Id,
-    Input(request): Input<ResizeRequest>,
+    JsonBody(request): JsonBody<ResizeRequest>,
 ) -> Answer<impl IntoResponse> {
-    let found = core.find(&caller.scope, &id).await?;
+    let found = core.find(&caller.viewer, &id).await?;
     core.resize(&found, request).await.map(Json)
 }
 
@@ -214,17 +274,17 @@ async fn attach_to(
     Params(query): Params<AttachQuery>,
     upgrade: Result<WebSocketUpgrade, WebSocketUpgradeRejection>,
 ) -> Answer<Response> {
-    let found = core.find(&caller.scope, &id).await?;
+    let found = core.find(&caller.viewer, &id).await?;
     attach::begin(core, caller, found, query, upgrade).await
 }
 
 async fn pause(State(core): Shared, caller: Caller, Id(id): Id) -> Answer<impl IntoResponse> {
-    let found = core.find(&caller.scope, &id).await?;
+    let found = core.find(&caller.viewer, &id).await?;
     core.pause(found).await.map(Json)
 }
 
 async fn resume(State(core): Shared, caller: Caller, Id(id): Id) -> Answer<impl IntoResponse> {
-    let found = core.find(&caller.scope, &id).await?;
+    let found = core.find(&caller.viewer, &id).await?;
     core.resume(found).await.map(Json)
 }
 
@@ -232,51 +292,51 @@ async fn handover(
     State(core): Shared,
     caller: Caller,
     Id(id): Id,
-    Input(request): Input<HandoverRequest>,
+    JsonBody(request): JsonBody<HandoverRequest>,
 ) -> Answer<impl IntoResponse> {
-    let found = core.find(&caller.scope, &id).await?;
+    let found = core.find(&caller.viewer, &id).await?;
     core.hand_over(&caller, found, request).await.map(Json)
 }
 
 async fn consumers(State(core): Shared, caller: Caller) -> Answer<impl IntoResponse> {
-    core.list_consumers(&caller.scope).await.map(Json)
+    core.list_consumers(&caller.viewer).await.map(Json)
 }
 
 async fn forget_consumer(State(core): Shared, caller: Caller, Id(name): Id) -> Answer<impl IntoResponse> {
-    core.forget_consumer(&caller.scope, &name).await.map(Json)
+    core.forget_consumer(&caller.viewer, &name).await.map(Json)
 }
 
 async fn ack(
     State(core): Shared,
     caller: Caller,
     Id(name): Id,
-    Input(request): Input<AckRequest>,
+    JsonBody(request): JsonBody<AckRequest>,
 ) -> Answer<impl IntoResponse> {
-    core.ack(&caller.scope, &name, request.through).await.map(Json)
+    core.ack(&caller.viewer, &name, request.through).await.map(Json)
 }
 
 async fn owners(State(core): Shared, caller: Caller) -> impl IntoResponse {
-    Json(core.list_owners(&caller.scope))
+    Json(core.list_owners(&caller.viewer))
 }
 
 async fn end_owner(
     State(core): Shared,
     caller: Caller,
     Id(owner): Id,
-    MaybeInput(request): MaybeInput<EndRequest>,
+    OptionalJsonBody(request): OptionalJsonBody<EndRequest>,
 ) -> Answer<impl IntoResponse> {
-    core.end_owner(&caller.scope, &owner, request).await.map(Json)
+    core.end_owner(&caller.viewer, &owner, request).await.map(Json)
 }
 
 async fn release_owner(State(core): Shared, caller: Caller, Id(owner): Id) -> Answer<impl IntoResponse> {
-    core.release_owner(&caller.scope, &owner).map(Json)
+    core.release_owner(&caller.viewer, &owner).map(Json)
 }
 
 async fn register_session(
     State(core): Shared,
     caller: Caller,
     peer: Option<Extension<PeerPid>>,
-    Input(request): Input<SessionRequest>,
+    JsonBody(request): JsonBody<SessionRequest>,
 ) -> Answer<impl IntoResponse> {
     core.register_session(&caller, peer.map(|Extension(peer)| peer), request).await.map(Json)
 }
@@ -293,7 +353,7 @@ async fn adopt(
     State(core): Shared,
     caller: Caller,
     peer: Option<Extension<PeerPid>>,
-    Input(request): Input<AdoptRequest>,
+    JsonBody(request): JsonBody<AdoptRequest>,
 ) -> Answer<impl IntoResponse> {
     core.adopt_left_behind(&caller, peer.map(|Extension(peer)| peer), request).await.map(Json)
 }
@@ -301,7 +361,7 @@ async fn adopt(
 async fn add_token(
     State(core): Shared,
     caller: Caller,
-    MaybeInput(request): MaybeInput<TokenRequest>,
+    OptionalJsonBody(request): OptionalJsonBody<TokenRequest>,
 ) -> Answer<impl IntoResponse> {
     caller.must_be_operator()?;
     Ok((StatusCode::CREATED, Json(core.add_token(request)?)))
@@ -316,10 +376,10 @@ async fn revoke_token(
     State(core): Shared,
     caller: Caller,
     Id(id): Id,
-    line: Option<Extension<Arc<Line>>>,
+    handle: Option<Extension<Arc<ConnectionHandle>>>,
 ) -> Answer<impl IntoResponse> {
     caller.must_be_operator()?;
-    core.revoke_token(&id, line.as_ref().map(|Extension(line)| &**line)).map(Json)
+    core.revoke_token(&id, handle.as_ref().map(|Extension(handle)| &**handle)).map(Json)
 }
 
 async fn events(
@@ -330,15 +390,34 @@ async fn events(
 ) -> Answer<Response> {
     let accept = request.headers().get(header::ACCEPT).and_then(|accept| accept.to_str().ok());
     if accept.is_some_and(|accept| accept.contains("text/event-stream")) {
-        return Ok(core.event_stream(caller, query).await?.into_response());
+        let resumed = last_event_id(request.headers())?;
+        return Ok(core.event_stream(caller, query, resumed).await?.into_response());
     }
-    Ok(Json(core.events(&caller.scope, query).await?).into_response())
+    Ok(Json(core.events(&caller.viewer, query).await?).into_response())
+}
+
+async fn open_dashboard(
+    State(core): Shared,
+    caller: Caller,
+    OptionalJsonBody(request): OptionalJsonBody<DashboardRequest>,
+) -> Answer<impl IntoResponse> {
+    dashboard::open(&core, &caller, request).await.map(Json)
+}
+
+async fn close_dashboard(State(core): Shared, caller: Caller) -> Answer<impl IntoResponse> {
+    caller.must_be_operator()?;
+    Ok(Json(dashboard::close(&core).await))
+}
+
+async fn doctor(State(core): Shared, caller: Caller) -> Answer<impl IntoResponse> {
+    caller.must_be_operator()?;
+    core.doctor().await.map(Json)
 }
 
 async fn gc(
     State(core): Shared,
     caller: Caller,
-    MaybeInput(request): MaybeInput<GcRequest>,
+    OptionalJsonBody(request): OptionalJsonBody<GcRequest>,
 ) -> Answer<impl IntoResponse> {
     caller.must_be_operator()?;
     core.gc(request).await.map(Json)
@@ -347,7 +426,7 @@ async fn gc(
 async fn shutdown(
     State(core): Shared,
     caller: Caller,
-    MaybeInput(request): MaybeInput<ShutdownRequest>,
+    OptionalJsonBody(request): OptionalJsonBody<ShutdownRequest>,
 ) -> Answer<impl IntoResponse> {
     caller.must_be_operator()?;
     if request.stop_processes {
@@ -357,15 +436,15 @@ async fn shutdown(
         true => core.stop_all("daemon stop").await,
         false => (0, vec![]),
     };
-    core.stop_homeless().await;
+    core.stop_unrecoverable().await;
     let left_running = core.registry.live_count() as u64;
-    core.ledger.drain().await;
+    core.index_writer.drain().await;
     core.shutdown.send_replace(true);
     Ok(Json(ShutdownAnswer { stopped, left_running, survivors }))
 }
 
 async fn health(State(core): Shared, caller: Caller) -> impl IntoResponse {
-    Json(core.health(&caller.scope).await)
+    Json(core.health(&caller.viewer).await)
 }
 
 async fn show_metrics(State(core): Shared, caller: Caller) -> Answer<impl IntoResponse> {
@@ -377,13 +456,13 @@ async fn openapi() -> impl IntoResponse {
     Json(pinfold_api::openapi::document())
 }
 
-async fn no_route(request: Request) -> Refusal {
+async fn no_route(request: Request) -> RequestError {
     let message = format!("there is no {} {}: see /openapi.json", request.method(), request.uri().path());
-    Refusal::new(ErrorCode::NoSuchRoute, message)
+    RequestError::new(ErrorCode::NoSuchRoute, message)
 }
 
-/// The router adds which methods there are, as `Allow`.
-async fn no_method(request: Request) -> Refusal {
+/// The router adds the `Allow` header.
+async fn no_method(request: Request) -> RequestError {
     let message = format!("{} does not take {}: see /openapi.json", request.uri().path(), request.method());
-    Refusal::new(ErrorCode::MethodNotAllowed, message)
+    RequestError::new(ErrorCode::MethodNotAllowed, message)
 }

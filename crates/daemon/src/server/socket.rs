@@ -1,4 +1,5 @@
-//! The Unix socket: listening, and serving each connection. Only the daemon's own user and root may speak.
+//! The Unix socket: listening, serving each connection, and ending open requests at shutdown. Only the daemon's own
+//! user and root may connect.
 //!
 //! Bounds (D4): headers by hyper's defaults and [`HEADER_TIME`], connections by the descriptor limit.
 
@@ -20,17 +21,17 @@ use pinfold_os::socket;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{UnixListener, UnixStream};
 
-use crate::access::caller::Unproven;
-use crate::access::closable::{Cuttable, Line};
+use crate::access::caller::Unauthenticated;
+use crate::access::closable::{ClosableStream, ConnectionHandle};
 use crate::access::origin::Connection;
 use crate::core::Core;
 use crate::owners::sessions::PeerPid;
-use crate::server::spare_descriptor::Spare;
+use crate::server::spare_descriptor::SpareDescriptor;
 
-/// A client that does not finish its headers within this time is cut off.
+/// A client that does not finish its headers within this time is disconnected.
 const HEADER_TIME: Duration = Duration::from_secs(30);
 
-/// Takes the socket's place: we hold the home's lock, so whatever is there belongs to a dead daemon.
+/// Replaces the socket: we hold the home's lock, so an existing one belongs to a dead daemon.
 pub(crate) fn listen(path: &Path) -> io::Result<UnixListener> {
     let _ = std::fs::remove_file(path);
     let listener = socket::listen(path)?;
@@ -39,19 +40,19 @@ pub(crate) fn listen(path: &Path) -> io::Result<UnixListener> {
     UnixListener::from_std(listener)
 }
 
-/// By which way a connection came.
+/// How a connection came in.
 #[derive(Clone, Debug)]
-pub(super) enum Entrance {
-    /// The socket: whoever opens it from outside is the operator, and may ask to see less.
+pub(super) enum Transport {
+    /// The Unix socket: a peer outside every kept process is the operator, and may narrow its view.
     Socket(Arc<Connection>),
-    /// TCP: each request must show a token, and the connection can be cut.
-    Tcp(Arc<Line>),
+    /// TCP: each request must carry a token, and the connection can be closed.
+    Tcp(Arc<ConnectionHandle>),
 }
 
 /// Accepts connections until shutdown.
 pub(crate) async fn serve(core: Arc<Core>, router: Router, listener: UnixListener) {
     let mut shutdown = core.shutdown.subscribe();
-    let mut spare = Spare::new();
+    let mut spare = SpareDescriptor::new();
     loop {
         tokio::select! {
             stream = spare.accept(&listener) => if let Some(stream) = stream {
@@ -67,58 +68,67 @@ async fn serve_connection(core: Arc<Core>, router: Router, stream: UnixStream) {
     let own = socket::own_uid();
     match socket::peer_uid(stream.as_fd()) {
         Ok(uid) if uid == own || uid == 0 => match open(stream) {
-            Ok((stream, entrance)) => serve_stream(core, router, stream, entrance).await,
-            Err(error) => tracing::error!(%error, "a connection cannot be served"),
+            Ok((stream, transport)) => serve_stream(core, router, stream, transport).await,
+            Err(error) => tracing::error!(%error, "cannot serve a connection"),
         },
-        Ok(uid) => tracing::warn!(uid, "another user's connection is refused"),
-        Err(error) => tracing::warn!(%error, "a connection without credentials is refused"),
+        Ok(uid) => tracing::warn!(uid, "refused a connection of another user"),
+        Err(error) => tracing::warn!(%error, "refused a connection without credentials"),
     }
 }
 
-fn open(stream: UnixStream) -> std::io::Result<(Cuttable<QuietStream>, Entrance)> {
+fn open(stream: UnixStream) -> std::io::Result<(ClosableStream<QuietStream>, Transport)> {
     let connection = Arc::new(Connection::new(&stream)?);
-    let stream = Cuttable { stream: QuietStream::new(stream.into_std()?)?, line: Arc::clone(&connection.line) };
-    Ok((stream, Entrance::Socket(connection)))
+    let stream =
+        ClosableStream { stream: QuietStream::new(stream.into_std()?)?, handle: Arc::clone(&connection.handle) };
+    Ok((stream, Transport::Socket(connection)))
 }
 
 /// Serves one connection until it or the daemon ends.
-pub(super) async fn serve_stream<S>(core: Arc<Core>, router: Router, stream: S, entrance: Entrance)
+pub(super) async fn serve_stream<S>(core: Arc<Core>, router: Router, stream: S, transport: Transport)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let routes = TowerToHyperService::new(router);
     let asked = Arc::clone(&core);
     let service = service_fn(move |mut request: hyper::Request<Incoming>| {
-        let (routes, core, entrance) = (routes.clone(), Arc::clone(&asked), entrance.clone());
+        let (routes, core, transport) = (routes.clone(), Arc::clone(&asked), transport.clone());
         async move {
             if core.recovery.is_reading()
-                && let Err(refusal) = core.recovery.admit(request.method().as_str(), request.uri().path()).await
+                && let Err(error) = core.recovery.admit(request.method().as_str(), request.uri().path()).await
             {
-                return Ok(refusal.into_response());
+                return Ok(error.into_response());
             }
-            // Only now: where a connection comes from is known when the processes are.
-            match &entrance {
-                Entrance::Socket(connection) => {
-                    match connection.proof(&core) {
-                        Ok(proof) => drop(request.extensions_mut().insert(proof)),
-                        Err(reason) => drop(request.extensions_mut().insert(Unproven(reason))),
+            // Only after recovery: the origin of a connection is known when the processes are.
+            match &transport {
+                Transport::Socket(connection) => {
+                    match connection.principal(&core) {
+                        Ok(principal) => {
+                            if let Some(sandbox) = principal.sandbox()
+                                && let Err(error) =
+                                    core.check_sandboxed(&sandbox, request.method(), request.uri().path())
+                            {
+                                return Ok(error.into_response());
+                            }
+                            request.extensions_mut().insert(principal);
+                        }
+                        Err(reason) => drop(request.extensions_mut().insert(Unauthenticated(reason))),
                     }
                     if let Some(pid) = connection.pid.filter(|_| request.uri().path().starts_with("/v1/sessions")) {
                         request.extensions_mut().insert(PeerPid(pid));
                     }
                 }
-                Entrance::Tcp(line) => drop(request.extensions_mut().insert(Arc::clone(line))),
+                Transport::Tcp(handle) => drop(request.extensions_mut().insert(Arc::clone(handle))),
             }
             routes.call(request).await
         }
     });
     let mut builder = http1::Builder::new();
     builder.timer(TokioTimer::new()).header_read_timeout(HEADER_TIME);
-    // Attached observers go on where the request for it ended.
+    // With upgrades: attach continues on the connection of its request.
     let connection = builder.serve_connection(TokioIo::new(stream), service).with_upgrades();
     let mut connection = std::pin::pin!(connection);
     let mut shutdown = core.shutdown.subscribe();
-    // A client that breaks off is its own business.
+    // An error means that the client disconnected.
     tokio::select! {
         _ = connection.as_mut() => return,
         _ = shutdown.wait_for(|shutdown| *shutdown) => connection.as_mut().graceful_shutdown(),

@@ -1,4 +1,4 @@
-//! A descriptor kept for the moment when there are no more: with it a client is told so, instead of being left to wait.
+//! A reserved descriptor for when none are left: with it a client gets an error instead of waiting.
 
 use std::fs::File;
 use std::io;
@@ -9,26 +9,26 @@ use pinfold_os::proc;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{UnixListener, UnixStream};
 
-/// How long a client that is turned away may take to send the head of its request, and to read the answer.
-const TURN_AWAY: Duration = Duration::from_millis(500);
-/// How long the listener rests after an error that no spare descriptor helps against.
-const REST: Duration = Duration::from_millis(50);
-/// Bytes of a request that are read before it is turned away.
-const HEAD_MOST: usize = 64 << 10;
+/// How long a refused client may take to send the head of its request and to read the answer.
+const REFUSAL_TIME: Duration = Duration::from_millis(500);
+/// How long the listener pauses after an error that the reserved descriptor does not help against.
+const RETRY_DELAY: Duration = Duration::from_millis(50);
+/// Maximum bytes read of a request that is refused.
+const MAX_HEAD: usize = 64 << 10;
 
-/// The spare descriptor, and whether a shortage was logged already.
+/// The reserved descriptor, and whether the shortage was logged.
 #[derive(Debug)]
-pub(super) struct Spare {
+pub(super) struct SpareDescriptor {
     held: Option<File>,
     logged: bool,
 }
 
-impl Spare {
+impl SpareDescriptor {
     pub(super) fn new() -> Self {
         Self { held: File::open("/dev/null").ok(), logged: false }
     }
 
-    /// The next connection that can be served; `None` if one was turned away, or none could be accepted for the moment.
+    /// The next connection to serve; `None` if one was refused, or none could be accepted.
     pub(super) async fn accept(&mut self, listener: &UnixListener) -> Option<UnixStream> {
         match listener.accept().await {
             Ok((stream, _)) => {
@@ -39,7 +39,7 @@ impl Spare {
         }
     }
 
-    /// A connection was accepted: there are descriptors again.
+    /// A connection was accepted, so there are descriptors again.
     fn note_accepted(&mut self) {
         self.logged = false;
         if self.held.is_none() {
@@ -47,32 +47,32 @@ impl Spare {
         }
     }
 
-    /// A connection could not be accepted. If descriptors are short, the spare one is used to accept and turn it away;
-    /// one that can be served after all is returned.
+    /// A connection could not be accepted. If descriptors are short, accepts with the reserved one and refuses the
+    /// client; returns the stream if it can be served after all.
     async fn note_failed(&mut self, error: &io::Error, listener: &UnixListener) -> Option<UnixStream> {
         if !std::mem::replace(&mut self.logged, true) {
             tracing::error!(%error, "cannot accept connections");
         }
         if !proc::is_shortage(error) || self.held.take().is_none() {
-            tokio::time::sleep(REST).await;
+            tokio::time::sleep(RETRY_DELAY).await;
         }
-        // The kernel takes a descriptor before it looks whether somebody waits, so the error may come without a client.
-        let accepted = tokio::time::timeout(REST, listener.accept()).await;
+        // accept(2) reserves a descriptor before it checks for a client, so the error may come without one.
+        let accepted = tokio::time::timeout(RETRY_DELAY, listener.accept()).await;
         self.held = File::open("/dev/null").ok();
         let (stream, _) = accepted.ok()?.ok()?;
         if self.held.is_some() {
             return Some(stream);
         }
-        let _ = tokio::time::timeout(TURN_AWAY, turn_away(stream, error)).await;
+        let _ = tokio::time::timeout(REFUSAL_TIME, refuse(stream, error)).await;
         self.held = File::open("/dev/null").ok();
         None
     }
 }
 
-/// Reads the head of one request, so that its sender is not cut off while it writes, and answers it.
-async fn turn_away(mut stream: UnixStream, error: &io::Error) -> io::Result<()> {
+/// Reads the head of one request, so that the client is not disconnected while it writes, and answers it.
+async fn refuse(mut stream: UnixStream, error: &io::Error) -> io::Result<()> {
     let mut head = Vec::new();
-    while !head.windows(4).any(|end| end == b"\r\n\r\n") && head.len() < HEAD_MOST {
+    while !head.windows(4).any(|end| end == b"\r\n\r\n") && head.len() < MAX_HEAD {
         if stream.read_buf(&mut head).await? == 0 {
             return Ok(());
         }

@@ -1,12 +1,12 @@
-//! Leased ports: loopback ports that are lent to one process at a time, from before its start until its tree is empty
-//! and no other life of it is to come.
+//! Leased ports: loopback ports that are reserved for one process, from before its start until its tree has ended and it
+//! will not be restarted.
 //!
-//! Invariant D6, *a port is lent to one process at a time*: every port is taken here before the process that gets it is
-//! registered, and what lives or will live again takes its ports here before the daemon answers.
+//! Invariant D6, *a port is leased to one process at a time*: a port is reserved here before its process is registered,
+//! and after a restart of the daemon all leases are known before it answers requests.
 //!
-//! Other programs know nothing of leases. A port is found free by binding it right before the start; between that and the
-//! moment when the process binds it, somebody else may. Ports are chosen below the range that the kernel gives to
-//! outgoing connections, so that only programs that want that very port can be in the way.
+//! Other programs do not know of leases. A port is checked by binding it right before the start; another program may bind
+//! it before the process does. Ports are chosen below the kernel's range for outgoing connections, so that only a program
+//! that asks for exactly this port can do so.
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
@@ -15,18 +15,18 @@ use std::sync::Mutex;
 
 use pinfold_api::error::ErrorCode;
 use pinfold_model::id::ProcessId;
-use pinfold_model::restart::first_of;
+use pinfold_model::restart::first_run;
 use pinfold_model::{facts::History, service::Service};
 use pinfold_os::fsio::random;
 
 use super::readiness::held_by_another;
 use crate::lock::lock;
-use crate::refusal::Refusal;
+use crate::request_error::RequestError;
 
-/// Where ports are chosen from.
+/// The range that ports are chosen from.
 const CHOICE: Range<u16> = 20_000..30_000;
 
-/// Who has which port: the first of a chain stands for all its lives.
+/// Which process has which port. A restarted process keeps the ports of its chain, named by its first process.
 #[derive(Debug, Default)]
 pub(crate) struct Leases {
     held: Mutex<HashMap<u16, Holder>>,
@@ -39,43 +39,48 @@ enum Holder {
     Chain(ProcessId),
 }
 
-/// Ports taken for a start. Dropped before they are given to a process, they are free again.
+/// Ports reserved for a start. They are free again if this is dropped before a process got them.
 #[derive(Debug)]
-pub(crate) struct Taken<'a> {
+pub(crate) struct ReservedPorts<'a> {
     leases: &'a Leases,
     ports: Vec<u16>,
 }
 
 impl Leases {
-    /// Takes the ports that a service asks for, and gives each its number. `chain` is that of a later life, which has its
-    /// ports already. Blocks for a moment.
-    pub(crate) fn take(&self, service: &mut Service, chain: Option<&ProcessId>) -> Result<Taken<'_>, Refusal> {
-        let mut taken = Taken { leases: self, ports: vec![] };
+    /// Reserves the ports of a service and sets their numbers. `chain` is given for a restart, which has its ports
+    /// already. Blocks for a moment.
+    pub(crate) fn take(
+        &self,
+        service: &mut Service,
+        chain: Option<&ProcessId>,
+    ) -> Result<ReservedPorts<'_>, RequestError> {
+        let mut reserved = ReservedPorts { leases: self, ports: vec![] };
         for (name, port) in &mut service.ports {
             let number = match *port {
                 Some(port) => self.take_this(name, port, chain)?,
                 None => self.take_any(name)?,
             };
             *port = Some(number);
-            taken.ports.push(number);
+            reserved.ports.push(number);
         }
-        Ok(taken)
+        Ok(reserved)
     }
 
-    fn take_this(&self, name: &str, port: u16, chain: Option<&ProcessId>) -> Result<u16, Refusal> {
+    fn take_this(&self, name: &str, port: u16, chain: Option<&ProcessId>) -> Result<u16, RequestError> {
         {
             let mut held = lock(&self.held);
             match held.get(&port) {
                 Some(Holder::Chain(holder)) if Some(holder) == chain => {}
                 Some(Holder::Chain(holder)) => {
                     let message = format!(
-                        "port {port} ({name}) is lent to {holder}: stop that one, or lease another (`lease` finds a free one)"
+                        "port {port} ({name}) is leased to {holder}: stop that process, or lease another port (`lease` finds a free one)"
                     );
-                    return Err(Refusal::new(ErrorCode::LimitReached, message));
+                    return Err(RequestError::new(ErrorCode::LimitReached, message));
                 }
                 Some(Holder::Starting) => {
-                    let message = format!("port {port} ({name}) is being lent to another start: lease another");
-                    return Err(Refusal::new(ErrorCode::LimitReached, message));
+                    let message =
+                        format!("port {port} ({name}) is being leased to another process: lease another port");
+                    return Err(RequestError::new(ErrorCode::LimitReached, message));
                 }
                 None => drop(held.insert(port, Holder::Starting)),
             }
@@ -87,13 +92,13 @@ impl Leases {
             lock(&self.held).remove(&port);
         }
         let who = held_by_another(port).unwrap_or_else(|| format!("port {port} is in use by another program"));
-        let message = format!("{who}: end that one, or lease another for {name} (`lease` finds a free one)");
-        Err(Refusal::new(ErrorCode::LimitReached, message))
+        let message = format!("{who}: stop it, or lease another port for {name} (`lease` finds a free one)");
+        Err(RequestError::new(ErrorCode::LimitReached, message))
     }
 
-    fn take_any(&self, name: &str) -> Result<u16, Refusal> {
+    fn take_any(&self, name: &str) -> Result<u16, RequestError> {
         let count = CHOICE.end - CHOICE.start;
-        let begin = u16::from_le_bytes(random().map_err(Refusal::internal)?) % count;
+        let begin = u16::from_le_bytes(random().map_err(RequestError::internal)?) % count;
         for step in 0..count {
             let port = CHOICE.start + (begin + step) % count;
             let is_new = {
@@ -111,27 +116,31 @@ impl Leases {
                 lock(&self.held).remove(&port);
             }
         }
-        let message = format!("no port from {} to {} is free for {name}: stop something", CHOICE.start, CHOICE.end - 1);
-        Err(Refusal::new(ErrorCode::LimitReached, message))
+        let message = format!(
+            "no port from {} to {} is free for {name}: stop a process that has one",
+            CHOICE.start,
+            CHOICE.end - 1
+        );
+        Err(RequestError::new(ErrorCode::LimitReached, message))
     }
 
-    /// What lives, or will again, has its ports.
+    /// Records the leases of a process that runs or will be restarted.
     pub(crate) fn keep(&self, history: &History) {
-        let chain = first_of(history);
+        let chain = first_run(history);
         let mut held = lock(&self.held);
         for port in ports_of(history) {
             match held.insert(port, Holder::Chain(chain.clone())) {
                 Some(Holder::Chain(other)) if other != *chain => {
-                    tracing::error!(port, process = %chain, %other, "one port is lent twice");
+                    tracing::error!(port, process = %chain, %other, "a port is leased twice");
                 }
                 _ => {}
             }
         }
     }
 
-    /// It is over, and does not live again.
+    /// The process has ended and will not be restarted.
     pub(super) fn free(&self, history: &History) {
-        let chain = Holder::Chain(first_of(history).clone());
+        let chain = Holder::Chain(first_run(history).clone());
         let mut held = lock(&self.held);
         for port in ports_of(history) {
             if held.get(&port) == Some(&chain) {
@@ -141,7 +150,7 @@ impl Leases {
     }
 }
 
-impl Drop for Taken<'_> {
+impl Drop for ReservedPorts<'_> {
     fn drop(&mut self) {
         let mut held = lock(&self.leases.held);
         for port in &self.ports {
@@ -152,7 +161,7 @@ impl Drop for Taken<'_> {
     }
 }
 
-/// The variables that tell a process its ports.
+/// The environment variables with the ports of a process.
 pub(crate) fn variables(service: &Service) -> BTreeMap<String, Option<String>> {
     let ports = service.ports.iter();
     ports.filter_map(|(name, port)| Some((name.clone(), Some((*port)?.to_string())))).collect()
@@ -162,7 +171,7 @@ fn ports_of(history: &History) -> impl Iterator<Item = u16> {
     history.intent.spec.service.ports.values().copied().flatten()
 }
 
-/// Whether it could be bound a moment ago, on both kinds of loopback addresses where there are both.
+/// Whether the port can be bound now, on the IPv4 and the IPv6 loopback address if there are both.
 fn is_free(port: u16) -> bool {
     let v4 = TcpListener::bind(SocketAddr::from((Ipv4Addr::LOCALHOST, port)));
     let v6 = TcpListener::bind(SocketAddr::from((Ipv6Addr::LOCALHOST, port)));

@@ -1,8 +1,8 @@
-//! The look for a process's readiness: one task for each that was asked to be ready, none for others.
+//! Readiness checks: one task for each process with a readiness condition.
 //!
-//! What it finds goes to the keeper, which writes it down (K1); waits end on that fact and not on the look itself (D3).
-//! A later daemon goes on where an earlier one ended: the time counts from the start of the process. A port counts only
-//! if a process of the tree holds it; if somebody else does, that is said.
+//! The result is sent to the keeper, which records it (K1); waits end on that fact, not on the check itself (D3). After a
+//! restart of the daemon the check continues: its timeout counts from the start of the process. A port counts only if a
+//! process of the tree holds it; if another program does, the note of the process says so.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
@@ -24,32 +24,32 @@ use super::ready_socket::{Peer, ReadySocket};
 use crate::clock::now;
 use crate::core::{Core, blocking};
 use crate::events::webhook::exchange;
-use crate::refusal::Refusal;
 use crate::registry::service_records::render_by;
 use crate::registry::{Entry, State};
+use crate::request_error::RequestError;
 
-/// How soon a port is looked at again: often at first, then less.
-const SOON: Duration = Duration::from_millis(25);
-const LATER: Duration = Duration::from_millis(250);
+/// The interval between two checks of a port, at first and at most.
+const MIN_CHECK_INTERVAL: Duration = Duration::from_millis(25);
+const MAX_CHECK_INTERVAL: Duration = Duration::from_millis(250);
 /// How long one GET may take.
-const ANSWER: Duration = Duration::from_secs(5);
-/// Ports of a tree that are asked when any will do.
-const PORTS_ASKED: usize = 8;
-/// How soon a keeper that did not write the verdict down is told again.
-const AGAIN: Duration = Duration::from_secs(1);
+const HTTP_TIMEOUT: Duration = Duration::from_secs(5);
+/// How many ports of a tree are checked if any port will do.
+const MAX_PORTS_CHECKED: usize = 8;
+/// How soon the result is sent again to a keeper that did not record it.
+const RESEND_DELAY: Duration = Duration::from_secs(1);
 /// How much of a matching line is kept.
-const LINE_MOST: usize = 500;
+const MAX_LINE: usize = 500;
 
-/// What was seen.
+/// Evidence that a process is ready.
 #[derive(Debug)]
-struct Sight {
+struct Evidence {
     evidence: String,
     port: Option<u16>,
 }
 
 impl Core {
-    /// Looks for the readiness of a process, if that was asked for and is not decided; once for each. `socket` is what it
-    /// may connect to, if that was bound before it started.
+    /// Starts the readiness check of a process if it needs one and none runs. `socket` is the one that it may connect to,
+    /// if that was bound before it started.
     pub(crate) fn look_for_readiness(self: &Arc<Self>, entry: &Arc<Entry>, socket: Option<ReadySocket>) {
         let ready = {
             let state = entry.state.borrow();
@@ -57,11 +57,11 @@ impl Core {
             let open = history.readiness.is_none() && !history.status().is_over();
             history.intent.spec.service.ready.clone().filter(|_| open)
         };
-        let Some(ready) = ready.filter(|_| entry.look_first()) else { return };
+        let Some(ready) = ready.filter(|_| entry.claim_readiness_probe()) else { return };
         let (core, entry) = (Arc::clone(self), Arc::clone(entry));
         tokio::spawn(async move {
-            if let Err(refusal) = decide(&core, &entry, &ready, socket).await {
-                tracing::warn!(process = %entry.id, error = %refusal.0, "its readiness cannot be looked for");
+            if let Err(error) = decide(&core, &entry, &ready, socket).await {
+                tracing::warn!(process = %entry.id, error = %error.0, "cannot check whether a process is ready");
             }
         });
     }
@@ -72,7 +72,7 @@ async fn decide(
     entry: &Arc<Entry>,
     ready: &Ready,
     socket: Option<ReadySocket>,
-) -> Result<(), Refusal> {
+) -> Result<(), RequestError> {
     let mut state = entry.state.subscribe();
     let begun = state.wait_for(|state| state.history.start.is_some() || is_over(state)).await;
     let start = begun.ok().and_then(|state| state.history.start.as_ref().map(|start| start.at));
@@ -83,8 +83,8 @@ async fn decide(
         _ = state.wait_for(is_over) => return Ok(()),
     };
     let readiness = match seen {
-        Ok(Ok(Sight { evidence, port })) => Readiness { verdict: ReadyVerdict::Ready, evidence, port, at: now() },
-        Ok(Err(refusal)) => return Err(refusal),
+        Ok(Ok(Evidence { evidence, port })) => Readiness { verdict: ReadyVerdict::Ready, evidence, port, at: now() },
+        Ok(Err(error)) => return Err(error),
         Err(_) => {
             Readiness { verdict: ReadyVerdict::TimedOut, evidence: late(entry, ready).await, port: None, at: now() }
         }
@@ -93,16 +93,16 @@ async fn decide(
     Ok(())
 }
 
-/// Has the keeper write the verdict down, and returns when it has, or when all is over.
+/// Sends the result to the keeper until it has recorded it, or the process has ended.
 async fn commit(entry: &Entry, readiness: Readiness) {
     let mut state = entry.state.subscribe();
     loop {
         if let Some(link) = entry.link() {
             let message = ToKeeper::Readiness { id: entry.id.clone(), readiness: readiness.clone() };
-            let _ = link.tell(&message).await;
+            let _ = link.send(&message).await;
         }
         let written = state.wait_for(|state| state.history.readiness.is_some() || is_over(state));
-        if tokio::time::timeout(AGAIN, written).await.is_ok() {
+        if tokio::time::timeout(RESEND_DELAY, written).await.is_ok() {
             return;
         }
     }
@@ -118,50 +118,50 @@ async fn look(
     entry: &Arc<Entry>,
     ready: &Ready,
     socket: Option<ReadySocket>,
-) -> Result<Sight, Refusal> {
+) -> Result<Evidence, RequestError> {
     match &ready.by {
         ReadyBy::Port { .. } | ReadyBy::Http { .. } => look_at_ports(entry, &ready.by).await,
         ReadyBy::Output { pattern } => {
             let line = core.until_line(entry, parse_pattern(pattern)?).await?;
-            let line: String = line.trim_end().chars().take(LINE_MOST).collect();
-            Ok(Sight { evidence: format!("it printed: {line}"), port: None })
+            let line: String = line.trim_end().chars().take(MAX_LINE).collect();
+            Ok(Evidence { evidence: format!("it printed: {line}"), port: None })
         }
         ReadyBy::Peer => {
             let socket = match socket {
                 Some(socket) => socket,
-                None => ReadySocket::open(&core.home, &entry.id).map_err(Refusal::internal)?,
+                None => ReadySocket::open(&core.home, &entry.id).map_err(RequestError::internal)?,
             };
             look_at_peers(entry, &socket).await
         }
     }
 }
 
-async fn look_at_peers(entry: &Entry, socket: &ReadySocket) -> Result<Sight, Refusal> {
+async fn look_at_peers(entry: &Entry, socket: &ReadySocket) -> Result<Evidence, RequestError> {
     let keeper = entry.state.borrow().history.intent.keeper.pid;
     loop {
-        match socket.accept(keeper).await.map_err(Refusal::internal)? {
-            Peer::Own(pid) => return Ok(Sight { evidence: format!("pid {pid} connected"), port: None }),
+        match socket.accept(keeper).await.map_err(RequestError::internal)? {
+            Peer::Own(pid) => return Ok(Evidence { evidence: format!("pid {pid} connected"), port: None }),
             Peer::Stranger(pid) => note(entry, format!("pid {pid} connected, which is not of its tree")),
             Peer::Unknown => note(entry, "a process connected that cannot be seen from here".to_owned()),
         }
     }
 }
 
-/// Looks at the ports of the tree until one of them is what was asked for and answers as asked for.
-async fn look_at_ports(entry: &Arc<Entry>, by: &ReadyBy) -> Result<Sight, Refusal> {
-    let mut pause = SOON;
+/// Checks the ports of the tree until one of them meets the condition.
+async fn look_at_ports(entry: &Arc<Entry>, by: &ReadyBy) -> Result<Evidence, RequestError> {
+    let mut pause = MIN_CHECK_INTERVAL;
     loop {
         let history = entry.snapshot().history;
         let found = blocking(move || listening(&history)).await?;
         match &found {
             Found::Own(ports) => {
-                for port in ports.iter().copied().take(PORTS_ASKED) {
+                for port in ports.iter().copied().take(MAX_PORTS_CHECKED) {
                     let evidence = match by {
                         ReadyBy::Http { host, path, status, .. } => get(entry, (*host, port), path, *status).await,
                         _ => Some(format!("it listens on port {port}")),
                     };
                     if let Some(evidence) = evidence {
-                        return Ok(Sight { evidence, port: Some(port) });
+                        return Ok(Evidence { evidence, port: Some(port) });
                     }
                 }
             }
@@ -169,11 +169,11 @@ async fn look_at_ports(entry: &Arc<Entry>, by: &ReadyBy) -> Result<Sight, Refusa
             Found::Nowhere => clear_note(entry),
         }
         tokio::time::sleep(pause).await;
-        pause = (pause * 5 / 4).min(LATER);
+        pause = (pause * 5 / 4).min(MAX_CHECK_INTERVAL);
     }
 }
 
-/// Who listens where it is to listen.
+/// Which process listens on the port that should become ready.
 #[derive(Debug)]
 enum Found {
     Own(Vec<u16>),
@@ -200,22 +200,22 @@ fn listening(history: &History) -> Found {
     }
 }
 
-/// Who holds a port, in words, if anybody does.
+/// A text that says which program holds a port, if one does.
 pub(crate) fn held_by_another(port: u16) -> Option<String> {
     if !ports::is_held(port) {
         return None;
     }
-    // Not its command line: it may be another owner's, or written for whoever reads this.
+    // Without its command line, which may belong to another owner or be written to mislead the reader.
     let holder = ports::holder(port).map(|pid| format!("pid {pid}"));
     let holder = holder.unwrap_or_else(|| "a process that cannot be seen".to_owned());
     Some(format!("port {port} is held by another program: {holder}"))
 }
 
-/// One GET to this machine; gives the evidence if the answer is what was asked for. None of its body is read, and no
-/// redirect is followed.
+/// One GET to this machine; returns the evidence if the status is the expected one. The body is not read and redirects
+/// are not followed.
 async fn get(entry: &Entry, (host, port): (LoopbackHost, u16), path: &str, status: Option<u16>) -> Option<String> {
     let address = format!("http://{}:{port}{path}", host.text());
-    match tokio::time::timeout(ANSWER, try_get(host, port, path)).await {
+    match tokio::time::timeout(HTTP_TIMEOUT, try_get(host, port, path)).await {
         Ok(Ok(answered)) => {
             let fits = status.map_or(answered.as_u16() < 400, |status| answered.as_u16() == status);
             if fits {
@@ -224,7 +224,7 @@ async fn get(entry: &Entry, (host, port): (LoopbackHost, u16), path: &str, statu
             note(entry, format!("GET {address} is answered with {}", answered.as_u16()));
         }
         Ok(Err(error)) => note(entry, format!("GET {address}: {error}")),
-        Err(_) => note(entry, format!("GET {address} is not answered within 5s")),
+        Err(_) => note(entry, format!("GET {address} got no response within 5s")),
     }
     None
 }
@@ -248,7 +248,7 @@ async fn try_get(host: LoopbackHost, port: u16, path: &str) -> Result<StatusCode
     exchange(stream, request).await.map_err(|error| error.to_string())
 }
 
-/// What was missing when the time ran out.
+/// The text for a process that was not ready in time.
 async fn late(entry: &Entry, ready: &Ready) -> String {
     let state = entry.snapshot();
     let by = render_by(ready, &state.history.intent.spec.service);
@@ -256,7 +256,7 @@ async fn late(entry: &Entry, ready: &Ready) -> String {
     format!("not ready by {by} within {:?}{missing}", ready.timeout)
 }
 
-/// Shows what stands in the way, until something else does.
+/// Sets the note that says why the process is not ready yet.
 fn note(entry: &Entry, text: String) {
     entry.state.send_if_modified(|state| {
         let new = state.ready_note.as_ref() != Some(&text);

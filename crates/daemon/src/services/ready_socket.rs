@@ -1,8 +1,8 @@
-//! The socket that a process connects to when it is ready. It lies in the home, where nobody but its user can reach it,
-//! and goes with the look for the readiness that it serves.
+//! The socket that a process connects to when it is ready. It is in the home, which only its user can access, and is
+//! removed with the readiness check that it belongs to.
 //!
-//! The socket of a daemon that died is bound anew by the next one; a connection between the two is refused, and
-//! whoever wants to be seen tries again.
+//! After a crash of the daemon the next one binds the socket again; in between, connections are refused and the process
+//! must retry.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -14,9 +14,9 @@ use pinfold_store::layout::Home;
 use tokio::net::{UnixListener, UnixStream};
 
 /// The longest path that a program can connect to.
-const PATH_MOST: usize = 107;
+const MAX_PATH: usize = 107;
 
-/// A listening socket, removed with it.
+/// A listening socket; its file is removed on drop.
 #[derive(Debug)]
 pub(crate) struct ReadySocket {
     listener: UnixListener,
@@ -26,18 +26,18 @@ pub(crate) struct ReadySocket {
 /// Who connected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Peer {
-    /// A process of the tree, or one that connected and is gone.
+    /// A process of the tree, or one that has exited since.
     Own(u32),
     Stranger(u32),
-    /// Outside of what we can see.
+    /// A process in another pid namespace.
     Unknown,
 }
 
 impl ReadySocket {
-    /// Listens for a process, in place of whatever an earlier daemon left.
+    /// Listens for a process, and replaces the socket of an earlier daemon.
     pub(crate) fn open(home: &Home, id: &ProcessId) -> io::Result<Self> {
         let path = home.ready_socket(id);
-        if path.as_os_str().len() > PATH_MOST {
+        if path.as_os_str().len() > MAX_PATH {
             let message = format!(
                 "{} is too long for a socket that programs can connect to: set PINFOLD_HOME to a shorter directory",
                 path.display()
@@ -55,7 +55,7 @@ impl ReadySocket {
         &self.path
     }
 
-    /// The next connection; it is closed when it has been looked at.
+    /// The process behind the next connection, which is then closed.
     pub(super) async fn accept(&self, keeper: u32) -> io::Result<Peer> {
         let (stream, _) = self.listener.accept().await?;
         Ok(look_at(&stream, keeper))
@@ -68,8 +68,8 @@ impl Drop for ReadySocket {
     }
 }
 
-/// The kernel says who connected. One that is gone cannot be asked for its parents any more: it knew the path, which only
-/// the process was given.
+/// The kernel reports the pid of the peer. If that process has exited, its parents are unknown; it counts as part of the
+/// tree because only the tree knows the path.
 fn look_at(stream: &UnixStream, keeper: u32) -> Peer {
     let Ok(Some(pid)) = socket::peer_pid(stream.as_fd()) else { return Peer::Unknown };
     let is_own = tree::descendants(keeper).iter().any(|member| member.pid == pid);
@@ -77,7 +77,7 @@ fn look_at(stream: &UnixStream, keeper: u32) -> Peer {
     if is_own || !lives() { Peer::Own(pid) } else { Peer::Stranger(pid) }
 }
 
-/// Removes the sockets that an earlier daemon left; those still wanted are bound anew.
+/// Removes the sockets of an earlier daemon; those that are still needed are bound again.
 pub(crate) fn remove_sockets(home: &Home) {
     let Ok(entries) = std::fs::read_dir(home.ready()) else { return };
     for entry in entries.flatten() {

@@ -1,4 +1,4 @@
-//! From the words of a request to a service.
+//! Parses the fields of a start request that make a process a service.
 
 use std::collections::BTreeMap;
 
@@ -9,37 +9,39 @@ use pinfold_model::service::Service;
 use pinfold_model::spec;
 use pinfold_model::units::parse_duration;
 
-use crate::refusal::Refusal;
+use crate::request_error::RequestError;
 
-/// Takes what concerns a service out of a request. Whether it can be done is the model's to say.
-pub(crate) fn parse(request: &mut StartRequest) -> Result<Service, Refusal> {
+/// Takes these fields out of a request. `model` checks their combination.
+pub(crate) fn parse(request: &mut StartRequest) -> Result<Service, RequestError> {
     let ports = std::mem::take(&mut request.ports).into_iter();
-    let ports: BTreeMap<_, _> = ports.map(|(name, port)| Ok((name, lease(port)?))).collect::<Result<_, Refusal>>()?;
+    let ports: BTreeMap<_, _> =
+        ports.map(|(name, port)| Ok((name, lease(port)?))).collect::<Result<_, RequestError>>()?;
     let ready = request.ready.take().map(parse_ready).transpose()?;
     let restart = request.restart.take().map(parse_restart).transpose()?.flatten();
     Ok(Service { ready, ports, restart, life: None })
 }
 
-fn lease(port: Port) -> Result<Option<u16>, Refusal> {
+fn lease(port: Port) -> Result<Option<u16>, RequestError> {
     match port {
         Port::Word(word) if word == "lease" || word == "any" => Ok(None),
         Port::Word(word) => match word.parse() {
             Ok(number) => Ok(Some(number)),
             Err(_) => {
                 let word: String = word.chars().take(40).collect();
-                Err(Refusal::invalid(format!("ports: `{word}`: give `lease` for any that is free, or a number")))
+                Err(RequestError::invalid(format!("ports: `{word}`: use `lease` for any free port, or a number")))
             }
         },
         Port::Number(number) => port_number("ports", number).map(Some),
     }
 }
 
-fn port_number(field: &str, number: u64) -> Result<u16, Refusal> {
-    u16::try_from(number).map_err(|_| Refusal::invalid(format!("{field}: {number} is no TCP port: give at most 65535")))
+fn port_number(field: &str, number: u64) -> Result<u16, RequestError> {
+    u16::try_from(number)
+        .map_err(|_| RequestError::invalid(format!("{field}: {number} is not a TCP port: use at most 65535")))
 }
 
 /// `None` for `never`.
-fn parse_restart(asked: types::Restart) -> Result<Option<Restart>, Refusal> {
+fn parse_restart(asked: types::Restart) -> Result<Option<Restart>, RequestError> {
     let types::RestartPolicy { when, initial, factor, max, limit, window, stable } = match asked {
         types::Restart::When(when) => types::RestartPolicy { when, ..types::RestartPolicy::default() },
         types::Restart::Policy(policy) => policy,
@@ -51,7 +53,9 @@ fn parse_restart(asked: types::Restart) -> Result<Option<Restart>, Refusal> {
         "after_turn" | "after-turn" => When::AfterTurn,
         other => {
             let other: String = other.chars().take(40).collect();
-            return Err(Refusal::invalid(format!("restart `{other}`: use never, on_failure, always or after_turn")));
+            return Err(RequestError::invalid(format!(
+                "restart `{other}`: use never, on_failure, always or after_turn"
+            )));
         }
     };
     let mut restart = Restart::new(when);
@@ -67,18 +71,18 @@ fn parse_restart(asked: types::Restart) -> Result<Option<Restart>, Refusal> {
         }
     }
     restart.limit = limit.unwrap_or(restart.limit);
-    // Out of range stays out of range: the model says so.
+    // A number out of range is kept, so that `model` reports it.
     restart.factor_percent = factor.map_or(restart.factor_percent, |factor| (factor * 100.0).round() as u32);
     Ok(Some(restart))
 }
 
-fn parse_ready(asked: types::Ready) -> Result<Ready, Refusal> {
+fn parse_ready(asked: types::Ready) -> Result<Ready, RequestError> {
     let timeout = asked.timeout.as_ref().map(|timeout| parse_duration(&timeout.text())).transpose()?;
     let timeout = timeout.unwrap_or(ready::TIMEOUT);
     let port = asked.port.clone().map(ready_port).transpose()?;
     let peer = asked.peer.unwrap_or(false);
     if asked.status.is_some() && asked.http.is_none() {
-        return Err(Refusal::invalid("ready.status goes with `http`: give a path such as /health"));
+        return Err(RequestError::invalid("ready.status requires `http`: set it to a path such as /health"));
     }
     let by = match (port, asked.http, asked.output, peer) {
         (port, Some(http), None, false) => by_http(port, &http, asked.status)?,
@@ -86,31 +90,31 @@ fn parse_ready(asked: types::Ready) -> Result<Ready, Refusal> {
         (None, None, Some(pattern), false) => ReadyBy::Output { pattern },
         (None, None, None, true) => ReadyBy::Peer,
         (None, None, None, false) => {
-            return Err(Refusal::invalid("ready is empty: give `port`, `http`, `output` or `peer`"));
+            return Err(RequestError::invalid("ready is empty: give `port`, `http`, `output` or `peer`"));
         }
         _ => {
-            let message = "ready: give one of `port`, `http`, `output` and `peer` (`port` may go with `http`)";
-            return Err(Refusal::invalid(message));
+            let message = "ready: set only one of `port`, `http`, `output` and `peer` (except `port` with `http`)";
+            return Err(RequestError::invalid(message));
         }
     };
     Ok(Ready { by, timeout })
 }
 
-fn by_http(port: Option<ReadyPort>, http: &str, status: Option<u16>) -> Result<ReadyBy, Refusal> {
+fn by_http(port: Option<ReadyPort>, http: &str, status: Option<u16>) -> Result<ReadyBy, RequestError> {
     if http.starts_with('/') {
         let (host, port) = (LoopbackHost::Localhost, port.unwrap_or(ReadyPort::Any));
         return Ok(ReadyBy::Http { host, port, path: http.to_owned(), status });
     }
-    let (host, number, path) = parse_loopback(http).map_err(|bad| spec::Refusal::BadService(bad.into()))?;
+    let (host, number, path) = parse_loopback(http).map_err(|bad| spec::SpecError::BadService(bad.into()))?;
     if port.is_some() {
-        return Err(Refusal::invalid(
-            "ready: the address in `http` has its own port: leave `port` out, or give a path",
+        return Err(RequestError::invalid(
+            "ready: the address in `http` has its own port: leave out `port`, or use a path",
         ));
     }
     Ok(ReadyBy::Http { host, port: ReadyPort::Number(number), path, status })
 }
 
-fn ready_port(port: Port) -> Result<ReadyPort, Refusal> {
+fn ready_port(port: Port) -> Result<ReadyPort, RequestError> {
     match port {
         Port::Number(number) => port_number("ready.port", number).map(ReadyPort::Number),
         Port::Word(word) if word == "any" => Ok(ReadyPort::Any),
@@ -126,7 +130,7 @@ mod tests {
     use super::*;
 
     fn parsed(ready: types::Ready) -> Result<ReadyBy, String> {
-        parse_ready(ready).map(|ready| ready.by).map_err(|refusal| refusal.0.message)
+        parse_ready(ready).map(|ready| ready.by).map_err(|error| error.0.message)
     }
 
     fn asked() -> types::Ready {

@@ -1,9 +1,9 @@
-//! Lives: what ended lives again as its policy says, each time as a process of its own.
+//! Restarts: an ended process is started again as its policy says, each time as a new process of the same chain.
 //!
-//! Invariant D7, *no end has two successors, and none that is owed is lost*: what follows an end is decided from its
-//! history alone ([`after_end`]), so that every daemon decides the same; the next life is started under a key made of the
-//! id of the one before; and the chain's file, from which a later daemon takes it up, goes only when nothing more
-//! follows. What waits is bounded by what the store keeps: a process that is removed does not live again.
+//! Invariant D7, *no end has two successors, and no due restart is lost*: whether a restart follows is decided only from
+//! the history ([`after_end`]), so that every daemon decides the same; the next process is started with an idempotency key
+//! made of the id of the previous one; and the chain's file, which a later daemon reads, is removed only when no restart
+//! will follow. Waiting restarts are bounded by the store: a process that is removed is not restarted.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -15,7 +15,7 @@ use pinfold_model::event::EventKind;
 use pinfold_model::facts::History;
 use pinfold_model::id::ProcessId;
 use pinfold_model::outcome::Cause;
-use pinfold_model::restart::{Life, Verdict, after_end, first_of, key_after, next_life};
+use pinfold_model::restart::{ChainPosition, RestartDecision, after_end, first_run, next_run, restart_key};
 use pinfold_model::spec::{Spec, StopManner};
 use pinfold_model::units::Moment;
 use pinfold_store::chains::{Chain, commit_chain, read_chains, remove_chain};
@@ -23,23 +23,23 @@ use tokio::sync::Notify;
 
 use crate::clock::now;
 use crate::core::Core;
-use crate::events::compose::told;
+use crate::events::compose::event_change;
 use crate::lock::lock;
-use crate::refusal::Refusal;
 use crate::registry::records;
-use crate::registry::{Entry, Found};
+use crate::registry::{Entry, FoundProcess};
+use crate::request_error::RequestError;
 
-/// How long a restart that was asked for may take before its caller is told to look later.
+/// How long a request for a restart waits for the new process.
 const ASKED: Duration = Duration::from_secs(60);
-/// How soon the caller of a restart looks for the next life again.
+/// How often it checks for the new process.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// Chains of lives that are not over.
+/// Chains that have not ended.
 #[derive(Debug, Default)]
 pub(crate) struct Chains {
-    /// As in their files, by the first life.
+    /// The content of their files, by the first process of the chain.
     open: Mutex<HashMap<ProcessId, Chain>>,
-    /// What ended and is to live again.
+    /// Ended processes that will be restarted.
     waiting: Mutex<HashMap<ProcessId, Waiting>>,
     changed: Notify,
 }
@@ -47,32 +47,32 @@ pub(crate) struct Chains {
 #[derive(Clone, Debug)]
 struct Waiting {
     history: History,
-    next: Life,
-    /// `None`: when it is asked for.
+    next: ChainPosition,
+    /// `None`: only on request.
     due: Option<Moment>,
-    /// How often its start was refused.
+    /// How often the restart failed.
     tries: usize,
     under_way: bool,
-    /// It was stopped while its next life was under way.
+    /// Stopped while its restart was under way.
     cancelled: bool,
 }
 
 impl Chains {
-    /// When the next life of an ended process comes; `Some(None)` if it waits to be asked for.
+    /// When an ended process is restarted; `Some(None)` if only on request.
     pub(super) fn due(&self, id: &ProcessId) -> Option<Option<Moment>> {
         lock(&self.waiting).get(id).map(|waiting| waiting.due)
     }
 
-    /// Whether another life may follow the last one of its chain.
+    /// Whether its chain has not ended.
     pub(super) fn is_open(&self, history: &History) -> bool {
-        lock(&self.open).contains_key(first_of(history))
+        lock(&self.open).contains_key(first_run(history))
     }
 
     pub(crate) fn has_waiting(&self) -> bool {
         !lock(&self.waiting).is_empty()
     }
 
-    /// What waits under this name.
+    /// The processes of this name that wait for a restart.
     pub(crate) fn named(&self, name: &str) -> Vec<History> {
         let waiting = lock(&self.waiting);
         let histories = waiting.values().map(|waiting| &waiting.history);
@@ -89,13 +89,13 @@ impl Chains {
         waiting.iter().filter(|(_, waiting)| fits(&waiting.history)).map(|(id, _)| id.clone()).collect()
     }
 
-    fn await_next(&self, history: &History, next: Life, due: Option<Moment>) {
+    fn await_next(&self, history: &History, next: ChainPosition, due: Option<Moment>) {
         let waiting = Waiting { history: history.clone(), next, due, tries: 0, under_way: false, cancelled: false };
         lock(&self.waiting).entry(history.intent.id.clone()).or_insert(waiting);
         self.changed.notify_one();
     }
 
-    /// Those whose time has come, marked as under way; and when the next one's comes.
+    /// The restarts that are due, marked as under way, and when the next one is due.
     fn take_due(&self, now: Moment) -> (Vec<Waiting>, Option<Moment>) {
         let mut waiting = lock(&self.waiting);
         let mut taken = Vec::new();
@@ -108,8 +108,8 @@ impl Chains {
 }
 
 impl Core {
-    /// Writes down what a life of a chain needs, before it is begun.
-    pub(crate) fn begin_life(&self, spec: &Spec, id: &ProcessId) -> Result<(), Refusal> {
+    /// Writes the chain's file, before the process is started.
+    pub(crate) fn begin_life(&self, spec: &Spec, id: &ProcessId) -> Result<(), RequestError> {
         if !spec.service.lives_on() {
             return Ok(());
         }
@@ -118,48 +118,49 @@ impl Core {
             (Some(life), Some(chain)) => chain.with_life(id.clone(), life.previous.clone()),
             _ => Chain::new(id.clone(), spec.env.clone()),
         };
-        let failed =
-            |error| Refusal::new(ErrorCode::StoreUnwritable, format!("its next lives cannot be kept: {error}"));
+        let failed = |error| {
+            RequestError::new(ErrorCode::StoreUnwritable, format!("cannot store what its restarts need: {error}"))
+        };
         commit_chain(&self.home, first, &chain).map_err(failed)?;
         lock(&self.chains.open).insert(first.clone(), chain);
         Ok(())
     }
 
-    /// A process is over: decides whether it lives again.
+    /// A process has ended: decides whether it is restarted.
     pub(crate) async fn follow_end(self: &Arc<Self>, history: &History) {
         if !history.intent.spec.service.lives_on() {
             return self.leases.free(history);
         }
         match self.decide(history) {
-            Verdict::Restart { at, next } => self.chains.await_next(history, next, Some(at)),
-            Verdict::AwaitTurn { next } => self.chains.await_next(history, next, None),
-            Verdict::Over => self.end_chain(history, None).await,
-            Verdict::GiveUp { restarts } => {
+            RestartDecision::Restart { at, next } => self.chains.await_next(history, next, Some(at)),
+            RestartDecision::AwaitTurn { next } => self.chains.await_next(history, next, None),
+            RestartDecision::Over => self.end_chain(history, None).await,
+            RestartDecision::GiveUp { restarts } => {
                 let text = format!("restarted {}, gave up", times(restarts as u64));
                 self.end_chain(history, Some((text, true))).await;
             }
         }
     }
 
-    /// What follows an end: what was asked for, or what the policy says.
-    fn decide(&self, history: &History) -> Verdict {
-        let asked = lock(&self.chains.open).get(first_of(history)).and_then(|chain| chain.asked.clone());
+    /// Whether a restart follows: because it was requested, or as the policy says.
+    fn decide(&self, history: &History) -> RestartDecision {
+        let asked = lock(&self.chains.open).get(first_run(history)).and_then(|chain| chain.asked.clone());
         match asked {
             Some(asked) if asked == history.intent.id => {
-                Verdict::Restart { at: now(), next: next_life(history, vec![]) }
+                RestartDecision::Restart { at: now(), next: next_run(history, vec![]) }
             }
             _ => after_end(history, &self.boot_id),
         }
     }
 
-    /// Nothing more follows. What is said of it is durable before the chain's file goes.
+    /// No restart follows. The reason is on disk before the chain's file is removed.
     async fn end_chain(self: &Arc<Self>, history: &History, said: Option<(String, bool)>) {
         if let Some((text, announce)) = said {
             let at = now();
             let event = records::event(history, EventKind::GaveUp, at);
             let event = Event { text: Some(text), announce, ..event };
-            self.ledger.apply(vec![told(history, event, (EventKind::GaveUp, 0, at))]).await;
-            self.ledger.drain().await;
+            self.index_writer.apply(vec![event_change(history, event, (EventKind::GaveUp, 0, at))]).await;
+            self.index_writer.drain().await;
         }
         lock(&self.chains.waiting).remove(&history.intent.id);
         self.forget_chain(history);
@@ -171,14 +172,14 @@ impl Core {
         if !history.intent.spec.service.lives_on() {
             return;
         }
-        lock(&self.chains.open).remove(first_of(history));
-        if let Err(error) = remove_chain(&self.home, first_of(history)) {
-            tracing::warn!(process = %history.intent.id, %error, "cannot remove a chain that is over");
+        lock(&self.chains.open).remove(first_run(history));
+        if let Err(error) = remove_chain(&self.home, first_run(history)) {
+            tracing::warn!(process = %history.intent.id, %error, "cannot remove the file of a restart chain that has ended");
         }
     }
 
-    /// A registered start left nothing: it is forgotten, with the ports and the restart data that were kept for it. Those
-    /// of a later life belong to its chain, which tries again.
+    /// A registered start failed: its ports and its restart data are released. Those of a restart belong to the chain,
+    /// which tries again.
     pub(crate) fn undo_start(&self, entry: &Entry) {
         self.registry.remove(entry);
         let history = entry.snapshot().history;
@@ -188,19 +189,19 @@ impl Core {
         }
     }
 
-    /// Reads the chains that an earlier daemon left, before anything of them is decided.
+    /// Reads the chains of an earlier daemon, before restarts are decided.
     pub(crate) fn read_chains(&self) {
         for (first, chain) in read_chains(&self.home) {
             match chain {
                 Ok(chain) => drop(lock(&self.chains.open).insert(first, chain)),
                 Err(error) => {
-                    tracing::warn!(process = %first, %error, "a chain cannot be read: it ends with its current life");
+                    tracing::warn!(process = %first, %error, "cannot read a restart chain: its process will not be restarted");
                 }
             }
         }
     }
 
-    /// Takes up the chains whose last life nobody has seen end here.
+    /// Decides the restarts of chains whose last process ended while no daemon was running.
     pub(crate) async fn take_up_chains(self: &Arc<Self>) {
         let open: Vec<_> = lock(&self.chains.open).clone().into_iter().collect();
         for (first, chain) in open {
@@ -218,7 +219,7 @@ impl Core {
                     self.follow_end(&history).await;
                 }
                 Some(_) => {}
-                // Its first life never came to be, or its last one is no longer kept.
+                // Its first process was never started, or its last one was removed.
                 None => {
                     lock(&self.chains.open).remove(&first);
                     let _ = remove_chain(&self.home, &first);
@@ -235,7 +236,7 @@ impl Core {
         self.query(move |queries| queries.get(&id)).await.ok().flatten().map(|(history, _)| history)
     }
 
-    /// Starts the next life of what waited for it.
+    /// Restarts a process that waited for it.
     async fn live_again(self: &Arc<Self>, waiting: Waiting) {
         let history = &waiting.history;
         let id = &history.intent.id;
@@ -243,17 +244,17 @@ impl Core {
             lock(&self.chains.waiting).remove(id);
             return;
         }
-        let env = lock(&self.chains.open).get(first_of(history)).map(|chain| chain.env.clone());
+        let env = lock(&self.chains.open).get(first_run(history)).map(|chain| chain.env.clone());
         let mut spec = history.intent.spec.clone();
         spec.env = env.unwrap_or_default();
         spec.owner = history.owner().to_owned();
         spec.ancestors = history.ancestors().to_vec();
         spec.service.life = Some(waiting.next.clone());
-        spec.idempotency_key = Some(key_after(id));
+        spec.idempotency_key = Some(restart_key(id));
         let owner = spec.owner.clone();
         let started = Arc::clone(self).start_spec(spec).await;
-        let Some(next) = self.registry.by_key(&owner, &key_after(id)) else {
-            let why = started.err().map_or_else(String::new, |refusal| refusal.0.message);
+        let Some(next) = self.registry.by_key(&owner, &restart_key(id)) else {
+            let why = started.err().map_or_else(String::new, |error| error.0.message);
             return self.try_later(waiting, why).await;
         };
         let cancelled = lock(&self.chains.waiting).remove(id).is_some_and(|waiting| waiting.cancelled);
@@ -265,14 +266,14 @@ impl Core {
         }
     }
 
-    /// A start was refused: it is tried again as its policy waits, and as often as it may.
+    /// A restart failed: it is tried again with the policy's delay, and as often as the policy allows.
     async fn try_later(self: &Arc<Self>, waiting: Waiting, why: String) {
         let (history, tries) = (&waiting.history, waiting.tries + 1);
         let policy = history.intent.spec.service.restart.clone();
         tracing::warn!(process = %history.intent.id, tries, %why, "a restart was refused");
         let open = policy.filter(|policy| tries < policy.limit as usize && !self.is_cancelled(&history.intent.id));
         let Some(policy) = open else {
-            let text = format!("its restart was refused {}, gave up: {why}", times(tries as u64));
+            let text = format!("its restart failed {}, gave up: {why}", times(tries as u64));
             return self.end_chain(history, Some((text, true))).await;
         };
         if let Some(waiting) = lock(&self.chains.waiting).get_mut(&history.intent.id) {
@@ -287,7 +288,7 @@ impl Core {
         lock(&self.chains.waiting).get(id).is_none_or(|waiting| waiting.cancelled)
     }
 
-    /// Takes the next life of an ended process away; false if none was to come.
+    /// Cancels the restart of an ended process; false if none was due.
     pub(crate) async fn cancel_restart(self: &Arc<Self>, id: &ProcessId, by: &str) -> bool {
         let history = {
             let mut waiting = lock(&self.chains.waiting);
@@ -302,7 +303,7 @@ impl Core {
         true
     }
 
-    /// Cancels every restart that fits.
+    /// Cancels every restart that the filter selects.
     pub(crate) async fn cancel_restarts(self: &Arc<Self>, by: &str, fits: impl Fn(&History) -> bool) -> Vec<String> {
         let ids = self.chains.ids(fits);
         for id in &ids {
@@ -311,53 +312,54 @@ impl Core {
         ids.iter().map(ProcessId::to_string).collect()
     }
 
-    /// Asks for the next life: ends the current one, if it lives, and gives the record of the one that follows.
+    /// Restarts a process, after stopping it if it runs; returns the record of the new one.
     pub(crate) async fn restart(
         self: &Arc<Self>,
-        found: Found,
+        found: FoundProcess,
         by: String,
         manner: StopManner,
-    ) -> Result<Record, Refusal> {
+    ) -> Result<Record, RequestError> {
         let history = found.snapshot().history;
         let id = history.intent.id.clone();
         if !history.intent.spec.service.lives_on() {
-            let message = "it was started without `restart`, so nothing is kept for another life: start it anew, with `restart` if it is to be restarted";
-            return Err(Refusal::invalid(message).about(&id));
+            let message = "it was started without `restart`, so what a restart needs was not stored: start it again, with `restart` if it should be restartable";
+            return Err(RequestError::invalid(message).about(&id));
         }
-        let key = key_after(&id);
-        let live = matches!(&found, Found::Here(entry) if !entry.status().is_over());
-        if let (Found::Here(entry), true) = (&found, live) {
+        let key = restart_key(&id);
+        let live = matches!(&found, FoundProcess::Here(entry) if !entry.status().is_over());
+        if let (FoundProcess::Here(entry), true) = (&found, live) {
             self.ask_for_next(&history)?;
             let survivors = self.stop_entry(entry, Cause::StopRequested { by }, manner).await?;
             if !survivors.is_empty() {
                 let message =
-                    format!("{} of its processes survive: it lives again when they are gone", survivors.len());
-                return Err(Refusal::new(ErrorCode::KeeperSilent, message).about(&id));
+                    format!("{} of its processes survive: it is restarted when they have ended", survivors.len());
+                return Err(RequestError::new(ErrorCode::KeeperSilent, message).about(&id));
             }
         } else if !self.hurry(&id) {
             let message = "it will not be restarted: it was stopped, its policy does not cover this end, or it was restarted already (see `next`)";
-            return Err(Refusal::new(ErrorCode::AlreadyOver, message).about(&id));
+            return Err(RequestError::new(ErrorCode::AlreadyOver, message).about(&id));
         }
         let owner = history.owner().to_owned();
         let next = tokio::time::timeout(ASKED, self.next_of(&owner, &key)).await;
-        let late = |_| Refusal::new(ErrorCode::KeeperSilent, "its next life has not begun yet: look again").about(&id);
-        self.record(&Found::Here(next.map_err(late)?)).await
+        let late =
+            |_| RequestError::new(ErrorCode::KeeperSilent, "its restart has not started yet: check again").about(&id);
+        self.record(&FoundProcess::Here(next.map_err(late)?)).await
     }
 
-    /// Has the end of a live process followed by another life, whatever its cause.
-    fn ask_for_next(&self, history: &History) -> Result<(), Refusal> {
-        let first = first_of(history);
+    /// Makes a restart follow the end of a live process, whatever its cause.
+    fn ask_for_next(&self, history: &History) -> Result<(), RequestError> {
+        let first = first_run(history);
         let chain = lock(&self.chains.open).get(first).cloned();
         let Some(mut chain) = chain else {
-            return Err(Refusal::new(ErrorCode::Damaged, "what its next life needs is lost: start it anew"));
+            return Err(RequestError::new(ErrorCode::Damaged, "what its restart needs is lost: start it again"));
         };
         chain.asked = Some(history.intent.id.clone());
-        commit_chain(&self.home, first, &chain).map_err(Refusal::internal)?;
+        commit_chain(&self.home, first, &chain).map_err(RequestError::internal)?;
         lock(&self.chains.open).insert(first.clone(), chain);
         Ok(())
     }
 
-    /// Lets a waiting life begin now; false if none waits.
+    /// Starts a waiting restart now; false if none waits.
     fn hurry(&self, id: &ProcessId) -> bool {
         let mut waiting = lock(&self.chains.waiting);
         let Some(one) = waiting.get_mut(id) else { return false };
@@ -379,9 +381,9 @@ impl Core {
         }
     }
 
-    /// The life after this one, if it came to be.
+    /// The process that followed this one, if it was started.
     pub(super) async fn successor(self: &Arc<Self>, history: &History) -> Option<ProcessId> {
-        let (owner, key) = (history.owner().to_owned(), key_after(&history.intent.id));
+        let (owner, key) = (history.owner().to_owned(), restart_key(&history.intent.id));
         if let Some(entry) = self.registry.by_key(&owner, &key) {
             return Some(entry.id.clone());
         }
@@ -389,7 +391,7 @@ impl Core {
     }
 }
 
-/// Starts lives when their time has come, until shutdown.
+/// Starts restarts when they are due, until shutdown.
 pub(crate) async fn tend(core: Arc<Core>) {
     let mut shutdown = core.shutdown.subscribe();
     loop {

@@ -13,7 +13,7 @@ use crate::clock::rfc3339;
 use crate::core::Core;
 
 impl Core {
-    /// The record with the moment of its next life, if one is to come.
+    /// The record with the time of its next restart, if one will follow.
     pub(crate) fn with_due(&self, mut record: Record, history: &History) -> Record {
         if let (Some(life), Some(due)) = (&mut record.life, self.chains.due(&history.intent.id)) {
             life.restarting_at = due.map(rfc3339);
@@ -34,7 +34,7 @@ impl Core {
         record
     }
 
-    /// Why no other life follows, of those that ended where one was expected.
+    /// Why a process that was expected to be restarted is not.
     pub(crate) async fn given_up(
         self: &Arc<Self>,
         histories: impl Iterator<Item = &History>,

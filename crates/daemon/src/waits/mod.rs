@@ -1,4 +1,5 @@
-//! Waiting for processes: `until` waits for one change, for any part of the daemon; `wait` answers requests for one or many.
+//! Waiting for processes: `until` waits for one change, for any part of the daemon; `wait` handles the wait requests,
+//! for one process or many.
 //!
 //! May use: registry.
 

@@ -1,4 +1,5 @@
-//! Waiting for one change of a process: its end, the end of its output, more output, its readiness. Requests are in `wait`.
+//! Waits for one change of a process: its end, the end of its output, more output, its readiness. Requests are in
+//! `wait`.
 
 use std::time::Duration;
 
@@ -9,8 +10,8 @@ use tokio::time::timeout_at;
 
 use crate::registry::{Entry, State};
 
-/// How soon a keeper that is not connected is asked again.
-const AGAIN: Duration = Duration::from_millis(100);
+/// How soon to check again for a link while the keeper is not connected.
+const RELINK_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Whether the leader is known to have ended.
 pub(crate) fn has_exited(state: &State) -> bool {
@@ -55,9 +56,9 @@ pub(crate) async fn until_output(entry: &Entry, cursor: u64, limit: Duration) ->
         };
         let mut until = deadline;
         match entry.link() {
-            Some(link) => drop(link.tell(&ToKeeper::WatchOutput { id: entry.id.clone(), beyond: known }).await),
-            // A keeper that is not connected yet cannot tell: ask again soon.
-            None => until = until.min(tokio::time::Instant::now() + AGAIN),
+            Some(link) => drop(link.send(&ToKeeper::WatchOutput { id: entry.id.clone(), beyond: known }).await),
+            // A keeper that is not connected cannot report output: check again soon.
+            None => until = until.min(tokio::time::Instant::now() + RELINK_INTERVAL),
         }
         let news = state.wait_for(|state| state.output_bytes > known || has_closed(state));
         let _ = timeout_at(until, news).await;
@@ -67,18 +68,18 @@ pub(crate) async fn until_output(entry: &Entry, cursor: u64, limit: Duration) ->
     }
 }
 
-/// Watches the state until it fits, however long that takes.
-pub(crate) async fn until_change(entry: &Entry, fits: impl FnMut(&State) -> bool) {
-    let _ = entry.state.subscribe().wait_for(fits).await;
+/// Waits until the condition holds, without a timeout.
+pub(crate) async fn until_change(entry: &Entry, holds: impl FnMut(&State) -> bool) {
+    let _ = entry.state.subscribe().wait_for(holds).await;
 }
 
-/// Watches the state until it fits or the time is over.
-pub(super) async fn watch(entry: &Entry, limit: Duration, fits: impl FnMut(&State) -> bool) -> bool {
+/// Waits until the condition holds; false at the timeout.
+pub(super) async fn watch(entry: &Entry, limit: Duration, holds: impl FnMut(&State) -> bool) -> bool {
     let mut state = entry.state.subscribe();
-    matches!(tokio::time::timeout(limit, state.wait_for(fits)).await, Ok(Ok(_)))
+    matches!(tokio::time::timeout(limit, state.wait_for(holds)).await, Ok(Ok(_)))
 }
 
-/// Waits for the verdict on its readiness, or for its end.
+/// Waits until it is ready, not ready in time, or over.
 pub(crate) async fn until_ready(entry: &Entry, limit: Duration) -> WaitReason {
     watch(entry, limit, |state| state.history.readiness.is_some() || is_over(state)).await;
     let state = entry.state.borrow();

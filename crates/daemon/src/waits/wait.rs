@@ -1,7 +1,6 @@
-//! Waits: until a process exits, closes, says something, falls quiet, listens; any or all of many.
-//!
-//! Every wait is bounded (D4), says why it ended, holds no lock and loses no bytes: it watches the entry's
-//! state, and asks the keeper to tell of output only while somebody waits for it.
+//! Wait requests: until a process exits, closes its output, prints, falls quiet, listens; any or all of many.
+//! Every wait is bounded (D4), reports why it ended and holds no lock. It watches the entry's state, so it misses no
+//! output; the keeper reports new output only while a wait needs that.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -16,26 +15,26 @@ use regex::bytes::Regex;
 
 use super::until::{has_closed, has_exited, is_over, until_output, until_ready, watch};
 use crate::core::{Core, blocking};
-use crate::refusal::Refusal;
 use crate::registry::records;
-use crate::registry::{Entry, Found, Releasable, Scope, State};
+use crate::registry::{Entry, FoundProcess, ReleasableWait, State, Viewer};
+use crate::request_error::RequestError;
 
-/// The longest wait, and the one applied when none is given.
-const MOST: Duration = Duration::from_secs(3600);
-const DEFAULT: Duration = Duration::from_secs(30);
-/// Longer than anybody looks for a line.
-const LONG: Duration = Duration::from_secs(7 * 24 * 3600);
-const QUIET: Duration = Duration::from_secs(2);
-/// How often listening ports are looked for.
-const PORT_LOOK: Duration = Duration::from_millis(50);
-/// How long after the end of output the end of the leader is waited for.
-const A_MOMENT: Duration = Duration::from_millis(200);
-/// Bytes read at a time when output is searched.
-const SEARCH: usize = 256 * 1024;
-/// Processes in one wait at most.
-const MANY: usize = 256;
+/// Maximum and default timeout.
+const MAX_WAIT: Duration = Duration::from_secs(3600);
+const DEFAULT_WAIT: Duration = Duration::from_secs(30);
+/// Practically without a timeout.
+const NO_LIMIT: Duration = Duration::from_secs(7 * 24 * 3600);
+const DEFAULT_QUIET: Duration = Duration::from_secs(2);
+/// How often listening ports are checked.
+const PORT_INTERVAL: Duration = Duration::from_millis(50);
+/// How long to wait for the leader's exit after its output closed.
+const EXIT_DELAY: Duration = Duration::from_millis(200);
+/// Bytes per read when output is searched.
+const READ_SIZE: usize = 256 * 1024;
+/// Maximum number of processes in one wait.
+const MAX_PROCESSES: usize = 256;
 
-/// What is waited for.
+/// The condition of a wait.
 #[derive(Debug)]
 pub(crate) enum Until {
     Exit,
@@ -51,31 +50,31 @@ pub(crate) enum Until {
 
 /// How a wait ended.
 #[derive(Debug, Default)]
-struct End {
+struct WaitEnd {
     reason: Option<WaitReason>,
     cursor: u64,
     matched: Option<String>,
     port: Option<u16>,
 }
 
-impl End {
+impl WaitEnd {
     fn because(reason: WaitReason) -> Self {
         Self { reason: Some(reason), ..Self::default() }
     }
 }
 
-/// No more output can come. A program that ends closes its output a moment before: its outcome is worth that moment.
-async fn ended_before(entry: &Entry) -> End {
-    watch(entry, A_MOMENT, has_exited).await;
-    End::because(WaitReason::EndedBefore)
+/// The output is closed. A program that exits closes its output just before: wait briefly for its outcome.
+async fn ended_before(entry: &Entry) -> WaitEnd {
+    watch(entry, EXIT_DELAY, has_exited).await;
+    WaitEnd::because(WaitReason::EndedBefore)
 }
 
-/// Waits until it waits for input.
-async fn wait_input(entry: &Entry, limit: Duration) -> Result<End, Refusal> {
+/// Waits until the process waits for input.
+async fn wait_input(entry: &Entry, limit: Duration) -> Result<WaitEnd, RequestError> {
     let takes_input = entry.state.borrow().history.intent.spec.takes_input();
     if !takes_input {
-        let message = "it has no stdin to wait at: start it with `stdin: pipe` or `pty`";
-        return Err(Refusal::new(ErrorCode::NoStdin, message).about(&entry.id));
+        let message = "it has no stdin, so it never waits for input: start it with `stdin: pipe` or `pty`";
+        return Err(RequestError::new(ErrorCode::NoStdin, message).about(&entry.id));
     }
     let waits = |state: &State| state.waiting.now == Some(true);
     let reached = watch(entry, limit, |state| waits(state) || is_over(state)).await;
@@ -84,27 +83,27 @@ async fn wait_input(entry: &Entry, limit: Duration) -> Result<End, Refusal> {
         true => WaitReason::Input,
         false => WaitReason::Timeout,
     };
-    Ok(End::because(reason))
+    Ok(WaitEnd::because(reason))
 }
 
 impl Core {
-    /// One wait.
+    /// Handles one wait request.
     pub(crate) async fn wait(
         self: &Arc<Self>,
-        scope: &Scope,
-        found: Found,
+        viewer: &Viewer,
+        found: FoundProcess,
         query: WaitQuery,
-    ) -> Result<WaitAnswer, Refusal> {
+    ) -> Result<WaitAnswer, RequestError> {
         let limit = limit(query.timeout.as_deref())?;
         let until = parse(query)?;
-        let begun = Instant::now();
-        let mut gate = self.gate(scope, &found);
+        let started = Instant::now();
+        let mut release = self.releasable_wait(viewer, &found);
         let end = match &found {
-            Found::Here(entry) => tokio::select! {
+            FoundProcess::Here(entry) => tokio::select! {
                 end = self.wait_here(entry, until, limit) => end?,
-                () = gate.released() => End::because(WaitReason::Cancelled),
+                () = release.released() => WaitEnd::because(WaitReason::Cancelled),
             },
-            Found::Ended(history) => {
+            FoundProcess::Ended(history) => {
                 let entry = Entry::new((**history).clone());
                 self.wait_here(&entry, until, Duration::ZERO).await?
             }
@@ -116,20 +115,25 @@ impl Core {
             record,
             matched: end.matched,
             port: end.port,
-            waited_ms: begun.elapsed().as_millis() as u64,
+            waited_ms: started.elapsed().as_millis() as u64,
         })
     }
 
-    /// What releases a wait: its caller's owner, or for the operator the owner of what is waited for.
-    pub(crate) fn gate(&self, scope: &Scope, found: &Found) -> Releasable {
-        match scope {
-            Scope::Owner(owner) => self.owners.releasable(owner),
-            Scope::Operator => self.owners.releasable(found.snapshot().history.owner()),
+    /// The owner whose releases end a wait: the caller, or for the operator the owner of the process.
+    pub(crate) fn releasable_wait(&self, viewer: &Viewer, found: &FoundProcess) -> ReleasableWait {
+        match viewer {
+            Viewer::Owner(owner) => self.owners.releasable_wait(owner),
+            Viewer::Operator => self.owners.releasable_wait(found.snapshot().history.owner()),
         }
     }
 
-    async fn wait_here(self: &Arc<Self>, entry: &Arc<Entry>, until: Until, limit: Duration) -> Result<End, Refusal> {
-        let simple = |reached: bool, reason| End::because(if reached { reason } else { WaitReason::Timeout });
+    async fn wait_here(
+        self: &Arc<Self>,
+        entry: &Arc<Entry>,
+        until: Until,
+        limit: Duration,
+    ) -> Result<WaitEnd, RequestError> {
+        let simple = |reached: bool, reason| WaitEnd::because(if reached { reason } else { WaitReason::Timeout });
         match until {
             Until::Exit => Ok(simple(watch(entry, limit, has_exited).await, WaitReason::Exited)),
             Until::Closed => Ok(simple(watch(entry, limit, has_closed).await, WaitReason::Closed)),
@@ -151,7 +155,7 @@ impl Core {
         cursor: Option<u64>,
         exclude: Option<Regex>,
         limit: Duration,
-    ) -> Result<End, Refusal> {
+    ) -> Result<WaitEnd, RequestError> {
         let cursor = match cursor {
             Some(cursor) => cursor,
             None => self.output_end(entry).await?,
@@ -161,7 +165,7 @@ impl Core {
             let end = self.wait_match(entry, cursor, (any, Some(exclude)), limit).await?;
             let reason =
                 end.reason.map(|reason| if reason == WaitReason::Matched { WaitReason::Output } else { reason });
-            return Ok(End { reason, ..end });
+            return Ok(WaitEnd { reason, ..end });
         }
         let deadline = Instant::now() + limit;
         let here = self.output_end(entry).await? > cursor;
@@ -173,11 +177,11 @@ impl Core {
             }
             false => WaitReason::Timeout,
         };
-        Ok(End::because(reason))
+        Ok(WaitEnd::because(reason))
     }
 
-    /// How much output there is now.
-    pub(crate) async fn output_end(self: &Arc<Self>, entry: &Arc<Entry>) -> Result<u64, Refusal> {
+    /// The current end of the output.
+    pub(crate) async fn output_end(self: &Arc<Self>, entry: &Arc<Entry>) -> Result<u64, RequestError> {
         let (state, directory) = (entry.snapshot(), self.home.process(&entry.id));
         let extent = blocking(move || records::reader(&state, &directory).extent()).await?;
         Ok(extent.map_or(0, |extent| extent.end))
@@ -189,11 +193,11 @@ impl Core {
         cursor: u64,
         (pattern, exclude): (Regex, Option<Regex>),
         limit: Duration,
-    ) -> Result<End, Refusal> {
+    ) -> Result<WaitEnd, RequestError> {
         let deadline = Instant::now() + limit;
         let mut search = Search { searcher: None, cursor, pattern, exclude };
         loop {
-            // Whether this is all there will be is asked before the read, so that nothing is missed after it.
+            // Read before the search: if the output was closed by then, the search sees all of it.
             let closed = has_closed(&entry.state.borrow());
             let (state, directory) = (entry.snapshot(), self.home.process(&entry.id));
             let (hit, back) = blocking(move || {
@@ -202,23 +206,27 @@ impl Core {
             })
             .await?;
             search = back;
-            if let Some((cursor, line)) = hit.map_err(Refusal::internal)? {
-                return Ok(End { reason: Some(WaitReason::Matched), cursor, matched: Some(line), port: None });
+            if let Some((cursor, line)) = hit.map_err(RequestError::internal)? {
+                return Ok(WaitEnd { reason: Some(WaitReason::Matched), cursor, matched: Some(line), port: None });
             }
             if closed {
                 return Ok(ended_before(entry).await);
             }
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
-                return Ok(End::because(WaitReason::Timeout));
+                return Ok(WaitEnd::because(WaitReason::Timeout));
             }
             until_output(entry, search.cursor, left).await;
         }
     }
 
-    /// The first line that matches, from the beginning on; never, if none does.
-    pub(crate) async fn until_line(self: &Arc<Self>, entry: &Arc<Entry>, pattern: Regex) -> Result<String, Refusal> {
-        match self.wait_match(entry, 0, (pattern, None), LONG).await?.matched {
+    /// The first matching line from the beginning; pending forever if none comes.
+    pub(crate) async fn until_line(
+        self: &Arc<Self>,
+        entry: &Arc<Entry>,
+        pattern: Regex,
+    ) -> Result<String, RequestError> {
+        match self.wait_match(entry, 0, (pattern, None), NO_LIMIT).await?.matched {
             Some(line) => Ok(line),
             None => std::future::pending().await,
         }
@@ -229,28 +237,28 @@ impl Core {
         entry: &Arc<Entry>,
         port: Option<u16>,
         limit: Duration,
-    ) -> Result<End, Refusal> {
+    ) -> Result<WaitEnd, RequestError> {
         let deadline = Instant::now() + limit;
         loop {
             let over = is_over(&entry.state.borrow());
             let history = entry.snapshot().history;
             let listening = blocking(move || listening(&history, port)).await?;
-            // Whatever listens below the keeper of a process that is over is another's: keepers go on.
+            // A listener below the keeper of an ended process belongs to the keeper's next process.
             if over || is_over(&entry.state.borrow()) {
-                return Ok(End::because(WaitReason::EndedBefore));
+                return Ok(WaitEnd::because(WaitReason::EndedBefore));
             }
             if let Some(port) = listening {
-                return Ok(End { reason: Some(WaitReason::Port), port: Some(port), ..End::default() });
+                return Ok(WaitEnd { reason: Some(WaitReason::Port), port: Some(port), ..WaitEnd::default() });
             }
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
-                return Ok(End::because(WaitReason::Timeout));
+                return Ok(WaitEnd::because(WaitReason::Timeout));
             }
-            watch(entry, left.min(PORT_LOOK), is_over).await;
+            watch(entry, left.min(PORT_INTERVAL), is_over).await;
         }
     }
 
-    async fn wait_quiet(self: &Arc<Self>, entry: &Arc<Entry>, quiet: Duration, limit: Duration) -> End {
+    async fn wait_quiet(self: &Arc<Self>, entry: &Arc<Entry>, quiet: Duration, limit: Duration) -> WaitEnd {
         let deadline = Instant::now() + limit;
         let mut cursor = self.output_end(entry).await.unwrap_or(0);
         loop {
@@ -258,54 +266,57 @@ impl Core {
                 return ended_before(entry).await;
             }
             let left = deadline.saturating_duration_since(Instant::now());
-            let begun = Instant::now();
+            let started = Instant::now();
             let spoke = until_output(entry, cursor, quiet.min(left)).await;
-            if !spoke && begun.elapsed() >= quiet {
-                return End::because(WaitReason::Quiet);
+            if !spoke && started.elapsed() >= quiet {
+                return WaitEnd::because(WaitReason::Quiet);
             }
             if !spoke && !has_closed(&entry.state.borrow()) && left <= quiet {
-                return End::because(WaitReason::Timeout);
+                return WaitEnd::because(WaitReason::Timeout);
             }
             cursor = cursor.max(entry.state.borrow().output_bytes);
         }
     }
 
-    /// Any or all of many.
+    /// Handles a wait for any or all of many processes.
     pub(crate) async fn wait_many(
         self: &Arc<Self>,
-        scope: &Scope,
+        viewer: &Viewer,
         request: WaitManyRequest,
-    ) -> Result<WaitManyAnswer, Refusal> {
-        if request.ids.is_empty() || request.ids.len() > MANY {
-            return Err(Refusal::invalid(format!("`ids` has {} entries: give 1 to {MANY}", request.ids.len())));
+    ) -> Result<WaitManyAnswer, RequestError> {
+        if request.ids.is_empty() || request.ids.len() > MAX_PROCESSES {
+            return Err(RequestError::invalid(format!(
+                "`ids` has {} entries: give 1 to {MAX_PROCESSES}",
+                request.ids.len()
+            )));
         }
         let limit = limit(request.timeout.as_ref().map(|span| span.text()).as_deref())?;
-        let (fits, reason): (fn(&State) -> bool, _) = match request.until.as_deref().unwrap_or("exit") {
+        let (holds, reason): (fn(&State) -> bool, _) = match request.until.as_deref().unwrap_or("exit") {
             "exit" => (has_exited, WaitReason::Exited),
             "closed" => (has_closed, WaitReason::Closed),
             "finished" => (is_over, WaitReason::Finished),
-            other => return Err(Refusal::invalid(format!("until `{other}`: use exit, closed or finished"))),
+            other => return Err(RequestError::invalid(format!("until `{other}`: use exit, closed or finished"))),
         };
-        let begun = Instant::now();
+        let started = Instant::now();
         let mut found = Vec::with_capacity(request.ids.len());
         for id in &request.ids {
-            found.push(self.find(scope, id).await?);
+            found.push(self.find(viewer, id).await?);
         }
-        let mut gates: Vec<_> = found.iter().take(1).map(|one| self.gate(scope, one)).collect();
+        let mut releases: Vec<_> = found.iter().take(1).map(|one| self.releasable_wait(viewer, one)).collect();
         let mut waits = tokio::task::JoinSet::new();
         for one in &found {
-            if let Found::Here(entry) = one {
+            if let FoundProcess::Here(entry) = one {
                 let entry = Arc::clone(entry);
-                waits.spawn(async move { watch(&entry, limit, fits).await });
+                waits.spawn(async move { watch(&entry, limit, holds).await });
             }
         }
         let all = request.mode == Some(WaitMode::All);
-        let mut here = found.iter().any(|one| matches!(one, Found::Ended(_)));
+        let mut here = found.iter().any(|one| matches!(one, FoundProcess::Ended(_)));
         let mut cancelled = false;
         while all || !here {
             let released = async {
-                match gates.first_mut() {
-                    Some(gate) => gate.released().await,
+                match releases.first_mut() {
+                    Some(release) => release.released().await,
                     None => std::future::pending().await,
                 }
             };
@@ -323,7 +334,7 @@ impl Core {
         waits.abort_all();
         let (mut done, mut pending) = (Vec::new(), Vec::new());
         for one in &found {
-            let list = if fits(&one.snapshot()) { &mut done } else { &mut pending };
+            let list = if holds(&one.snapshot()) { &mut done } else { &mut pending };
             list.push(self.record(one).await?);
         }
         let reached = if all { pending.is_empty() } else { !done.is_empty() };
@@ -332,40 +343,40 @@ impl Core {
             (false, true) => WaitReason::Cancelled,
             (false, false) => WaitReason::Timeout,
         };
-        Ok(WaitManyAnswer { reason, done, pending, waited_ms: begun.elapsed().as_millis() as u64 })
+        Ok(WaitManyAnswer { reason, done, pending, waited_ms: started.elapsed().as_millis() as u64 })
     }
 }
 
-/// Waits for the verdict on its readiness, or for its end.
-async fn wait_ready(entry: &Entry, limit: Duration) -> Result<End, Refusal> {
+/// Waits until it is ready, not ready in time, or over.
+async fn wait_ready(entry: &Entry, limit: Duration) -> Result<WaitEnd, RequestError> {
     if entry.state.borrow().history.intent.spec.service.ready.is_none() {
-        let message = "it was started without `ready`, so nothing says when it is: start it with one, or wait until=port, match or output";
-        return Err(Refusal::invalid(message).about(&entry.id));
+        let message = "it was started without `ready`: start it with one, or wait for until=port, match or output";
+        return Err(RequestError::invalid(message).about(&entry.id));
     }
     let reason = until_ready(entry, limit).await;
     let port = entry.state.borrow().history.readiness.as_ref().and_then(|readiness| readiness.port);
-    Ok(End { reason: Some(reason), port, ..End::default() })
+    Ok(WaitEnd { reason: Some(reason), port, ..WaitEnd::default() })
 }
 
-/// A search through output as it comes.
+/// A search through growing output.
 struct Search {
     searcher: Option<Searcher>,
-    /// Where to read on.
+    /// Where the next read starts.
     cursor: u64,
     pattern: Regex,
     exclude: Option<Regex>,
 }
 
 impl Search {
-    /// The first line that matches in what has come since; at the end the unfinished line counts too. Looks no
-    /// further than the output went when it began: a writer without end does not keep it.
+    /// The first matching line in new output; once the output is closed, an unfinished last line counts too. Stops at
+    /// the end that the output had when it began: an endless writer does not keep it busy.
     fn run(
         &mut self,
         reader: &pinfold_store::reader::OutputReader,
         closed: bool,
     ) -> std::io::Result<Option<(u64, String)>> {
         let Self { searcher, cursor, pattern, exclude } = self;
-        let options = SearchOptions { before: 0, after: 0, most: usize::MAX };
+        let options = SearchOptions { before: 0, after: 0, max_matches: usize::MAX };
         let searcher = searcher.get_or_insert_with(|| Searcher::new(pattern.clone(), options));
         let (mut hit, mut end) = (None, None);
         let give = |line: Line<'_>, hit: &mut Option<_>| {
@@ -377,7 +388,7 @@ impl Search {
             }
         };
         while hit.is_none() {
-            let piece = reader.read(*cursor, SEARCH)?;
+            let piece = reader.read(*cursor, READ_SIZE)?;
             let end = *end.get_or_insert(piece.end);
             searcher.feed(piece.at, &piece.bytes, &mut |line| give(line, &mut hit));
             *cursor = piece.next;
@@ -388,7 +399,7 @@ impl Search {
         if closed {
             searcher.flush(&mut |line| give(line, &mut hit));
         }
-        // A prompt has no line end: a match in the unfinished line counts as it stands, unless one came before.
+        // A prompt has no line end: a match in the unfinished line counts too, unless an earlier line matched.
         if let Some(found) = searcher.peek() {
             give(Line::Matched(found), &mut hit);
         }
@@ -407,13 +418,13 @@ fn listening(history: &pinfold_model::facts::History, port: Option<u16>) -> Opti
     }
 }
 
-/// The time of a wait: within bounds, and never refused for being long.
-pub(crate) fn limit(text: Option<&str>) -> Result<Duration, Refusal> {
-    Ok(text.map(parse_duration).transpose()?.unwrap_or(DEFAULT).min(MOST))
+/// Parses a timeout; one above the maximum is shortened, not refused.
+pub(crate) fn limit(text: Option<&str>) -> Result<Duration, RequestError> {
+    Ok(text.map(parse_duration).transpose()?.unwrap_or(DEFAULT_WAIT).min(MAX_WAIT))
 }
 
-/// What is waited for.
-pub(crate) fn parse(query: WaitQuery) -> Result<Until, Refusal> {
+/// The condition of a wait.
+pub(crate) fn parse(query: WaitQuery) -> Result<Until, RequestError> {
     let exclude = query.exclude.as_deref().map(parse_pattern).transpose()?;
     match query.until.as_deref().unwrap_or("exit") {
         "exit" => Ok(Until::Exit),
@@ -422,19 +433,19 @@ pub(crate) fn parse(query: WaitQuery) -> Result<Until, Refusal> {
         "output" => Ok(Until::Output { cursor: query.cursor, exclude }),
         "match" => {
             let pattern = query.pattern.as_deref().filter(|pattern| !pattern.is_empty());
-            let pattern = pattern.ok_or_else(|| Refusal::invalid("until=match needs a `pattern`"))?;
+            let pattern = pattern.ok_or_else(|| RequestError::invalid("until=match needs a `pattern`"))?;
             Ok(Until::Match { cursor: query.cursor.unwrap_or(0), pattern: parse_pattern(pattern)?, exclude })
         }
         "port" => Ok(Until::Port(query.port)),
         "quiet" => {
-            let quiet = query.quiet.as_deref().map(parse_duration).transpose()?.unwrap_or(QUIET);
+            let quiet = query.quiet.as_deref().map(parse_duration).transpose()?.unwrap_or(DEFAULT_QUIET);
             Ok(Until::Quiet(quiet))
         }
         "ready" => Ok(Until::Ready),
         "input" => Ok(Until::Input),
         other => {
             let most = "use exit, closed, finished, output, match, port, quiet, ready or input";
-            Err(Refusal::invalid(format!("until `{}`: {most}", other.chars().take(40).collect::<String>())))
+            Err(RequestError::invalid(format!("until `{}`: {most}", other.chars().take(40).collect::<String>())))
         }
     }
 }

@@ -1,5 +1,5 @@
-//! pinfold's own tools under the names that the suite's scenarios of the Tasks extension want: a task is a process, and
-//! what the suite wants computed slowly is a command that sleeps. Only names and arguments are exchanged on the way in.
+//! Offers pinfold's `execute` under the tool names that the suite's Tasks scenarios call: a slow computation becomes a
+//! command that sleeps. Only the names and arguments of requests are translated.
 
 use axum::body::{Body, to_bytes};
 use axum::extract::Request;
@@ -8,17 +8,17 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use serde_json::{Value, json};
 
-/// The largest request of the suite.
+/// Maximum size of a request of the suite.
 const MAX_BODY: usize = 1 << 20;
 
-/// Passes a request on, a call of a fixture as a call of `execute`.
-pub(crate) async fn exchange(request: Request, next: Next) -> Response {
+/// Forwards a request; a call of a fixture tool becomes a call of `execute`.
+pub(crate) async fn translate(request: Request, next: Next) -> Response {
     let (mut parts, body) = request.into_parts();
     let Ok(bytes) = to_bytes(body, MAX_BODY).await else { return StatusCode::PAYLOAD_TOO_LARGE.into_response() };
-    let Some((fixture, message)) = serde_json::from_slice(&bytes).ok().and_then(exchanged) else {
+    let Some((fixture, message)) = serde_json::from_slice(&bytes).ok().and_then(translated) else {
         return next.run(Request::from_parts(parts, Body::from(bytes))).await;
     };
-    // A header that names another tool than the fixture is wrong, and stays so.
+    // If the header names another tool than the body, leave it wrong: the suite tests that.
     if parts.headers.get("mcp-name").is_some_and(|name| name.as_bytes() == fixture.as_bytes()) {
         parts.headers.insert("mcp-name", HeaderValue::from_static("execute"));
     }
@@ -26,8 +26,8 @@ pub(crate) async fn exchange(request: Request, next: Next) -> Response {
     next.run(Request::from_parts(parts, Body::from(message.to_string()))).await
 }
 
-/// The name of the fixture, and the message with `execute` in its place.
-fn exchanged(mut message: Value) -> Option<(String, Value)> {
+/// Returns the name of the fixture tool, and the message rewritten for `execute`.
+fn translated(mut message: Value) -> Option<(String, Value)> {
     let params = message.get_mut("params").and_then(Value::as_object_mut)?;
     let fixture = params.get("name")?.as_str()?.to_owned();
     let arguments = params.get("arguments").cloned().unwrap_or_default();

@@ -1,8 +1,8 @@
-//! What the fixture offers: its tools, prompts and resources, as the suite names them.
+//! The tools, prompts and resources of the fixture server, as the suite names them.
 
 use serde_json::{Value, json};
 
-/// Tools without arguments that are the same in every revision.
+/// Tools without arguments, the same in every revision.
 const PLAIN: &[&str] = &[
     "test_simple_text",
     "test_image_content",
@@ -30,7 +30,7 @@ const PLAIN: &[&str] = &[
     "test_input_required_result_capabilities",
 ];
 
-/// Every tool.
+/// All tools.
 pub(crate) fn tools() -> Value {
     let mut tools: Vec<Value> =
         PLAIN.iter().map(|name| tool(name, json!({ "type": "object", "properties": {} }))).collect();
@@ -55,7 +55,7 @@ fn mirrored() -> Value {
     json!({ "type": "object", "properties": { "region": region }, "required": ["region"] })
 }
 
-/// A schema with the words of 2020-12, none of which may be lost on the way.
+/// A schema with keywords of JSON Schema 2020-12, all of which must be preserved.
 fn json_schema() -> Value {
     json!({
         "$schema": "https://json-schema.org/draft/2020-12/schema",
@@ -80,7 +80,7 @@ fn json_schema() -> Value {
     })
 }
 
-/// Every prompt.
+/// All prompts.
 pub(crate) fn prompts() -> Value {
     let argument = |name: &str| json!({ "name": name, "description": format!("the {name}"), "required": true });
     let prompt = |name: &str, arguments: &[&str]| {
@@ -96,7 +96,7 @@ pub(crate) fn prompts() -> Value {
     ])
 }
 
-/// Every resource that has a fixed name.
+/// All resources with a fixed URI.
 pub(crate) fn resources() -> Value {
     let resource = |name: &str, mime_type: &str| {
         let description = format!("the suite's {name}");
@@ -109,7 +109,7 @@ pub(crate) fn resources() -> Value {
     ])
 }
 
-/// The resources that have a name with a hole.
+/// Resource templates.
 pub(crate) fn templates() -> Value {
     json!([{
         "uriTemplate": "test://template/{id}/data",

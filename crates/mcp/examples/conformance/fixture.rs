@@ -1,4 +1,4 @@
-//! The handler: every method of the protocol that the suite tries.
+//! The handler of the fixture server: every MCP method that the suite calls.
 
 use std::time::Duration;
 
@@ -15,37 +15,37 @@ use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
 use tokio::sync::broadcast;
 
-use crate::asking::{self, Asked, Seal};
-use crate::content::{audio, image, prompt, resource, result, said, text};
-use crate::{catalogue, older};
+use crate::content::{audio, image, prompt, resource, result, text, text_result};
+use crate::input_required::{self, StateSigner, ToolInput};
+use crate::{catalogue, server_requests};
 
-/// Between two notifications of one call.
+/// Delay between two notifications of one call.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// Which list is said to have changed.
+/// The list that is announced as changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Changed {
     Tools,
     Prompts,
 }
 
-/// The fixture. Clones are further connections.
+/// The fixture server. A clone serves another connection.
 #[derive(Clone, Debug)]
 pub(crate) struct Fixture {
-    seal: Seal,
+    signer: StateSigner,
     changes: broadcast::Sender<Changed>,
 }
 
 impl Default for Fixture {
     fn default() -> Self {
-        Fixture { seal: Seal::default(), changes: broadcast::channel(16).0 }
+        Fixture { signer: StateSigner::default(), changes: broadcast::channel(16).0 }
     }
 }
 
 impl Fixture {
     async fn plain(&self, name: &str, context: &RequestContext<RoleServer>) -> Result<Value, ErrorData> {
         Ok(match name {
-            "test_simple_text" => said("This is a simple text response for testing."),
+            "test_simple_text" => text_result("This is a simple text response for testing."),
             "test_image_content" => result(&[image()]),
             "test_audio_content" => result(&[audio()]),
             "test_embedded_resource" => {
@@ -62,41 +62,41 @@ impl Fixture {
             }
             "test_tool_with_logging" | "test_logging_tool" => {
                 log(context).await;
-                said("logged")
+                text_result("logged")
             }
             "test_tool_with_progress" => {
                 report(context).await;
-                said("progressed")
+                text_result("progressed")
             }
             "test_reconnection" => {
                 tokio::time::sleep(PAUSE * 2).await;
-                said("still here")
+                text_result("still here")
             }
             "test_missing_capability" => return missing_capability(context),
-            "test_trigger_tool_change" => self.tell(Changed::Tools),
-            "test_trigger_prompt_change" => self.tell(Changed::Prompts),
-            "test_mirrored_header" | "json_schema_2020_12_tool" => said("taken"),
+            "test_trigger_tool_change" => self.announce(Changed::Tools),
+            "test_trigger_prompt_change" => self.announce(Changed::Prompts),
+            "test_mirrored_header" | "json_schema_2020_12_tool" => text_result("accepted"),
             _ => return Err(ErrorData::invalid_params(format!("there is no tool `{name}`"), None)),
         })
     }
 
-    fn tell(&self, changed: Changed) -> Value {
-        // Nobody may be listening.
+    fn announce(&self, changed: Changed) -> Value {
+        // Ignore the error if there is no listener.
         let _ = self.changes.send(changed);
-        said("told")
+        text_result("announced")
     }
 }
 
 fn missing_capability(context: &RequestContext<RoleServer>) -> Result<Value, ErrorData> {
-    if able(context).get("sampling").is_some_and(Value::is_object) {
-        return Ok(said("the client can sample"));
+    if capabilities(context).get("sampling").is_some_and(Value::is_object) {
+        return Ok(text_result("the client can sample"));
     }
     let data = json!({ "requiredCapabilities": { "sampling": {} } });
     let code = ErrorCode::MISSING_REQUIRED_CLIENT_CAPABILITY;
     Err(ErrorData::new(code, "this tool needs the client to sample", Some(data)))
 }
 
-/// Three log messages; where logging is asked for by request, only if this one did.
+/// Sends three log messages. In revisions where each request selects a log level, only if this one did.
 async fn log(context: &RequestContext<RoleServer>) {
     if context.meta.protocol_version().is_some() && context.meta.log_level().is_none() {
         return;
@@ -120,16 +120,16 @@ async fn report(context: &RequestContext<RoleServer>) {
     }
 }
 
-/// What the client of this request can do.
-fn able(context: &RequestContext<RoleServer>) -> Value {
-    context.client_capabilities().and_then(|able| serde_json::to_value(able).ok()).unwrap_or_default()
+/// The capabilities of the client as JSON.
+fn capabilities(context: &RequestContext<RoleServer>) -> Value {
+    context.client_capabilities().and_then(|capabilities| serde_json::to_value(capabilities).ok()).unwrap_or_default()
 }
 
 fn read<T: DeserializeOwned>(value: Value) -> Result<T, ErrorData> {
     serde_json::from_value(value).map_err(|error| ErrorData::internal_error(error.to_string(), None))
 }
 
-/// A result that is complete. Revisions that do not know the word do not get it from the SDK.
+/// Marks a result as complete. The SDK removes the field for revisions that do not have it.
 fn complete<T: DeserializeOwned>(mut value: Value) -> Result<T, ErrorData> {
     value["resultType"] = "complete".into();
     read(value)
@@ -174,11 +174,12 @@ impl ServerHandler for Fixture {
     ) -> Result<CallToolResponse, ErrorData> {
         let arguments = request.arguments.unwrap_or_default();
         let responses: Map<String, Value> = request.input_responses.unwrap_or_default().into_iter().collect();
-        let able = able(&context);
-        let asked = Asked { responses: &responses, state: request.request_state.as_deref(), able: &able };
-        let answer = match asking::call(&self.seal, &request.name, &asked)? {
+        let capabilities = capabilities(&context);
+        let input =
+            ToolInput { responses: &responses, state: request.request_state.as_deref(), capabilities: &capabilities };
+        let answer = match input_required::call(&self.signer, &request.name, &input)? {
             Some(answer) => answer,
-            None => match older::call(&request.name, &arguments, &context).await? {
+            None => match server_requests::call(&request.name, &arguments, &context).await? {
                 Some(answer) => answer,
                 None => self.plain(&request.name, &context).await?,
             },
@@ -220,8 +221,8 @@ impl ServerHandler for Fixture {
             "test_prompt_with_image" => prompt(&[image(), text("Please analyze the image above.")]),
             "test_input_required_result_prompt" => {
                 let responses = request.input_responses.unwrap_or_default().into_iter().collect();
-                let able = able(&context);
-                asking::prompt(&Asked { responses: &responses, state: None, able: &able })
+                let capabilities = capabilities(&context);
+                input_required::prompt(&ToolInput { responses: &responses, state: None, capabilities: &capabilities })
             }
             name => return Err(ErrorData::invalid_params(format!("there is no prompt `{name}`"), None)),
         };
@@ -287,7 +288,7 @@ impl ServerHandler for Fixture {
                 changed = changes.recv() => changed,
                 () = context.cancelled() => return Ok(()),
             };
-            // What a listener did not ask for is refused by the sink, which is the point.
+            // The sink rejects what the listener did not subscribe to; the suite tests that.
             let _ = match changed {
                 Ok(Changed::Tools) => context.sink().notify_tool_list_changed().await,
                 Ok(Changed::Prompts) => context.sink().notify_prompt_list_changed().await,

@@ -1,18 +1,18 @@
-//! A command that ends with `&`: what it would run in the background.
+//! Detects a command that ends with `&`, which runs it in the background.
 //!
-//! The text is looked at as a shell does: quotes, escapes, comments, substitutions and here-documents. Only an `&` that
-//! is the last thing the shell itself would read counts; nothing depends on it but where the call waits, since a
-//! process is its whole tree however it was made.
+//! The text is scanned as a shell does: quotes, escapes, comments, substitutions and here-documents. Only an `&` that
+//! is the shell's last token counts. A mistake only changes whether the call waits: pinfold tracks all descendants
+//! either way.
 
-/// The command without its last `&`, if that puts it into the background.
-pub(super) fn promoted(command: &str) -> Option<&str> {
-    let end = Reader { bytes: command.as_bytes(), at: 0, documents: Vec::new() }.last_ampersand()?;
+/// Returns the command without its trailing `&`, if that `&` runs it in the background.
+pub(super) fn without_trailing_ampersand(command: &str) -> Option<&str> {
+    let end = Reader { bytes: command.as_bytes(), at: 0, heredocs: Vec::new() }.last_ampersand()?;
     let rest = command[..end].trim();
     (!rest.is_empty()).then_some(rest)
 }
 
-/// What ends a here-document, and whether tabs before it do not count.
-struct Document {
+/// A here-document: its delimiter, and whether leading tabs are ignored (`<<-`).
+struct HereDoc {
     end: Vec<u8>,
     tabs: bool,
 }
@@ -20,31 +20,31 @@ struct Document {
 struct Reader<'a> {
     bytes: &'a [u8],
     at: usize,
-    /// Here-documents that begin with the next line.
-    documents: Vec<Document>,
+    /// Here-documents that start on the next line.
+    heredocs: Vec<HereDoc>,
 }
 
 impl Reader<'_> {
-    /// Where the `&` stands that is the last token.
+    /// Returns the position of an `&` that is the last token.
     fn last_ampersand(mut self) -> Option<usize> {
         let mut last = None;
         let mut word = false;
         while let Some(byte) = self.next() {
-            let begun = self.at - 1;
+            let started_at = self.at - 1;
             let was_in_word = std::mem::replace(&mut word, false);
             match byte {
                 b' ' | b'\t' | b'\r' => continue,
                 b'\n' => {
-                    // A document after the `&` belongs to the command: the two are not to be parted.
-                    last = last.filter(|_| self.documents.is_empty());
-                    self.skip_documents()?;
+                    // A here-document after the `&` belongs to the command, so the `&` cannot be cut off.
+                    last = last.filter(|_| self.heredocs.is_empty());
+                    self.skip_heredocs()?;
                     continue;
                 }
                 b'#' if !was_in_word => {
                     self.skip_while(|byte| byte != b'\n');
                     continue;
                 }
-                // A line that goes on is no token.
+                // A line continuation is not a token.
                 b'\\' if self.peek() == Some(b'\n') => {
                     self.at += 1;
                     word = was_in_word;
@@ -52,11 +52,11 @@ impl Reader<'_> {
                 }
                 b'&' if self.peek() == Some(b'&') => self.at += 1,
                 b'&' => {
-                    last = Some(begun);
+                    last = Some(started_at);
                     continue;
                 }
                 b'|' | b'<' | b'>' if self.peek() == Some(b'&') => self.at += 1,
-                b'<' if self.peek() == Some(b'<') => self.begin_document(),
+                b'<' if self.peek() == Some(b'<') => self.begin_heredoc(),
                 b'|' | b';' | b'<' | b'>' | b')' => {}
                 _ => {
                     self.skip_piece(byte)?;
@@ -65,7 +65,7 @@ impl Reader<'_> {
             }
             last = None;
         }
-        last.filter(|_| self.documents.is_empty())
+        last.filter(|_| self.heredocs.is_empty())
     }
 
     fn next(&mut self) -> Option<u8> {
@@ -84,7 +84,7 @@ impl Reader<'_> {
         }
     }
 
-    /// Goes behind what this byte opens. Nothing if it is never closed: then the end is inside of it.
+    /// Skips the quote or substitution that this byte opens. Returns `None` if it is never closed.
     fn skip_piece(&mut self, byte: u8) -> Option<()> {
         match byte {
             b'\\' => self.next().map(drop),
@@ -125,7 +125,7 @@ impl Reader<'_> {
         }
     }
 
-    /// Goes behind the bracket that closes the one at hand.
+    /// Skips to after the bracket that closes the next one.
     fn skip_nested(&mut self, open: u8, close: u8) -> Option<()> {
         let mut depth = 0;
         loop {
@@ -143,11 +143,11 @@ impl Reader<'_> {
         }
     }
 
-    /// Behind `<<`: notes what ends the document.
-    fn begin_document(&mut self) {
+    /// After `<<`: records the delimiter of the here-document.
+    fn begin_heredoc(&mut self) {
         self.at += 1;
         if self.peek() == Some(b'<') {
-            // `<<<` of other shells: a word, no document.
+            // `<<<` (bash): a here-string, not a here-document.
             self.at += 1;
             return;
         }
@@ -161,19 +161,19 @@ impl Reader<'_> {
                 end.push(byte);
             }
         }
-        self.documents.push(Document { end, tabs });
+        self.heredocs.push(HereDoc { end, tabs });
     }
 
-    /// At the beginning of a line: goes behind the documents that begin there. Nothing if one does not end.
-    fn skip_documents(&mut self) -> Option<()> {
-        for document in std::mem::take(&mut self.documents) {
+    /// At the start of a line: skips the here-documents that start there. Returns `None` if one does not end.
+    fn skip_heredocs(&mut self) -> Option<()> {
+        for heredoc in std::mem::take(&mut self.heredocs) {
             loop {
                 let rest = self.bytes.get(self.at..).filter(|rest| !rest.is_empty())?;
                 let length = rest.iter().position(|byte| *byte == b'\n').unwrap_or(rest.len());
                 let line = &rest[..length];
                 self.at += (length + 1).min(rest.len());
-                let tabs = if document.tabs { line.iter().take_while(|byte| **byte == b'\t').count() } else { 0 };
-                if line[tabs..] == document.end {
+                let tabs = if heredoc.tabs { line.iter().take_while(|byte| **byte == b'\t').count() } else { 0 };
+                if line[tabs..] == heredoc.end {
                     break;
                 }
             }
@@ -187,7 +187,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_ampersand_at_the_end_is_taken_off() {
+    fn a_trailing_ampersand_is_removed() {
         for (command, rest) in [
             ("cmd &", "cmd"),
             ("cmd&", "cmd"),
@@ -201,12 +201,12 @@ mod tests {
             ("echo a#b &", "echo a#b"),
             ("cat <<EOF\nhello\nEOF\nserver &", "cat <<EOF\nhello\nEOF\nserver"),
         ] {
-            assert_eq!(promoted(command), Some(rest), "{command}");
+            assert_eq!(without_trailing_ampersand(command), Some(rest), "{command}");
         }
     }
 
     #[test]
-    fn any_other_ampersand_stays() {
+    fn any_other_ampersand_is_kept() {
         for command in [
             "cmd",
             "cmd &&",
@@ -234,7 +234,7 @@ mod tests {
             " & ",
             "",
         ] {
-            assert_eq!(promoted(command), None, "{command}");
+            assert_eq!(without_trailing_ampersand(command), None, "{command}");
         }
     }
 }

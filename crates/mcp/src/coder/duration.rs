@@ -1,4 +1,4 @@
-//! Durations as Go reads and writes them: `"30s"`, `"1h30m"`, `"-5s"`; never a bare number.
+//! Parses and formats durations as Go does: `"30s"`, `"1h30m"`, `"-5s"`; a bare number is an error.
 
 use std::time::Duration;
 
@@ -7,13 +7,13 @@ use std::time::Duration;
 pub(super) struct Span(f64);
 
 impl Span {
-    /// As long as it is, and not at all if it is negative.
-    pub(super) fn length(self) -> Duration {
+    /// Converts to a duration; a negative one becomes zero.
+    pub(super) fn to_duration(self) -> Duration {
         Duration::try_from_secs_f64(self.0).unwrap_or(if self.0 > 0.0 { Duration::MAX } else { Duration::ZERO })
     }
 }
 
-/// Takes a duration; the error is in Go's words.
+/// Parses a duration; errors use Go's wording.
 pub(super) fn parse(text: &str) -> Result<Span, String> {
     let invalid = || format!("time: invalid duration {text:?}");
     let (sign, mut rest) = match text.as_bytes().first() {
@@ -47,11 +47,11 @@ pub(super) fn parse(text: &str) -> Result<Span, String> {
         seconds += number * scale;
         rest = tail;
     }
-    // Go has no longer one than 2^63 nanoseconds.
+    // Go's maximum is 2^63 nanoseconds.
     if seconds > 9_223_372_036.0 { Err(invalid()) } else { Ok(Span(sign * seconds)) }
 }
 
-/// `10s`, `1m30s`, `1h0m0s`, `50ms`, `1.5s`.
+/// Formats a duration: `10s`, `1m30s`, `1h0m0s`, `50ms`, `1.5s`.
 pub(super) fn render(duration: Duration) -> String {
     let (seconds, nanos) = (duration.as_secs(), duration.subsec_nanos());
     if seconds == 0 {
@@ -77,10 +77,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn durations_are_read_as_go_reads_them() {
+    fn durations_are_parsed_as_in_go() {
         for (text, millis) in [("30s", 30_000), ("1h30m", 5_400_000), ("0s", 0), ("0", 0), ("-5s", 0), ("1.5s", 1_500)]
         {
-            assert_eq!(parse(text).map(Span::length), Ok(Duration::from_millis(millis)), "{text}");
+            assert_eq!(parse(text).map(Span::to_duration), Ok(Duration::from_millis(millis)), "{text}");
         }
         for (text, error) in [
             ("30", "time: missing unit in duration \"30\""),
@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn durations_are_written_as_go_writes_them() {
+    fn durations_are_formatted_as_in_go() {
         for (millis, text) in
             [(0, "0s"), (50, "50ms"), (10_000, "10s"), (1_500, "1.5s"), (90_000, "1m30s"), (3_600_000, "1h0m0s")]
         {

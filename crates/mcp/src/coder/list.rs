@@ -1,4 +1,4 @@
-//! `process_list`: everything that lives, and the newest of what ended lately.
+//! `process_list`: lists all live processes, and the newest that ended recently.
 
 use std::time::Duration;
 
@@ -6,18 +6,18 @@ use pinfold_api::types::{ListQuery, ProcessList, Record};
 use serde::Serialize;
 use serde_json::Value;
 
-use super::BACKGROUND;
-use super::result::{Outcomes, code, reason, state};
+use super::BACKGROUND_LABEL;
+use super::result::{CommandResult, code, reason};
 use crate::facts;
 use crate::tool_error::ToolError;
 use crate::tools::{Answer, CallContext, Shown, object};
 
-/// Entries that are over; what lives is always listed.
+/// Maximum number of ended processes; live ones are always listed.
 const MAX_ENDED: usize = 10;
 /// How long an ended process stays listed.
 const LISTED_FOR: Duration = Duration::from_secs(300);
-/// Live ones are few; this many are asked for at a time.
-const PAGE: u32 = 500;
+/// Page size of the requests.
+const PAGE_SIZE: u32 = 500;
 
 #[derive(Serialize)]
 struct Info {
@@ -44,18 +44,18 @@ struct Info {
 pub(super) async fn call(ctx: &CallContext<'_>) -> Result<Answer, ToolError> {
     match records(ctx).await {
         Ok((records, total)) => Ok(answer(&records, total)),
-        Err(refusal) if refusal.code == "cancelled" => Err(refusal),
-        Err(refusal) => Ok(Outcomes::failure(format!("list processes: {}", refusal.message)).answer()),
+        Err(error) if error.code == "cancelled" => Err(error),
+        Err(error) => Ok(CommandResult::failure(format!("list processes: {}", error.message)).answer()),
     }
 }
 
-/// What is listed, in its order, and how many there are.
+/// Returns the records to list, in order, and their total number.
 async fn records(ctx: &CallContext<'_>) -> Result<(Vec<Record>, usize), ToolError> {
     let mut records = Vec::new();
     let mut page = None;
     loop {
         let status = Some("live".to_owned());
-        let list = ask(ctx, ListQuery { status, limit: Some(PAGE), page, ..ListQuery::default() }).await?;
+        let list = fetch(ctx, ListQuery { status, limit: Some(PAGE_SIZE), page, ..ListQuery::default() }).await?;
         records.extend(list.processes);
         page = list.next;
         if page.is_none() {
@@ -63,7 +63,7 @@ async fn records(ctx: &CallContext<'_>) -> Result<(Vec<Record>, usize), ToolErro
         }
     }
     let status = Some("ended".to_owned());
-    let ended = ask(ctx, ListQuery { status, limit: Some(PAGE), ..ListQuery::default() }).await?;
+    let ended = fetch(ctx, ListQuery { status, limit: Some(PAGE_SIZE), ..ListQuery::default() }).await?;
     let since = jiff::Timestamp::now().as_second() - LISTED_FOR.as_secs() as i64;
     let live: Vec<String> = records.iter().map(|record: &Record| record.id.clone()).collect();
     let lately = |record: &Record| ended_at(record).is_some_and(|at| at >= since) && !live.contains(&record.id);
@@ -71,15 +71,15 @@ async fn records(ctx: &CallContext<'_>) -> Result<(Vec<Record>, usize), ToolErro
     let total = records.len() + ended.len();
     records.extend(ended.into_iter().take(MAX_ENDED));
     records.sort_by(|one, other| {
-        let running = |record: &Record| !facts::is_over(record);
+        let running = |record: &Record| !facts::has_ended(record);
         running(other).cmp(&running(one)).then_with(|| other.created_at.cmp(&one.created_at))
     });
     Ok((records, total))
 }
 
-async fn ask(ctx: &CallContext<'_>, query: ListQuery) -> Result<ProcessList, ToolError> {
+async fn fetch(ctx: &CallContext<'_>, query: ListQuery) -> Result<ProcessList, ToolError> {
     let query = &query;
-    ctx.daemon.ask(|client| async move { client.list(query).await }).await
+    ctx.daemon.retry(|client| async move { client.list(query).await }).await
 }
 
 fn answer(records: &[Record], total: usize) -> Answer {
@@ -87,27 +87,27 @@ fn answer(records: &[Record], total: usize) -> Answer {
     let list: Vec<Value> = records.iter().map(|record| Value::Object(object(&info(record)))).collect();
     answer.facts.insert("processes".into(), list.into());
     answer.facts.insert("total".into(), total.into());
-    let shown = |record: &Record| Shown::of(record);
+    let shown = |record: &Record| Shown::from_record(record);
     answer.shown = records.iter().map(shown).collect();
     answer
 }
 
 fn info(record: &Record) -> Info {
-    let over = facts::is_over(record);
+    let ended = facts::has_ended(record);
     let (exit_code, signal) = code(record);
     Info {
         id: record.id.clone(),
         command: record.command.clone(),
         workdir: record.cwd.clone(),
-        background: record.labels.get(BACKGROUND).is_some_and(|background| background == "true"),
-        running: !over,
-        exit_code: over.then_some(exit_code),
+        background: record.labels.get(BACKGROUND_LABEL).is_some_and(|background| background == "true"),
+        running: !ended,
+        exit_code: ended.then_some(exit_code),
         started_at_unix: record.started_at.as_deref().and_then(unix).or_else(|| unix(&record.created_at)).unwrap_or(0),
         exited_at_unix: ended_at(record),
         pid: record.pid.filter(|_| record.finished_at.is_none()),
-        state: state(record),
-        signal: signal.filter(|_| over),
-        reason: reason(record).filter(|_| over),
+        state: record.status.name(),
+        signal: signal.filter(|_| ended),
+        reason: reason(record).filter(|_| ended),
         closed: record.output.closed,
     }
 }

@@ -1,8 +1,8 @@
-//! The tools of coder's chats, on the processes that pinfold keeps: `execute`, `process_output`, `process_list` and
+//! The tools of coder's chats, implemented with pinfold's processes: `execute`, `process_output`, `process_list` and
 //! `process_signal`, with the arguments, texts and result fields that models trained on them know.
 //!
-//! Two channels, as there: a call that makes no sense is a tool error in plain words; whatever the daemon says is a
-//! result with `success` and `error`. What differs from coder's, and why, is in docs/from-coder.md.
+//! As in coder, a malformed call is a tool error with plain text, and an error of the daemon is a result with `success`
+//! and `error`. Differences from coder are listed in docs/from-coder.md.
 
 mod ampersand;
 mod duration;
@@ -18,17 +18,17 @@ use crate::arguments::Arguments;
 use crate::tool_error::ToolError;
 use crate::tools::{Answer, Call, CallContext};
 
-/// The label by which `/api/v0/processes` knows what was started in the background.
-const BACKGROUND: &str = "coder.background";
+/// The label by which `/api/v0/processes` recognizes background processes.
+const BACKGROUND_LABEL: &str = "coder.background";
 
-/// What a model is told of the server as a whole.
+/// The server's instructions for the model.
 pub(crate) const INSTRUCTIONS: &str = "Run shell commands with execute; prefer the foreground with a timeout that fits. \
 A command that outlives its timeout runs on: read it with process_output under its background_process_id. Servers and \
-watchers: run_in_background. What ended meanwhile is told in `news`.";
+watchers: run_in_background. `news` reports processes that ended.";
 
 /// Calls a tool. `keys` are the names of its arguments.
 pub(crate) async fn call(ctx: &CallContext<'_>, call: Call, keys: &[&str]) -> Result<Answer, ToolError> {
-    let arguments = Arguments::new(call.values, &call.doubled, keys, "").map_err(invalid)?;
+    let arguments = Arguments::new(call.values, &call.duplicate_keys, keys, "").map_err(invalid)?;
     match call.tool.as_str() {
         "execute" => execute::call(ctx, &arguments).await,
         "process_output" => output::call(ctx, &arguments).await,
@@ -37,7 +37,7 @@ pub(crate) async fn call(ctx: &CallContext<'_>, call: Call, keys: &[&str]) -> Re
     }
 }
 
-/// The text of a result: its JSON, or the words of a tool error.
+/// The text of a result: its JSON, or the message of a tool error.
 pub(crate) fn text(facts: &Map<String, Value>, is_error: bool) -> String {
     match facts.get("error") {
         Some(Value::String(message)) if is_error => message.clone(),
@@ -45,12 +45,12 @@ pub(crate) fn text(facts: &Map<String, Value>, is_error: bool) -> String {
     }
 }
 
-/// Arguments that are not what they should be.
-fn invalid(refusal: ToolError) -> ToolError {
-    plain(format!("invalid parameters: {}", refusal.message))
+/// Wraps an argument error in coder's wording.
+fn invalid(error: ToolError) -> ToolError {
+    tool_error(format!("invalid parameters: {}", error.message))
 }
 
-/// A tool error in these very words.
-fn plain(message: impl Into<String>) -> ToolError {
+/// A tool error with exactly this message.
+fn tool_error(message: impl Into<String>) -> ToolError {
     ToolError::invalid(message)
 }

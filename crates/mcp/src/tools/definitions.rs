@@ -1,4 +1,5 @@
-//! What a model reads of the tools. The whole list stays within [`MAX_LIST`] bytes: every chat pays for it.
+//! The tool definitions that models read. The whole list is limited to [`MAX_LIST`] bytes, because it is part of every
+//! chat.
 
 use std::sync::LazyLock;
 
@@ -6,11 +7,11 @@ use serde_json::Value;
 
 use super::Shape;
 
-/// The most bytes of all definitions as `tools/list` gives them.
+/// Maximum size of all definitions in `tools/list`.
 #[cfg(test)]
 const MAX_LIST: usize = 8 * 1024;
 
-/// One tool, as the protocol has it.
+/// One tool definition, in the format of MCP.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Definition(Value);
 
@@ -18,7 +19,7 @@ static NATIVE: LazyLock<Vec<Definition>> = LazyLock::new(|| parsed(include_str!(
 
 static CODER: LazyLock<Vec<Definition>> = LazyLock::new(|| parsed(include_str!("../coder/definitions.json")));
 
-/// The text is part of the program, and a test reads it: it cannot be malformed.
+/// Parses a definitions file. The file is compiled in and covered by a test, so it cannot be malformed.
 fn parsed(text: &str) -> Vec<Definition> {
     let values: Vec<Value> = serde_json::from_str(text).unwrap_or_default();
     values.into_iter().map(Definition).collect()
@@ -36,7 +37,7 @@ impl Definition {
     }
 }
 
-/// The definitions of a set of tools, as `tools/list` gives them.
+/// The definitions of a set of tools, as sent in `tools/list`.
 pub fn definitions(shape: Shape) -> Vec<Value> {
     of(shape).iter().map(|definition| definition.0.clone()).collect()
 }
@@ -46,7 +47,7 @@ pub fn names(shape: Shape) -> Vec<&'static str> {
     of(shape).iter().map(Definition::name).collect()
 }
 
-/// A tool of a set.
+/// Finds a tool of this set by name.
 pub(super) fn find(shape: Shape, name: &str) -> Option<&'static Definition> {
     of(shape).iter().find(|definition| definition.name() == name)
 }
@@ -63,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_whole_list_is_small() {
+    fn the_tool_list_fits_its_limit() {
         for shape in [Shape::Native, Shape::Coder] {
             let list = serde_json::json!({ "tools": definitions(shape) }).to_string();
             assert!(list.len() <= MAX_LIST, "{} bytes", list.len());
@@ -71,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_plain_and_hints_complete() {
+    fn names_are_valid_and_annotations_complete() {
         let names = names(Shape::Native);
         let all = ["execute", "process_output", "process_wait", "process_list", "process_input", "process_signal"];
         assert_eq!(names, all);
@@ -89,7 +90,7 @@ mod tests {
         }
     }
 
-    /// Gemini's API refuses an `enum` without a `type`, and a model guesses at an argument that is not described.
+    /// Gemini's API rejects an `enum` without a `type`, and models guess at an argument without a description.
     #[test]
     fn every_argument_has_a_type_and_a_description() {
         for definition in [definitions(Shape::Native), definitions(Shape::Coder)].concat() {

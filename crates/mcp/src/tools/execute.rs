@@ -1,4 +1,4 @@
-//! `execute`: start a command and wait for it a while.
+//! `execute`: starts a command and waits for it.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use pinfold_api::input::Span;
 use pinfold_api::types::{
-    Lifetime, Pty, ReadyState, Record, Restart, StartRequest, Started, Stdin, Streams, WaitAnswer, WaitQuery,
-    WaitReason,
+    Lifetime, Pty, ReadyState, Record, Restart, SandboxRequest, StartRequest, Started, Stdin, Streams, WaitAnswer,
+    WaitQuery, WaitReason,
 };
 use serde::de::DeserializeOwned;
 
@@ -16,26 +16,27 @@ use super::{Answer, CallContext};
 use crate::arguments::Arguments;
 use crate::facts::{self, Facts};
 use crate::tool_error::ToolError;
-use crate::view::{self, Look};
-use crate::{presence, random, tasks};
+use crate::view::{self, ReadRange};
+use crate::{random, tasks};
 
-/// A right call.
-pub(super) const RIGHT: &str = r#"execute {"command":"npm test","workdir":"app","timeout":"2m"}"#;
+/// An example of a correct call.
+pub(super) const EXAMPLE: &str = r#"execute {"command":"npm test","workdir":"app","timeout":"2m"}"#;
 
-/// Right calls with an object of each kind.
-const NOTIFY: &str =
+/// Examples of correct calls with each object argument.
+const NOTIFY_EXAMPLE: &str =
     r#"execute {"command":"make","background":true,"notify":{"patterns":["error:"],"heartbeat":"5m"}}"#;
-const READY: &str = r#"execute {"command":"npm run dev","background":true,"ready":{"port":3000,"timeout":"60s"}}"#;
-const PORTS: &str =
+const READY_EXAMPLE: &str =
+    r#"execute {"command":"npm run dev","background":true,"ready":{"port":3000,"timeout":"60s"}}"#;
+const PORTS_EXAMPLE: &str =
     r#"execute {"command":"npm run dev","background":true,"ports":{"PORT":"lease"},"ready":{"port":"PORT"}}"#;
 
-/// How long a command in the background may take to fail at once.
-const EARLY: Duration = Duration::from_millis(200);
-/// How long the start itself waits: most commands are over by then, in one request.
-const FIRST: Duration = Duration::from_millis(500);
+/// How long a background start waits, to report commands that fail immediately.
+const BACKGROUND_WAIT: Duration = Duration::from_millis(200);
+/// How long the start request itself waits: most commands end within this time, so one request is enough.
+const START_WAIT: Duration = Duration::from_millis(500);
 
-/// Programs that ask, page or colour are told that nobody is there; where there is a terminal, only not to page.
-const NON_INTERACTIVE: &[(&str, &str)] = &[
+/// Variables that prevent prompts, pagers and colours. With a terminal, only the pager variables are set.
+const NON_INTERACTIVE_ENV: &[(&str, &str)] = &[
     ("GIT_EDITOR", "true"),
     ("GIT_SEQUENCE_EDITOR", "true"),
     ("EDITOR", "true"),
@@ -47,75 +48,77 @@ const NON_INTERACTIVE: &[(&str, &str)] = &[
     ("TERM", "dumb"),
     ("DEBIAN_FRONTEND", "noninteractive"),
 ];
-/// Marks of the process that the shim itself runs in; not those of what it starts.
-const MARKS: &[&str] = &["PINFOLD_ID", "PINFOLD_OWNER", "PINFOLD_MARK", HOME];
-/// The home that a process is kept in: the daemon sets it, unless a call sets it or unsets it with null.
-const HOME: &str = "PINFOLD_HOME";
+/// Variables of the managed process that this server runs in; commands must not inherit them.
+const OUR_VARIABLES: &[&str] = &["PINFOLD_ID", "PINFOLD_OWNER", "PINFOLD_MARK", HOME_VARIABLE];
+/// The pinfold home of a process. The daemon sets it, unless the call sets it or unsets it with null.
+const HOME_VARIABLE: &str = "PINFOLD_HOME";
 
 pub(super) async fn call(ctx: &CallContext<'_>, arguments: &Arguments) -> Result<Answer, ToolError> {
     let background = arguments.flag("background")?;
     let asked = arguments.duration("timeout")?;
     let waits_for_ready = arguments.object("ready")?.is_some();
-    let (limit, cut) = match background && !waits_for_ready {
-        true => (asked.unwrap_or(EARLY).min(EARLY), None),
+    let (limit, limit_note) = match background && !waits_for_ready {
+        true => (asked.unwrap_or(BACKGROUND_WAIT).min(BACKGROUND_WAIT), None),
         false => ctx.wait_limit(asked),
     };
     let (budget, budget_note) = view::budget(arguments)?;
-    let mut request = request(ctx, arguments, limit.min(FIRST))?;
-    let task = (!background && !waits_for_ready && ctx.takes_tasks()).then(|| random::hex(16));
+    let mut request = request(ctx, arguments, limit.min(START_WAIT))?;
+    let task = (!background && !waits_for_ready && ctx.may_create_task()).then(|| random::hex(16));
     request.labels.extend(task.iter().map(|task| (tasks::LABEL.to_owned(), task.clone())));
-    let begun = Instant::now();
+    let started_at = Instant::now();
     ctx.claim.starting();
-    let started = ctx.hold("the start", start(ctx, &request)).await?;
+    let started = ctx.await_with_progress("the start", start(ctx, &request)).await?;
     let hints = started.hints.clone();
     let mut record = started.record;
     let mut reason = started.waited.as_ref().map(|waited| waited.reason);
-    if let Some(task) = task.filter(|_| !facts::is_over(&record)) {
+    if let Some(task) = task.filter(|_| !facts::has_ended(&record)) {
         return Ok(Answer { task: Some((task, record)), ..Answer::default() });
     }
     ctx.claim.waits_for(&record.id);
-    let left = limit.saturating_sub(begun.elapsed());
+    let remaining = limit.saturating_sub(started_at.elapsed());
     let until = if waits_for_ready { "ready" } else { "exit" };
-    let open = if waits_for_ready { is_undecided(&record) } else { !facts::is_over(&record) && !background };
-    if open && !left.is_zero() {
-        let asks = request.pty.is_some() || request.stdin.is_some();
-        let answer = ctx.hold(&record.id, decided(ctx, &record.id, left, (until, asks))).await?;
+    let open = if waits_for_ready { is_readiness_pending(&record) } else { !facts::has_ended(&record) && !background };
+    if open && !remaining.is_zero() {
+        let can_prompt = request.pty.is_some() || request.stdin.is_some();
+        let answer = ctx
+            .await_with_progress(&record.id, wait_for_decision(ctx, &record.id, remaining, (until, can_prompt)))
+            .await?;
         (reason, record) = (Some(answer.reason), answer.record);
     }
-    let mut facts = describe(ctx, &record, Look { cursor: Some(0), budget, ..Look::default() }).await?;
-    if let Some(sight) = facts.sight.as_mut().filter(|_| !facts::is_over(&record)) {
-        // That a command has not written yet is no news; that one ended without a word is.
-        sight.output = sight.output.take().filter(|output| !output.is_empty());
+    let mut facts = describe(ctx, &record, ReadRange { cursor: Some(0), budget, ..ReadRange::default() }).await?;
+    // Omit empty output of a running command, but show that an ended command wrote nothing.
+    if !facts::has_ended(&record) {
+        facts.drop_empty_output();
     }
     if !background || waits_for_ready {
-        let never_ready = waits_for_ready && facts::is_over(&record) && !is_ready(&record);
+        let never_ready = waits_for_ready && facts::has_ended(&record) && !is_ready(&record);
         facts.reason = if never_ready { Some(WaitReason::EndedBefore) } else { reason.or(Some(WaitReason::Timeout)) };
     }
     facts.notes.extend(hints);
     facts.notes.extend(budget_note);
-    facts.notes.extend(cut.filter(|_| !facts::is_over(&record)));
-    facts.notes.extend(how_it_goes_on(ctx, &record));
-    Ok(Answer::of(ctx, facts, &record))
+    facts.notes.extend(limit_note.filter(|_| !facts::has_ended(&record)));
+    facts.notes.extend(next_step_note(ctx, &record));
+    Ok(Answer::for_process(ctx, facts, &record))
 }
 
-/// Waits for the exit or its readiness; where it can ask, also until it waits for an answer.
-async fn decided(
+/// Waits for the exit or for readiness. If the process has a terminal or stdin, also returns when it waits for input.
+async fn wait_for_decision(
     ctx: &CallContext<'_>,
     id: &str,
     limit: Duration,
-    (until, asks): (&str, bool),
+    (until, can_prompt): (&str, bool),
 ) -> Result<WaitAnswer, ToolError> {
     let wait = |what: &str| Wait { limit, query: WaitQuery { until: Some(what.into()), ..WaitQuery::default() } };
     let (decision, input) = (wait(until), wait("input"));
     tokio::select! {
         biased;
-        answer = wait::patiently(ctx, id, &decision) => answer,
-        answer = wait::patiently(ctx, id, &input), if asks => answer,
+        answer = wait::wait_with_deadline(ctx, id, &decision) => answer,
+        answer = wait::wait_with_deadline(ctx, id, &input), if can_prompt => answer,
     }
 }
 
-/// Whether it may still become ready.
-fn is_undecided(record: &Record) -> bool {
+/// Whether the readiness check is still waiting.
+fn is_readiness_pending(record: &Record) -> bool {
     record.ready.as_ref().is_some_and(|ready| ready.state == ReadyState::Waiting)
 }
 
@@ -123,44 +126,44 @@ fn is_ready(record: &Record) -> bool {
     record.ready.as_ref().is_some_and(|ready| ready.state == ReadyState::Ready)
 }
 
-/// What the call would have given, had it waited for the end.
+/// The result that the call would have had if it had waited for the end.
 pub(super) async fn outcome(ctx: &CallContext<'_>, record: &Record) -> Result<Answer, ToolError> {
-    let mut facts = describe(ctx, record, Look { cursor: Some(0), ..Look::default() }).await?;
+    let mut facts = describe(ctx, record, ReadRange { cursor: Some(0), ..ReadRange::default() }).await?;
     facts.reason = Some(WaitReason::Exited);
-    facts.notes.extend(how_it_goes_on(ctx, record));
-    Ok(Answer::of(ctx, facts, record))
+    facts.notes.extend(next_step_note(ctx, record));
+    Ok(Answer::for_process(ctx, facts, record))
 }
 
-/// Starts it; asked again of the next daemon, the key keeps it from running twice.
+/// Starts the command. The idempotency key prevents a second start if the request is retried.
 async fn start(ctx: &CallContext<'_>, request: &StartRequest) -> Result<Started, ToolError> {
-    let started = ctx.daemon.ask(|client| async move { client.start(request).await }).await;
-    started.map_err(|refusal| match refusal.code.as_str() {
-        "no_program" => refusal.show(r#"execute {"command":"echo hi","shell":"bash"}"#),
-        "invalid_request" | "bad_cwd" => refusal.show(RIGHT),
-        _ => refusal,
+    let started = ctx.daemon.retry(|client| async move { client.start(request).await }).await;
+    started.map_err(|error| match error.code.as_str() {
+        "no_program" => error.with_example(r#"execute {"command":"echo hi","shell":"bash"}"#),
+        "invalid_request" | "bad_cwd" => error.with_example(EXAMPLE),
+        _ => error,
     })
 }
 
-/// The facts of a process with a look at its output, which counts as read.
-pub(super) async fn describe(ctx: &CallContext<'_>, record: &Record, look: Look) -> Result<Facts, ToolError> {
-    let (seen, hint) = view::look(&ctx.daemon, record, &look).await?;
-    ctx.memory.read(&ctx.caller.owner, &record.id, seen.1, seen.0.omitted);
-    let mut facts = Facts::of(record).seen(seen);
-    facts.notes.extend(hint.filter(|_| ctx.memory.is_first(&ctx.caller.owner, "silence")));
+/// Returns the facts of a process with a range of its output, and marks this output as read.
+pub(super) async fn describe(ctx: &CallContext<'_>, record: &Record, range: ReadRange) -> Result<Facts, ToolError> {
+    let (seen, hint) = view::read_output(&ctx.daemon, record, &range).await?;
+    ctx.read_positions.record_read(&ctx.caller.owner, &record.id, seen.1, seen.0.omitted);
+    let mut facts = Facts::from_record(record).with_output(seen);
+    facts.notes.extend(hint.filter(|_| ctx.read_positions.mark_explained(&ctx.caller.owner, "silence")));
     Ok(facts)
 }
 
-/// What can be done with a process that is not over, with the first of its kind for this owner: the state says the rest.
-fn how_it_goes_on(ctx: &CallContext<'_>, record: &Record) -> Option<String> {
+/// Explains the next step for a process that has not ended. Each kind of note is shown once per owner.
+fn next_step_note(ctx: &CallContext<'_>, record: &Record) -> Option<String> {
     let id = &record.id;
     let (topic, note) = match () {
         () if record.waiting_for_input == Some(true) => (
             "input",
             format!(
-                "it waits for input: process_input {{\"id\":\"{id}\",\"text\":\"…\",\"keys\":[\"enter\"]}} answers"
+                "it is waiting for input: answer with process_input {{\"id\":\"{id}\",\"text\":\"…\",\"keys\":[\"enter\"]}}"
             ),
         ),
-        () if !facts::is_over(record) => (
+        () if !facts::has_ended(record) => (
             "running",
             format!(
                 "still running; its end will be in the news of a later result. process_wait {{\"id\":\"{id}\"}} waits for it, \
@@ -173,42 +176,43 @@ fn how_it_goes_on(ctx: &CallContext<'_>, record: &Record) -> Option<String> {
         ),
         () => return None,
     };
-    ctx.memory.is_first(&ctx.caller.owner, topic).then_some(note)
+    ctx.read_positions.mark_explained(&ctx.caller.owner, topic).then_some(note)
 }
 
 fn request(ctx: &CallContext<'_>, arguments: &Arguments, wait: Duration) -> Result<StartRequest, ToolError> {
     let given = arguments.variables("env")?;
-    let cwd = directory(ctx, arguments)?;
-    let mut env = surroundings(ctx, cwd.as_deref());
+    let cwd = resolve_workdir(ctx, arguments)?;
+    let mut env = command_env(ctx, cwd.as_deref());
     let pty = pty(arguments)?;
-    let quiet = NON_INTERACTIVE.iter().filter(|(name, _)| pty.is_none() || name.ends_with("PAGER"));
+    let quiet = NON_INTERACTIVE_ENV.iter().filter(|(name, _)| pty.is_none() || name.ends_with("PAGER"));
     env.extend(quiet.map(|(name, value)| ((*name).to_owned(), Some((*value).to_owned()))));
     if pty.is_some() {
-        // The terminal of whoever started us is not this one.
+        // Do not inherit the TERM of the program that started this server.
         env.remove("TERM");
     }
     env.extend(given);
-    if ctx.base.env.is_some() {
-        env.retain(|name, value| value.is_some() || name == HOME);
+    if ctx.command_defaults.env.is_some() {
+        env.retain(|name, value| value.is_some() || name == HOME_VARIABLE);
     }
     let lifetime = lifetime(arguments)?.unwrap_or(ctx.lifetime);
-    let streams = arguments.word("streams", &["merged", "separate"])?;
+    let streams = arguments.one_of("streams", &["merged", "separate"])?;
     Ok(StartRequest {
         command: Some(arguments.required("command")?),
         shell: arguments.text("shell")?,
         cwd,
         env,
-        inherit_env: Some(ctx.base.env.is_none()),
+        inherit_env: Some(ctx.command_defaults.env.is_none()),
         owner: Some(ctx.caller.owner.clone()),
         parent: ctx.caller.parent.clone(),
         name: arguments.text("name")?,
         intent: arguments.text("label")?,
         lifetime: Some(lifetime),
-        owner_grace: (lifetime != Lifetime::Keep).then(|| grace(ctx)),
-        notify: object(arguments, "notify", NOTIFY)?,
-        ready: object(arguments, "ready", READY)?,
-        restart: arguments.word("restart", &["never", "on_failure", "always"])?.map(Restart::When),
-        ports: object(arguments, "ports", PORTS)?.unwrap_or_default(),
+        owner_grace: (lifetime != Lifetime::Keep).then(|| Span::from(ctx.owner_grace)),
+        notify: object(arguments, "notify", NOTIFY_EXAMPLE)?,
+        ready: object(arguments, "ready", READY_EXAMPLE)?,
+        sandbox: arguments.text("sandbox")?.map(SandboxRequest::Text),
+        restart: arguments.one_of("restart", &["never", "on_failure", "always"])?.map(Restart::When),
+        ports: object(arguments, "ports", PORTS_EXAMPLE)?.unwrap_or_default(),
         streams: streams.map(|word| if word == "separate" { Streams::Separate } else { Streams::Merged }),
         stdin: stdin(arguments)?,
         pty,
@@ -218,12 +222,12 @@ fn request(ctx: &CallContext<'_>, arguments: &Arguments, wait: Duration) -> Resu
     })
 }
 
-/// The environment that a command is started in, before anything is laid over it.
-pub(crate) fn surroundings(ctx: &CallContext<'_>, cwd: Option<&str>) -> BTreeMap<String, Option<String>> {
+/// Returns the environment of a command, before variables of the tool and the call are added.
+pub(crate) fn command_env(ctx: &CallContext<'_>, cwd: Option<&str>) -> BTreeMap<String, Option<String>> {
     let mut env: BTreeMap<String, Option<String>> = BTreeMap::new();
-    if let Some(base) = &ctx.base.env {
+    if let Some(base) = &ctx.command_defaults.env {
         env.extend(base.iter().map(|(name, value)| (name.clone(), Some(value.clone()))));
-        for mark in MARKS {
+        for mark in OUR_VARIABLES {
             env.remove(*mark);
         }
     }
@@ -233,17 +237,8 @@ pub(crate) fn surroundings(ctx: &CallContext<'_>, cwd: Option<&str>) -> BTreeMap
     env
 }
 
-/// How long a process outlives the last contact of its owner, with whom this server stays in contact from here on.
-pub(crate) fn grace(ctx: &CallContext<'_>) -> Span {
-    if ctx.base.env.is_none() {
-        return Span::from(ctx.owner_grace.unwrap_or(presence::GRACE_OVER_HTTP));
-    }
-    ctx.presence.keep(&ctx.caller.owner, &ctx.daemon);
-    Span::from(ctx.owner_grace.unwrap_or(presence::GRACE))
-}
-
 fn lifetime(arguments: &Arguments) -> Result<Option<Lifetime>, ToolError> {
-    let word = arguments.word("lifetime", &["keep", "owner", "parent"])?;
+    let word = arguments.one_of("lifetime", &["keep", "owner", "parent"])?;
     Ok(word.map(|word| match word.as_str() {
         "owner" => Lifetime::Owner,
         "parent" => Lifetime::Parent,
@@ -251,14 +246,14 @@ fn lifetime(arguments: &Arguments) -> Result<Option<Lifetime>, ToolError> {
     }))
 }
 
-/// What an object asks for; read as the daemon reads it, so that one place says what is in it.
+/// Parses an object argument with the daemon's own types, so that its format is defined in one place.
 fn object<T: DeserializeOwned>(arguments: &Arguments, key: &str, right: &str) -> Result<Option<T>, ToolError> {
     let Some(object) = arguments.object(key)? else { return Ok(None) };
     let read = serde_json::from_value(object.into());
-    read.map(Some).map_err(|error| arguments.refuse(format!("`{key}`: {error}")).show(right))
+    read.map(Some).map_err(|error| arguments.invalid(format!("`{key}`: {error}")).with_example(right))
 }
 
-/// `true`, or `"pipe"` as the HTTP API and its errors call it.
+/// Accepts a boolean, or `"pipe"` as in the HTTP API and its errors.
 fn stdin(arguments: &Arguments) -> Result<Option<Stdin>, ToolError> {
     match arguments.raw("stdin").and_then(serde_json::Value::as_str) {
         Some("pipe") => Ok(Some(Stdin::Pipe)),
@@ -267,26 +262,26 @@ fn stdin(arguments: &Arguments) -> Result<Option<Stdin>, ToolError> {
     }
 }
 
-/// The terminal that is asked for.
+/// The requested terminal.
 fn pty(arguments: &Arguments) -> Result<Option<Pty>, ToolError> {
     let Some(asked) = arguments.raw("pty") else { return Ok(None) };
     let pty = serde_json::from_value(asked.clone());
-    let pty = pty.map_err(|_| arguments.refuse("`pty` must be true, or {\"rows\":24,\"cols\":80}"))?;
+    let pty = pty.map_err(|_| arguments.invalid("`pty` must be true, or {\"rows\":24,\"cols\":80}"))?;
     Ok(Some(pty).filter(|pty| *pty != Pty::Wanted(false)))
 }
 
-/// The directory, absolute: a relative one is relative to the shim's own.
-pub(crate) fn directory(ctx: &CallContext<'_>, arguments: &Arguments) -> Result<Option<String>, ToolError> {
-    let base = ctx.base.cwd.as_deref();
+/// Returns the working directory as an absolute path. A relative one is resolved against this server's directory.
+pub(crate) fn resolve_workdir(ctx: &CallContext<'_>, arguments: &Arguments) -> Result<Option<String>, ToolError> {
+    let base = ctx.command_defaults.cwd.as_deref();
     match (arguments.text("workdir")?, base) {
         (None, base) => Ok(base.map(str::to_owned)),
         (Some(given), _) if given.starts_with(['/', '~']) => Ok(Some(given)),
         (Some(given), Some(base)) => {
             let path = Path::new(base).join(&given);
-            path.into_os_string().into_string().map(Some).map_err(|_| arguments.refuse("`workdir` is not UTF-8"))
+            path.into_os_string().into_string().map(Some).map_err(|_| arguments.invalid("`workdir` is not UTF-8"))
         }
         (Some(given), None) => {
-            Err(arguments.refuse(format!("`workdir`: `{given}` is relative to nothing here: give an absolute path")))
+            Err(arguments.invalid(format!("`workdir`: `{given}` is relative: give an absolute path")))
         }
     }
 }

@@ -1,7 +1,7 @@
-//! The tools: their definitions, and what each does with its arguments.
+//! The tools: their definitions, their implementation, and how a call waits (progress, cancellation, time limits).
 //!
-//! A [`Shape`] is one set of tools. A second set has its definitions and its `call` in a module of its own, and is
-//! named here; the server knows no tool by name.
+//! A [`Shape`] selects one set of tools. Another set has its definitions and its `call` in a separate module and is
+//! added here; the server knows no tool by name.
 
 mod definitions;
 mod execute;
@@ -20,35 +20,34 @@ use rmcp::service::RequestContext;
 use serde_json::{Map, Value};
 
 pub use definitions::{definitions, names};
-pub(crate) use execute::{directory, grace, surroundings};
-pub(crate) use wait::{Wait, patiently};
+pub(crate) use execute::{command_env, resolve_workdir};
+pub(crate) use wait::{Wait, wait_with_deadline};
 
 use crate::arguments::Arguments;
-use crate::claims::Claim;
+use crate::call_timeout::{self, CallLimits};
 use crate::daemon_access::DaemonAccess;
-use crate::endurance::{self, Patience};
 use crate::facts::{self, Facts};
 use crate::identity::Caller;
-use crate::memory::Memory;
 use crate::news::News;
-use crate::options::Base;
-use crate::presence::Presence;
+use crate::options::CommandDefaults;
+use crate::read_positions::ReadPositions;
+use crate::report_claims::ReportClaim;
 use crate::sessions::Sessions;
 use crate::tool_error::ToolError;
-use crate::{brief, coder, left_behind, render};
+use crate::{coder, compact, left_behind, render};
 
-/// How long a call waits unless it says so, where its client survives that: as long as the clients' own shell tools.
+/// How long a call waits by default, if the client's timeout allows it: as long as the shell tools of the clients.
 pub(crate) const DEFAULT_WAIT: Duration = Duration::from_secs(120);
-/// How often a call that waits says so: also for a client whose timeout is set to a few seconds, which progress extends.
-const PROGRESS: Duration = Duration::from_secs(3);
+/// Interval of progress notifications: short enough for a client with a timeout of a few seconds that progress extends.
+const PROGRESS_INTERVAL: Duration = Duration::from_secs(3);
 
 /// A set of tools.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Shape {
-    /// pinfold's own.
+    /// pinfold's own tools.
     #[default]
     Native,
-    /// Those of coder's chats.
+    /// The tools of coder's chats.
     Coder,
 }
 
@@ -57,29 +56,28 @@ pub enum Shape {
 pub(crate) struct Call {
     pub(crate) tool: String,
     pub(crate) values: Map<String, Value>,
-    /// Keys that were given twice.
-    pub(crate) doubled: Vec<String>,
+    /// Argument keys that were given twice.
+    pub(crate) duplicate_keys: Vec<String>,
 }
 
 /// What a tool call has access to.
 #[derive(Debug)]
 pub(crate) struct CallContext<'a> {
-    /// The daemon, as the caller.
+    /// The daemon, acting as the caller.
     pub(crate) daemon: DaemonAccess,
     pub(crate) caller: Caller,
-    pub(crate) memory: &'a Memory,
-    pub(crate) base: &'a Base,
+    pub(crate) read_positions: &'a ReadPositions,
+    pub(crate) command_defaults: &'a CommandDefaults,
     pub(crate) context: &'a RequestContext<RoleServer>,
     /// Configured maximum duration of a call.
     pub(crate) longest_call: Option<Duration>,
     /// Default `lifetime` of processes.
     pub(crate) lifetime: Lifetime,
-    pub(crate) owner_grace: Option<&'a str>,
-    pub(crate) presence: &'a Presence,
+    pub(crate) owner_grace: &'a str,
     pub(crate) sessions: &'a Sessions,
     pub(crate) news: &'a News,
     /// The processes whose end this call reports.
-    pub(crate) claim: Claim,
+    pub(crate) claim: ReportClaim,
 }
 
 /// The result of a tool call.
@@ -88,9 +86,9 @@ pub(crate) struct Answer {
     /// Whether it is an error.
     pub(crate) is_error: bool,
     pub(crate) facts: Map<String, Value>,
-    /// The processes that it shows.
+    /// The processes that the result shows.
     pub(crate) shown: Vec<Shown>,
-    /// The task that the call became, for a client with tasks.
+    /// The task that the call became, if the client supports tasks.
     pub(crate) task: Option<(String, Record)>,
 }
 
@@ -98,22 +96,22 @@ pub(crate) struct Answer {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Shown {
     pub(crate) id: String,
-    /// Whether it shows how it ended.
+    /// Whether the result shows how the process ended.
     pub(crate) ended: bool,
-    /// Whether it shows the verdict on its readiness.
+    /// Whether the result shows that it became ready, or did not in time.
     pub(crate) ready: bool,
 }
 
 impl Shown {
     /// What a result with this record shows.
-    pub(crate) fn of(record: &Record) -> Self {
+    pub(crate) fn from_record(record: &Record) -> Self {
         let decided = |ready: &ReadyShown| matches!(ready.state, ReadyState::Ready | ReadyState::TimedOut);
         let ready = record.ready.as_ref().is_some_and(decided);
-        Self { id: record.id.clone(), ended: facts::is_over(record), ready }
+        Self { id: record.id.clone(), ended: facts::has_ended(record), ready }
     }
 }
 
-/// Calls a tool of the set.
+/// Calls a tool of this set.
 pub(crate) async fn call(shape: Shape, ctx: &CallContext<'_>, call: Call) -> Result<Answer, ToolError> {
     match shape {
         Shape::Native => native(ctx, call).await,
@@ -124,7 +122,7 @@ pub(crate) async fn call(shape: Shape, ctx: &CallContext<'_>, call: Call) -> Res
     }
 }
 
-/// The result of an `execute` for an ended process that was a task.
+/// The result of an `execute` whose process was a task and has ended.
 pub(crate) async fn outcome(ctx: &CallContext<'_>, record: &Record) -> Result<Answer, ToolError> {
     execute::outcome(ctx, record).await
 }
@@ -132,14 +130,14 @@ pub(crate) async fn outcome(ctx: &CallContext<'_>, record: &Record) -> Result<An
 async fn native(ctx: &CallContext<'_>, call: Call) -> Result<Answer, ToolError> {
     let definition = definitions::find(Shape::Native, &call.tool).ok_or_else(|| unknown(Shape::Native, &call.tool))?;
     let right_call = match call.tool.as_str() {
-        "execute" => execute::RIGHT,
-        "process_output" => output::RIGHT,
-        "process_wait" => wait::RIGHT,
-        "process_list" => list::RIGHT,
-        "process_input" => input::RIGHT,
-        _ => signal::RIGHT,
+        "execute" => execute::EXAMPLE,
+        "process_output" => output::EXAMPLE,
+        "process_wait" => wait::EXAMPLE,
+        "process_list" => list::EXAMPLE,
+        "process_input" => input::EXAMPLE,
+        _ => signal::EXAMPLE,
     };
-    let arguments = Arguments::new(call.values, &call.doubled, &definition.keys(), right_call)?;
+    let arguments = Arguments::new(call.values, &call.duplicate_keys, &definition.keys(), right_call)?;
     let answer = match call.tool.as_str() {
         "execute" => execute::call(ctx, &arguments).await,
         "process_output" => output::call(ctx, &arguments).await,
@@ -150,7 +148,7 @@ async fn native(ctx: &CallContext<'_>, call: Call) -> Result<Answer, ToolError> 
     };
     let mut answer = match answer {
         Ok(answer) => answer,
-        Err(refusal) => return Err(left_behind::explain(ctx, &arguments, refusal).await),
+        Err(error) => return Err(left_behind::explain_not_found(ctx, &arguments, error).await),
     };
     answer.add_notes(arguments.notes());
     Ok(answer)
@@ -160,8 +158,8 @@ fn unknown(shape: Shape, tool: &str) -> ToolError {
     ToolError::invalid(format!("there is no tool `{tool}`: there are {}", names(shape).join(", ")))
 }
 
-/// The text of a result, with the same content as the structured result.
-pub(crate) fn text(shape: Shape, facts: &Map<String, Value>, is_error: bool, explain: render::Explain) -> String {
+/// Renders a result as text, with the same content as its structured content.
+pub(crate) fn text(shape: Shape, facts: &Map<String, Value>, is_error: bool, explain: &dyn Fn() -> bool) -> String {
     match shape {
         Shape::Native => render::render(facts, explain),
         Shape::Coder => coder::text(facts, is_error),
@@ -169,10 +167,10 @@ pub(crate) fn text(shape: Shape, facts: &Map<String, Value>, is_error: bool, exp
 }
 
 impl Answer {
-    /// The answer about one process, without what the caller knows.
-    fn of(ctx: &CallContext<'_>, facts: Facts, record: &Record) -> Self {
-        let shown = Shown::of(record);
-        let facts = brief::brief(facts, record, &ctx.caller.owner);
+    /// The answer about one process, without what the caller already knows.
+    fn for_process(ctx: &CallContext<'_>, facts: Facts, record: &Record) -> Self {
+        let shown = Shown::from_record(record);
+        let facts = compact::for_caller(facts, record, &ctx.caller.owner);
         Answer { facts: object(&facts), shown: vec![shown], ..Answer::default() }
     }
 }
@@ -188,9 +186,9 @@ impl Answer {
         }
     }
 
-    /// The answer of a failed call.
-    pub(crate) fn refused(refusal: &ToolError) -> Self {
-        Answer { is_error: true, facts: object(&refusal.facts()), ..Answer::default() }
+    /// The answer of a call that failed.
+    pub(crate) fn error(error: &ToolError) -> Self {
+        Answer { is_error: true, facts: object(&error.facts()), ..Answer::default() }
     }
 }
 
@@ -203,38 +201,43 @@ pub(crate) fn object(facts: &impl serde::Serialize) -> Map<String, Value> {
 }
 
 impl CallContext<'_> {
-    /// Whether an `execute` that takes longer than half a second becomes a task. Not for Claude Code, which announces tasks when it is
-    /// interactive: its model would see neither the id nor the output, and would be told of the end twice.
-    pub(crate) fn takes_tasks(&self) -> bool {
+    /// Whether an `execute` that takes longer than half a second becomes a task. Not for Claude Code, which announces
+    /// task support when interactive: its model would see neither the id nor the output, and would see the end twice.
+    pub(crate) fn may_create_task(&self) -> bool {
         let is_claude = self.context.client_info().is_some_and(|client| client.name.starts_with("claude-code"));
         !is_claude && self.context.client_capabilities().is_some_and(|capabilities| capabilities.supports_tasks())
     }
 
-    /// How long a call may wait, and a note if that is less than it asked for.
+    /// Returns how long a call may wait, and a note if that is less than `asked`.
     pub(crate) fn wait_limit(&self, asked: Option<Duration>) -> (Duration, Option<String>) {
         let client = self.context.client_info().map(|client| client.name).unwrap_or_default();
-        let patience = Patience {
+        let limits = CallLimits {
             client: &client,
             progress: self.context.meta.get_progress_token().is_some(),
             configured: self.longest_call,
-            // Over HTTP the environment is the daemon's, not one that the client made.
-            told: self.base.env.as_ref().and_then(|_| endurance::told_by_environment(&client)),
+            // Over HTTP this is the daemon's environment, not one that the client passed.
+            client_limit: self
+                .command_defaults
+                .env
+                .as_ref()
+                .and_then(|_| call_timeout::client_limit_from_environment(&client)),
         };
-        let most = patience.longest();
-        let note = asked.is_some_and(|asked| asked > most).then(|| {
-            let seconds = most.as_secs_f64();
-            format!("waited {seconds}s, not longer: this client may give up on a longer call; process_wait goes on")
+        let max = limits.max_duration();
+        let note = asked.is_some_and(|asked| asked > max).then(|| {
+            let seconds = max.as_secs_f64();
+            format!("waited {seconds}s, not longer: this client may time out; use process_wait to continue")
         });
-        (asked.unwrap_or(DEFAULT_WAIT).min(most), note)
+        (asked.unwrap_or(DEFAULT_WAIT).min(max), note)
     }
 
-    /// Waits for the work and sends progress if the client asked for it. Cancelling the call drops the work, not the process.
-    pub(crate) async fn hold<T>(
+    /// Awaits `work` and sends progress notifications if the client requested them. Cancelling the call drops `work`;
+    /// the process keeps running.
+    pub(crate) async fn await_with_progress<T>(
         &self,
         what: &str,
         work: impl Future<Output = Result<T, ToolError>>,
     ) -> Result<T, ToolError> {
-        enum Happened<T> {
+        enum Progress<T> {
             Done(Result<T, ToolError>),
             Cancelled,
             Waiting,
@@ -243,25 +246,25 @@ impl CallContext<'_> {
         let mut work = std::pin::pin!(work);
         let mut waited = 0.0;
         loop {
-            let happened = tokio::select! {
-                done = work.as_mut() => Happened::Done(done),
-                () = self.context.ct.cancelled() => Happened::Cancelled,
-                () = tokio::time::sleep(PROGRESS) => Happened::Waiting,
+            let progress = tokio::select! {
+                done = work.as_mut() => Progress::Done(done),
+                () = self.context.ct.cancelled() => Progress::Cancelled,
+                () = tokio::time::sleep(PROGRESS_INTERVAL) => Progress::Waiting,
             };
-            match (happened, &token) {
-                (Happened::Done(done), _) => return done,
-                (Happened::Cancelled, _) => {
+            match (progress, &token) {
+                (Progress::Done(done), _) => return done,
+                (Progress::Cancelled, _) => {
                     return Err(ToolError {
                         code: "cancelled".into(),
                         message: format!("the call was cancelled; {what} runs on"),
                         right_call: None,
                     });
                 }
-                (Happened::Waiting, None) => {}
-                (Happened::Waiting, Some(token)) => {
-                    waited += PROGRESS.as_secs_f64();
+                (Progress::Waiting, None) => {}
+                (Progress::Waiting, Some(token)) => {
+                    waited += PROGRESS_INTERVAL.as_secs_f64();
                     let progress = ProgressNotificationParam::new(token.clone(), waited);
-                    // Ignore failures: the call goes on without progress.
+                    // Ignore errors: the call continues without progress.
                     let _ =
                         self.context.peer.notify_progress(progress.with_message(format!("waiting for {what}"))).await;
                 }

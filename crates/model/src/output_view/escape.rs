@@ -1,28 +1,28 @@
-//! Where an escape sequence ends: CSI, OSC and other strings, two-byte escapes.
+//! Finds the end of escape sequences: CSI, OSC and other strings, two-byte escapes.
 //!
-//! Works on a slice instead of a stream, so that every removed byte keeps its cursor. A sequence is bounded:
-//! a string that finds no end within [`SEQUENCE_MOST`] bytes, or before the next line, is text.
+//! Works on a slice instead of a stream, so that the cursors of removed bytes are known. A string without an end
+//! within [`MAX_SEQUENCE`] bytes, or before the next newline, is treated as text.
 
 use std::borrow::Cow;
 
-/// The longest escape sequence, and so the most bytes that are held back for an unfinished one.
-pub const SEQUENCE_MOST: usize = 1024;
+/// The longest escape sequence; also the most bytes held back for an incomplete one.
+pub const MAX_SEQUENCE: usize = 1024;
 
 pub(super) const ESC: u8 = 0x1B;
 const BEL: u8 = 0x07;
 const CAN: u8 = 0x18;
 const SUB: u8 = 0x1A;
 
-/// The length of the sequence at the front of a slice.
+/// The length of the sequence at the start of a slice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Sequence {
-    /// It is over, or was broken off, after so many bytes.
+    /// It ends, or is aborted, after this many bytes.
     Whole(usize),
-    /// The slice ends first; if nothing follows, so many bytes are the sequence.
+    /// The slice ends first; if nothing follows, the sequence has this many bytes.
     Unfinished(usize),
 }
 
-/// Measures the sequence that begins with the ESC at `bytes[0]`.
+/// Measures the sequence that starts with the ESC at `bytes[0]`.
 pub(super) fn measure(bytes: &[u8]) -> Sequence {
     match bytes.get(1) {
         None => Sequence::Unfinished(1),
@@ -34,9 +34,9 @@ pub(super) fn measure(bytes: &[u8]) -> Sequence {
 
 type Bytes = std::ops::RangeInclusive<u8>;
 
-/// A run of `middle` from index `from`, then one of `last`; any other byte breaks the sequence off.
+/// Any number of `middle` bytes from index `from`, then one `last` byte; any other byte aborts the sequence.
 fn finish(bytes: &[u8], from: usize, middle: Bytes, last: Bytes) -> Sequence {
-    let run = bytes[from..].iter().take(SEQUENCE_MOST - from - 1).take_while(|byte| middle.contains(byte)).count();
+    let run = bytes[from..].iter().take(MAX_SEQUENCE - from - 1).take_while(|byte| middle.contains(byte)).count();
     match bytes.get(from + run) {
         None => Sequence::Unfinished(from + run),
         Some(byte) if last.contains(byte) => Sequence::Whole(from + run + 1),
@@ -48,9 +48,9 @@ fn finish(bytes: &[u8], from: usize, middle: Bytes, last: Bytes) -> Sequence {
 fn measure_string(bytes: &[u8]) -> Sequence {
     const INTRODUCER: usize = 2;
     let ends = |byte: &u8| matches!(*byte, BEL | CAN | SUB | ESC | b'\n');
-    let payload = bytes[INTRODUCER..].iter().take(SEQUENCE_MOST - INTRODUCER);
+    let payload = bytes[INTRODUCER..].iter().take(MAX_SEQUENCE - INTRODUCER);
     let Some(index) = payload.clone().position(ends).map(|index| INTRODUCER + index) else {
-        let undecided = bytes.len() < SEQUENCE_MOST;
+        let undecided = bytes.len() < MAX_SEQUENCE;
         return if undecided { Sequence::Unfinished(INTRODUCER) } else { Sequence::Whole(INTRODUCER) };
     };
     match (bytes[index], bytes.get(index + 1)) {
@@ -62,7 +62,7 @@ fn measure_string(bytes: &[u8]) -> Sequence {
     }
 }
 
-/// The bytes without escape sequences.
+/// Removes escape sequences.
 pub fn strip_ansi(bytes: &[u8]) -> Cow<'_, [u8]> {
     if !bytes.contains(&ESC) {
         return Cow::Borrowed(bytes);
@@ -84,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_kind_of_sequence_is_stripped_and_nothing_else() {
+    fn all_escape_sequences_are_removed_and_nothing_else() {
         let cases: [(&str, &str); 14] = [
             ("plain", "plain"),
             ("\x1b[1;31mred\x1b[0m", "red"),
@@ -107,12 +107,12 @@ mod tests {
     }
 
     #[test]
-    fn a_sequence_without_end_is_text_after_the_bound() {
-        let raw = [b"\x1b]".as_slice(), &[b'x'; SEQUENCE_MOST]].concat();
-        assert_eq!(strip_ansi(&raw).len(), SEQUENCE_MOST);
-        assert_eq!(measure(&raw[..SEQUENCE_MOST - 1]), Sequence::Unfinished(2));
-        assert_eq!(measure(&raw[..SEQUENCE_MOST]), Sequence::Whole(2));
-        let raw = [b"\x1b[".as_slice(), &[b'1'; 2 * SEQUENCE_MOST]].concat();
-        assert_eq!(measure(&raw), Sequence::Whole(SEQUENCE_MOST - 1));
+    fn a_sequence_without_an_end_is_text_after_the_maximum_length() {
+        let raw = [b"\x1b]".as_slice(), &[b'x'; MAX_SEQUENCE]].concat();
+        assert_eq!(strip_ansi(&raw).len(), MAX_SEQUENCE);
+        assert_eq!(measure(&raw[..MAX_SEQUENCE - 1]), Sequence::Unfinished(2));
+        assert_eq!(measure(&raw[..MAX_SEQUENCE]), Sequence::Whole(2));
+        let raw = [b"\x1b[".as_slice(), &[b'1'; 2 * MAX_SEQUENCE]].concat();
+        assert_eq!(measure(&raw), Sequence::Whole(MAX_SEQUENCE - 1));
     }
 }

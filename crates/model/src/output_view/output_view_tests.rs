@@ -7,15 +7,15 @@ use super::*;
 const PLAIN: Options = Options { budget: 16 * 1024, strip_ansi: false, collapse_cr: false };
 const CLEAN: Options = Options { budget: 16 * 1024, strip_ansi: true, collapse_cr: true };
 
-fn source(bytes: &[u8]) -> Source<'_> {
-    Source { start: 0, head: bytes, tail: &[], end: bytes.len() as u64, more_may_come: false }
+fn source(bytes: &[u8]) -> ViewInput<'_> {
+    ViewInput { start: 0, head: bytes, tail: &[], end: bytes.len() as u64, more_may_come: false }
 }
 
-/// The range with only its ends read, as a caller does with a long log.
-fn ends(bytes: &[u8], start: u64, read: usize) -> Source<'_> {
+/// A range of which only the two ends were read, as of a long log.
+fn ends(bytes: &[u8], start: u64, read: usize) -> ViewInput<'_> {
     let read = read.min(bytes.len());
     let (head, tail) = (&bytes[..read], &bytes[bytes.len() - read..]);
-    Source { start, head, tail, end: start + bytes.len() as u64, more_may_come: false }
+    ViewInput { start, head, tail, end: start + bytes.len() as u64, more_may_come: false }
 }
 
 fn assert_counted(view: &View, end: u64) {
@@ -30,7 +30,7 @@ fn assert_counted(view: &View, end: u64) {
     assert_eq!(view.omitted_bytes > 0, view.omitted.is_some());
 }
 
-/// The text without its marker: exactly the content.
+/// The text without its marker.
 fn content(view: &View) -> String {
     match &view.omitted {
         Some(hole) => view.text.replacen(&marker(hole), "", 1),
@@ -89,7 +89,7 @@ fn omission_exact() {
 }
 
 #[test]
-fn the_marker_says_what_is_left_out_and_where() {
+fn the_marker_names_the_omitted_range() {
     let bytes = vec![b'x'; 10_000];
     let view = render(&ends(&bytes, 500, 2000), &Options { budget: 1000, ..PLAIN });
     let hole = view.omitted.clone().expect("a hole");
@@ -100,7 +100,7 @@ fn the_marker_says_what_is_left_out_and_where() {
 }
 
 #[test]
-fn cuts_are_at_lines_where_lines_are_short() {
+fn cuts_are_at_line_ends_if_lines_are_short() {
     let bytes = "0123456789\n".repeat(1000);
     let view = render(&source(bytes.as_bytes()), &Options { budget: 1000, ..PLAIN });
     let hole = view.omitted.expect("a hole");
@@ -161,7 +161,7 @@ fn ansi_stripped_on_request() {
 }
 
 #[test]
-fn utf8_whole_at_seams() {
+fn utf8_is_not_split_between_reads() {
     let text = "☃é🦀".repeat(200);
     for read in 0..300 {
         let view = render(&ends(text.as_bytes(), 0, read), &Options { budget: 400, ..CLEAN });
@@ -181,14 +181,14 @@ fn invalid_utf8() {
 #[test]
 fn partial_lines() {
     let bytes = "\n\nhalf a lin".as_bytes();
-    let first = render(&Source { more_may_come: true, ..source(bytes) }, &CLEAN);
+    let first = render(&ViewInput { more_may_come: true, ..source(bytes) }, &CLEAN);
     assert_eq!((first.text.as_str(), first.next), ("\n\nhalf a lin", 12));
-    let second = render(&Source { start: 12, head: b"e\n", tail: &[], end: 14, more_may_come: false }, &CLEAN);
+    let second = render(&ViewInput { start: 12, head: b"e\n", tail: &[], end: 14, more_may_come: false }, &CLEAN);
     assert_eq!(second.text, "e\n");
 }
 
 #[test]
-fn what_is_unfinished_is_held_back_only_while_more_may_come() {
+fn an_incomplete_sequence_is_held_back_only_while_more_may_come() {
     for (bytes, whole) in [
         (b"ab\xe2\x98".as_slice(), 2),
         (b"ab\x1b[3", 2),
@@ -196,36 +196,36 @@ fn what_is_unfinished_is_held_back_only_while_more_may_come() {
         (b"ab\x1b]0;title\x1b", 2),
         (b"\xf0", 0),
     ] {
-        let view = render(&Source { more_may_come: true, ..source(bytes) }, &CLEAN);
+        let view = render(&ViewInput { more_may_come: true, ..source(bytes) }, &CLEAN);
         assert_eq!((view.next, view.text.len()), (whole, whole as usize));
         assert_counted(&view, bytes.len() as u64);
         assert_eq!(render(&source(bytes), &CLEAN).next, bytes.len() as u64);
     }
-    let endless = [b"\x1b]".as_slice(), &[b'x'; SEQUENCE_MOST]].concat();
-    let view = render(&Source { more_may_come: true, ..source(&endless) }, &CLEAN);
+    let endless = [b"\x1b]".as_slice(), &[b'x'; MAX_SEQUENCE]].concat();
+    let view = render(&ViewInput { more_may_come: true, ..source(&endless) }, &CLEAN);
     assert_eq!(view.next, endless.len() as u64);
 }
 
 #[test]
 fn an_empty_range_is_an_empty_view() {
-    let view = render(&Source { start: 9, head: b"", tail: b"", end: 9, more_may_come: true }, &CLEAN);
+    let view = render(&ViewInput { start: 9, head: b"", tail: b"", end: 9, more_may_come: true }, &CLEAN);
     assert_eq!((view.text.as_str(), view.original_bytes, view.next), ("", 0, 9));
 }
 
 #[test]
-fn a_tail_alone_is_shown_whole_after_the_marker() {
-    let view = render(&Source { start: 0, head: b"", tail: b"the end", end: 1000, more_may_come: false }, &CLEAN);
+fn a_tail_without_a_head_is_shown_after_the_marker() {
+    let view = render(&ViewInput { start: 0, head: b"", tail: b"the end", end: 1000, more_may_come: false }, &CLEAN);
     assert_eq!(view.text, "\n[pinfold: 993 bytes omitted here, cursor 0..993]\nthe end");
 }
 
 #[test]
-fn a_wrong_source_never_panics() {
+fn an_inconsistent_input_never_panics() {
     let wrong = [
-        Source { start: 5, head: b"abc", tail: b"def", end: 2, more_may_come: true },
-        Source { start: 0, head: b"abcdef", tail: b"abcdef", end: 4, more_may_come: false },
-        Source { start: 0, head: b"abc", tail: b"bcde", end: 5, more_may_come: false },
-        Source { start: 0, head: b"", tail: b"", end: u64::MAX, more_may_come: false },
-        Source { start: u64::MAX - 1, head: b"abc", tail: b"", end: u64::MAX, more_may_come: true },
+        ViewInput { start: 5, head: b"abc", tail: b"def", end: 2, more_may_come: true },
+        ViewInput { start: 0, head: b"abcdef", tail: b"abcdef", end: 4, more_may_come: false },
+        ViewInput { start: 0, head: b"abc", tail: b"bcde", end: 5, more_may_come: false },
+        ViewInput { start: 0, head: b"", tail: b"", end: u64::MAX, more_may_come: false },
+        ViewInput { start: u64::MAX - 1, head: b"abc", tail: b"", end: u64::MAX, more_may_come: true },
     ];
     let texts = wrong.map(|source| {
         let view = render(&source, &CLEAN);
@@ -278,16 +278,16 @@ proptest! {
         let head = &bytes[..read.0.min(bytes.len())];
         let tail = &bytes[bytes.len().saturating_sub(read.1)..];
         let end = start + bytes.len() as u64;
-        let view = render(&Source { start, head, tail, end, more_may_come }, &options);
+        let view = render(&ViewInput { start, head, tail, end, more_may_come }, &options);
         assert_counted(&view, end);
-        prop_assert!(view.text.len() <= options.budget.max(LEAST_BUDGET));
+        prop_assert!(view.text.len() <= options.budget.max(MIN_BUDGET));
         prop_assert!(more_may_come || view.next == end);
-        prop_assert!(end - view.next <= SEQUENCE_MOST as u64);
+        prop_assert!(end - view.next <= MAX_SEQUENCE as u64);
         prop_assert_eq!(view.original_bytes, bytes.len() as u64);
     }
 
     #[test]
-    fn what_is_shown_is_what_was_written(bytes in output(), budget in 0usize..1500) {
+    fn the_shown_text_is_the_written_text(bytes in output(), budget in 0usize..1500) {
         let view = render(&source(&bytes), &Options { budget, ..PLAIN });
         let hole = view.omitted.clone().unwrap_or(0..0);
         let (head, tail) = (&bytes[..hole.start as usize], &bytes[hole.end as usize..]);
@@ -315,12 +315,12 @@ proptest! {
     }
 
     #[test]
-    fn two_reads_make_one_without_duplication_or_loss(bytes in output(), at in 0usize..4000, strip_ansi: bool) {
+    fn two_reads_equal_one_without_duplication_or_loss(bytes in output(), at in 0usize..4000, strip_ansi: bool) {
         let options = Options { budget: 1 << 20, strip_ansi, collapse_cr: false };
         let at = at.min(bytes.len());
-        let first = render(&Source { more_may_come: true, ..source(&bytes[..at]) }, &options);
+        let first = render(&ViewInput { more_may_come: true, ..source(&bytes[..at]) }, &options);
         let next = first.next as usize;
-        let rest = Source { start: first.next, head: &bytes[next..], ..source(&bytes) };
+        let rest = ViewInput { start: first.next, head: &bytes[next..], ..source(&bytes) };
         let second = render(&rest, &options);
         let whole = render(&source(&bytes), &options);
         prop_assert_eq!(first.text + &second.text, whole.text);

@@ -1,8 +1,8 @@
-//! Lines that match a pattern, with their cursors: for a filtered read and for a wait until a pattern appears.
+//! Searches output for lines that match a pattern: for filtered reads and for waiting until a pattern appears.
 //!
-//! Bytes come in chunks; lines are put together again across them. Bounds: a line longer than [`LINE_MOST`]
-//! is searched in pieces of that size (a match across two pieces is missed); context is at most
-//! [`CONTEXT_MOST`] lines; a pattern compiles to at most [`PATTERN_MOST`] bytes. Matching is linear in time.
+//! Bytes come in chunks, and lines may span chunks. Bounds: a line longer than [`MAX_LINE`] is searched in pieces of
+//! that size (a match across two pieces is missed); context is at most [`MAX_CONTEXT`] lines; a pattern compiles to
+//! at most [`MAX_PATTERN`] bytes. Matching takes linear time.
 
 use std::collections::VecDeque;
 
@@ -10,35 +10,29 @@ use regex::bytes::{Regex, RegexBuilder};
 
 use super::escape::strip_ansi;
 
-/// The longest line that is searched as one.
-pub const LINE_MOST: usize = 64 * 1024;
-/// The most context lines on each side; more are treated as this.
-pub const CONTEXT_MOST: usize = 100;
-/// The most bytes that a pattern may compile to.
-pub const PATTERN_MOST: usize = 1 << 20;
+/// The longest line that is searched as a whole.
+pub const MAX_LINE: usize = 64 * 1024;
+/// The most context lines on each side.
+pub const MAX_CONTEXT: usize = 100;
+/// The largest compiled size of a pattern.
+pub const MAX_PATTERN: usize = 1 << 20;
 
-/// Why a text is no pattern.
+/// Why a text is not a valid pattern.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadPattern {
-    /// It is no regular expression.
     #[error(
         "pattern `{pattern}` is not a regular expression: {problem}: \
          write a backslash before characters meant literally, such as `\\(` or `\\[`"
     )]
     Syntax { pattern: String, problem: String },
-    /// It is one, but too large.
     #[error("pattern `{pattern}` compiles to more than 1 MiB: use smaller repeat counts or a simpler pattern")]
     TooLarge { pattern: String },
 }
 
-/// Takes a regular expression; `^` and `$` also match at a carriage return inside a line.
+/// Compiles a regular expression; `^` and `$` also match at a carriage return inside a line.
 pub fn parse_pattern(text: &str) -> Result<Regex, BadPattern> {
-    let built = RegexBuilder::new(text)
-        .size_limit(PATTERN_MOST)
-        .dfa_size_limit(PATTERN_MOST)
-        .multi_line(true)
-        .crlf(true)
-        .build();
+    let built =
+        RegexBuilder::new(text).size_limit(MAX_PATTERN).dfa_size_limit(MAX_PATTERN).multi_line(true).crlf(true).build();
     built.map_err(|error| {
         let pattern = text.chars().take(80).collect();
         match error {
@@ -48,65 +42,60 @@ pub fn parse_pattern(text: &str) -> Result<Regex, BadPattern> {
     })
 }
 
-/// The sentence of an error that draws its pattern over several lines.
+/// The last line of a regex error, without the drawing of the pattern above it.
 fn problem_of(error: &regex::Error) -> String {
     let drawing = error.to_string();
     let sentence = drawing.lines().last().unwrap_or_default().trim();
     sentence.strip_prefix("error: ").unwrap_or(sentence).to_owned()
 }
 
-/// How much is given of what matches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SearchOptions {
     /// Context lines before each match.
     pub before: usize,
     /// Context lines after each match.
     pub after: usize,
-    /// The most matching lines.
-    pub most: usize,
+    /// The most matching lines to return.
+    pub max_matches: usize,
 }
 
-/// A line as it was written, without its newline; for a line longer than [`LINE_MOST`], a piece of it.
+/// A raw line without its newline; for a line longer than [`MAX_LINE`], a piece of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Match<'a> {
-    /// Cursor of its first byte.
     pub line_start: u64,
-    /// Its raw bytes, escape sequences included.
     pub line: &'a [u8],
 }
 
-/// A line that a search gives.
+/// A line found by a search.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Line<'a> {
-    /// It matches.
     Matched(Match<'a>),
-    /// It stands near one that matches.
+    /// A line near a match.
     Context(Match<'a>),
 }
 
-/// A search under way. Feed it chunks in order; each line is given once.
+/// A search in progress. Feed it chunks in order; each line is emitted once.
 #[derive(Debug)]
 pub struct Searcher {
     pattern: Regex,
     options: SearchOptions,
-    /// The line whose end has not come, and the cursor of its first byte.
+    /// The line that is not complete yet, and the cursor of its first byte.
     partial: Vec<u8>,
     partial_start: u64,
-    /// Bytes inside that line which are not searched.
+    /// Bytes inside that line that are not searched.
     skipped: u64,
-    /// Lines not given that may stand before the next match.
+    /// Lines that may become context before the next match.
     before: VecDeque<(u64, Vec<u8>)>,
-    /// Lines still to be given after the last match.
+    /// How many more lines are context after the last match.
     after: usize,
-    found: usize,
-    more: Option<u64>,
+    match_count: usize,
+    next_match: Option<u64>,
 }
 
 impl Searcher {
-    /// A search that begins at the first chunk it is fed.
     pub fn new(pattern: Regex, mut options: SearchOptions) -> Self {
-        options.before = options.before.min(CONTEXT_MOST);
-        options.after = options.after.min(CONTEXT_MOST);
+        options.before = options.before.min(MAX_CONTEXT);
+        options.after = options.after.min(MAX_CONTEXT);
         Self {
             pattern,
             options,
@@ -115,55 +104,56 @@ impl Searcher {
             skipped: 0,
             before: VecDeque::new(),
             after: 0,
-            found: 0,
-            more: None,
+            match_count: 0,
+            next_match: None,
         }
     }
 
-    /// Searches the lines that end in this chunk. Bytes fed before are skipped; a gap ends the line before it.
-    pub fn feed(&mut self, cursor: u64, chunk: &[u8], give: &mut dyn FnMut(Line<'_>)) {
-        let Some(mut rest) = self.join(cursor, chunk, give) else { return };
+    /// Searches the lines that end in this chunk. Bytes fed before are skipped; after a gap the line before it counts
+    /// as complete.
+    pub fn feed(&mut self, cursor: u64, chunk: &[u8], emit: &mut dyn FnMut(Line<'_>)) {
+        let Some(mut rest) = self.join(cursor, chunk, emit) else { return };
         while let Some(newline) = rest.iter().position(|byte| *byte == b'\n') {
             let (line, next) = (&rest[..newline], &rest[newline + 1..]);
-            self.end_line(line, give);
+            self.end_line(line, emit);
             self.partial_start += 1;
             rest = next;
         }
-        self.extend(rest, give);
+        self.extend(rest, emit);
     }
 
-    /// The bytes up to this cursor are not to be searched, and the line goes on behind them.
+    /// Skips the bytes up to this cursor; the current line continues after them.
     pub fn skip(&mut self, cursor: u64) {
         let skipped = cursor.saturating_sub(self.next_cursor());
         if self.partial.is_empty() { self.partial_start += skipped } else { self.skipped += skipped }
     }
 
-    /// Ends the last line, although no newline came: nothing follows.
-    pub fn flush(&mut self, give: &mut dyn FnMut(Line<'_>)) {
+    /// Searches the last line although it has no newline, because no bytes follow.
+    pub fn flush(&mut self, emit: &mut dyn FnMut(Line<'_>)) {
         if !self.partial.is_empty() {
-            self.end_line(&[], give);
+            self.end_line(&[], emit);
         }
     }
 
-    /// The line whose end has not come, if it matches as it is. It is given again once it is complete.
+    /// The incomplete line, if it matches already. It is emitted again when it is complete.
     pub fn peek(&self) -> Option<Match<'_>> {
-        let matches = !self.partial.is_empty() && self.more.is_none() && is_match(&self.pattern, &self.partial);
+        let matches = !self.partial.is_empty() && self.next_match.is_none() && is_match(&self.pattern, &self.partial);
         matches.then_some(Match { line_start: self.partial_start, line: &self.partial })
     }
 
-    /// Cursor of the line whose end has not come, if there is one.
+    /// Cursor of the incomplete line, if there is one.
     pub fn unfinished(&self) -> Option<u64> {
         (!self.partial.is_empty()).then_some(self.partial_start)
     }
 
-    /// How many matching lines were given.
-    pub fn found(&self) -> usize {
-        self.found
+    /// Matching lines emitted so far.
+    pub fn match_count(&self) -> usize {
+        self.match_count
     }
 
-    /// Where the first matching line starts that was left out, if more matched than asked for; no more is given then.
-    pub fn more(&self) -> Option<u64> {
-        self.more
+    /// Cursor of the first matching line beyond `max_matches`; nothing is emitted after that.
+    pub fn next_match(&self) -> Option<u64> {
+        self.next_match
     }
 
     /// Cursor of the next byte to feed.
@@ -171,11 +161,11 @@ impl Searcher {
         self.partial_start + self.partial.len() as u64 + self.skipped
     }
 
-    /// Lays a chunk to what was fed before; `None` if it holds nothing new.
-    fn join<'a>(&mut self, cursor: u64, chunk: &'a [u8], give: &mut dyn FnMut(Line<'_>)) -> Option<&'a [u8]> {
+    /// The part of a chunk that was not fed before; `None` if nothing is new.
+    fn join<'a>(&mut self, cursor: u64, chunk: &'a [u8], emit: &mut dyn FnMut(Line<'_>)) -> Option<&'a [u8]> {
         let next = self.next_cursor();
         if cursor > next {
-            self.flush(give);
+            self.flush(emit);
             self.before.clear();
             self.after = 0;
             self.partial_start = cursor;
@@ -185,29 +175,29 @@ impl Searcher {
         chunk.get(known..).filter(|new| !new.is_empty())
     }
 
-    /// Adds to the partial line.
-    fn extend(&mut self, bytes: &[u8], give: &mut dyn FnMut(Line<'_>)) {
-        let rest = self.fill(bytes, give);
+    /// Appends to the incomplete line.
+    fn extend(&mut self, bytes: &[u8], emit: &mut dyn FnMut(Line<'_>)) {
+        let rest = self.fill(bytes, emit);
         self.partial.extend_from_slice(rest);
     }
 
-    /// Searches the line that ends with these bytes.
-    fn end_line(&mut self, bytes: &[u8], give: &mut dyn FnMut(Line<'_>)) {
-        let rest = self.fill(bytes, give);
-        self.end_piece(rest, give);
+    /// Completes a line with these bytes and searches it.
+    fn end_line(&mut self, bytes: &[u8], emit: &mut dyn FnMut(Line<'_>)) {
+        let rest = self.fill(bytes, emit);
+        self.end_piece(rest, emit);
     }
 
-    /// Searches each piece of [`LINE_MOST`] that a longer line fills; what is left fits.
-    fn fill<'a>(&mut self, mut bytes: &'a [u8], give: &mut dyn FnMut(Line<'_>)) -> &'a [u8] {
-        while self.partial.len() + bytes.len() > LINE_MOST {
-            let (piece, rest) = bytes.split_at(LINE_MOST - self.partial.len());
-            self.end_piece(piece, give);
+    /// Searches every full piece of [`MAX_LINE`] bytes; returns the rest.
+    fn fill<'a>(&mut self, mut bytes: &'a [u8], emit: &mut dyn FnMut(Line<'_>)) -> &'a [u8] {
+        while self.partial.len() + bytes.len() > MAX_LINE {
+            let (piece, rest) = bytes.split_at(MAX_LINE - self.partial.len());
+            self.end_piece(piece, emit);
             bytes = rest;
         }
         bytes
     }
 
-    fn end_piece(&mut self, bytes: &[u8], give: &mut dyn FnMut(Line<'_>)) {
+    fn end_piece(&mut self, bytes: &[u8], emit: &mut dyn FnMut(Line<'_>)) {
         let mut partial = std::mem::take(&mut self.partial);
         let line = if partial.is_empty() {
             bytes
@@ -215,30 +205,30 @@ impl Searcher {
             partial.extend_from_slice(bytes);
             &partial
         };
-        self.search(Match { line_start: self.partial_start, line }, give);
+        self.search(Match { line_start: self.partial_start, line }, emit);
         self.partial_start += line.len() as u64 + std::mem::take(&mut self.skipped);
         partial.clear();
         self.partial = partial;
     }
 
-    fn search(&mut self, line: Match<'_>, give: &mut dyn FnMut(Line<'_>)) {
-        if self.more.is_some() {
+    fn search(&mut self, line: Match<'_>, emit: &mut dyn FnMut(Line<'_>)) {
+        if self.next_match.is_some() {
             return;
         }
         if is_match(&self.pattern, line.line) {
-            if self.found >= self.options.most {
-                self.more = Some(line.line_start);
+            if self.match_count >= self.options.max_matches {
+                self.next_match = Some(line.line_start);
                 return;
             }
             for (line_start, line) in self.before.drain(..) {
-                give(Line::Context(Match { line_start, line: &line }));
+                emit(Line::Context(Match { line_start, line: &line }));
             }
-            self.found += 1;
+            self.match_count += 1;
             self.after = self.options.after;
-            give(Line::Matched(line));
+            emit(Line::Matched(line));
         } else if self.after > 0 {
             self.after -= 1;
-            give(Line::Context(line));
+            emit(Line::Context(line));
         } else if self.options.before > 0 {
             if self.before.len() == self.options.before {
                 self.before.pop_front();

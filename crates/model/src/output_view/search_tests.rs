@@ -1,21 +1,21 @@
-//! The searcher: lines put together across chunks, cursors, context, bounds.
+//! The searcher: lines that span chunks, cursors, context, bounds.
 
 use proptest::prelude::*;
 
 use super::*;
 
-const ALL: SearchOptions = SearchOptions { before: 0, after: 0, most: usize::MAX };
+const ALL: SearchOptions = SearchOptions { before: 0, after: 0, max_matches: usize::MAX };
 
-/// What a search gave: `=` for a match, `-` for context, the cursor, the line.
+/// The emitted lines: `=` for a match or `-` for context, the cursor, the line.
 fn search(pattern: &str, options: SearchOptions, chunks: &[(u64, &[u8])]) -> (Vec<String>, Option<u64>) {
     let mut searcher = Searcher::new(parse_pattern(pattern).expect("a pattern"), options);
     let mut given = vec![];
-    let mut give = |line: Line<'_>| given.push(describe(line));
+    let mut emit = |line: Line<'_>| given.push(describe(line));
     for (cursor, chunk) in chunks {
-        searcher.feed(*cursor, chunk, &mut give);
+        searcher.feed(*cursor, chunk, &mut emit);
     }
-    searcher.flush(&mut give);
-    (given, searcher.more())
+    searcher.flush(&mut emit);
+    (given, searcher.next_match())
 }
 
 fn describe(line: Line<'_>) -> String {
@@ -55,34 +55,34 @@ fn colours_and_carriage_returns_do_not_hide_a_match() {
 }
 
 #[test]
-fn context_lines_are_given_once_and_in_order() {
+fn context_lines_are_emitted_once_and_in_order() {
     let text: &[u8] = b"a\nb\nhit 1\nc\nhit 2\nd\ne\nf\nhit 3\n";
-    let options = SearchOptions { before: 1, after: 1, most: 10 };
+    let options = SearchOptions { before: 1, after: 1, max_matches: 10 };
     let (given, more) = search("hit", options, &[(0, text)]);
     assert_eq!(given, ["-2 b", "=4 hit 1", "-10 c", "=12 hit 2", "-18 d", "-22 f", "=24 hit 3"]);
     assert_eq!(more, None);
 }
 
 #[test]
-fn more_matches_than_asked_for_are_said_with_the_cursor_of_the_next() {
-    let options = SearchOptions { before: 0, after: 5, most: 2 };
+fn beyond_the_maximum_the_cursor_of_the_next_match_is_reported() {
+    let options = SearchOptions { before: 0, after: 5, max_matches: 2 };
     let (given, more) = search("x", options, &[(0, b"x1\nx2\na\nx3\nb\nx4\n")]);
     assert_eq!(given, ["=0 x1", "=3 x2", "-6 a"]);
     assert_eq!(more, Some(8));
-    assert_eq!(search("x", SearchOptions { most: 0, ..options }, &[(0, b"x")]), (vec![], Some(0)));
+    assert_eq!(search("x", SearchOptions { max_matches: 0, ..options }, &[(0, b"x")]), (vec![], Some(0)));
 }
 
 #[test]
 fn a_gap_ends_the_line_before_it_and_bytes_fed_twice_are_skipped() {
     let chunks: [(u64, &[u8]); 4] = [(0, b"ab"), (50, b"cd\nx"), (50, b"cd\n"), (52, b"\nxy\n")];
     assert_eq!(search(".", ALL, &chunks).0, ["=0 ab", "=50 cd", "=53 xy"]);
-    let near = SearchOptions { before: 5, after: 5, most: 5 };
+    let near = SearchOptions { before: 5, after: 5, max_matches: 5 };
     let chunks: [(u64, &[u8]); 3] = [(0, b"far\n"), (50, b"hit\n"), (90, b"far\n")];
     assert_eq!(search("hit", near, &chunks).0, ["=50 hit"]);
 }
 
 #[test]
-fn a_line_goes_on_behind_bytes_that_are_skipped() {
+fn a_line_continues_after_skipped_bytes() {
     let mut searcher = Searcher::new(parse_pattern("hello|bye").expect("a pattern"), ALL);
     let mut given = vec![];
     searcher.feed(0, b"x\nhel", &mut |line| given.push(describe(line)));
@@ -100,23 +100,23 @@ fn a_line_of_ten_mebibytes_is_searched_in_pieces_of_bounded_size() {
     let chunk = vec![b'x'; 1 << 20];
     let mut searcher = Searcher::new(parse_pattern("needle").expect("a pattern"), ALL);
     let mut starts = vec![];
-    let mut give = |line: Line<'_>| match line {
+    let mut emit = |line: Line<'_>| match line {
         Line::Matched(line) | Line::Context(line) => {
-            assert!(line.line.len() <= LINE_MOST);
+            assert!(line.line.len() <= MAX_LINE);
             starts.push(line.line_start);
         }
     };
     for part in 0..10 {
-        searcher.feed(part << 20, &chunk, &mut give);
-        assert!(searcher.partial.capacity() <= 2 * LINE_MOST);
+        searcher.feed(part << 20, &chunk, &mut emit);
+        assert!(searcher.partial.capacity() <= 2 * MAX_LINE);
     }
-    searcher.feed(10 << 20, b"needle\nneedle\n", &mut give);
+    searcher.feed(10 << 20, b"needle\nneedle\n", &mut emit);
     assert_eq!(starts, [(10 << 20), (10 << 20) + 7]);
     assert_eq!(searcher.next_cursor(), (10 << 20) + 14);
 }
 
 #[test]
-fn a_bad_pattern_is_refused_with_its_text_and_the_way_out() {
+fn an_invalid_pattern_is_refused_with_its_text_and_a_remedy() {
     let refusal = parse_pattern("a(b").expect_err("unclosed").to_string();
     assert!(
         refusal.contains("`a(b`") && refusal.contains("unclosed group") && refusal.contains("backslash"),

@@ -1,14 +1,14 @@
-//! What comes from keepers, and what goes to them: as `daemon::keepers::serve`, message by message.
+//! Messages from and to keepers, as in `daemon::keepers::pool`.
 
 use std::collections::BTreeMap;
 
 use pinfold_keeper::system::Socket;
 use pinfold_model::id::ProcessId;
 use pinfold_model::link::{Decoder, FromKeeper, KeeperIdentity, Kept, ToKeeper, encode};
-use pinfold_model::reach::{AfterClose, after_close, is_adopted, is_mistaken};
-use pinfold_os::fsio::Moved;
+use pinfold_model::reach::{AfterClose, after_close, is_wrong_keeper, should_adopt};
+use pinfold_os::fsio::ReadResult;
 
-use super::{Daemon, Entry, ReachState, Settling};
+use super::{Daemon, Entry, KeeperDeath, ReconnectState};
 use crate::check;
 use crate::sockets::MemorySocket;
 
@@ -17,24 +17,24 @@ pub(crate) struct DaemonLink {
     pub(crate) socket: MemorySocket,
     pub(crate) decoder: Decoder,
     pub(crate) unsent: Vec<u8>,
-    /// Known from its hello on.
+    /// Known after the hello.
     pub(crate) identity: Option<KeeperIdentity>,
     pub(crate) gone: bool,
-    /// The process that it keeps.
+    /// The process that it runs.
     pub(crate) bound: Option<ProcessId>,
-    /// The keeper whose hello recovery waits for on it.
-    pub(crate) greet: Option<u32>,
-    /// Stops that wait for an answer.
+    /// The keeper whose hello recovery awaits on this link.
+    pub(crate) hello_from: Option<u32>,
+    /// Stop requests without an answer yet.
     pub(crate) stops: BTreeMap<u64, ProcessId>,
 }
 
 impl DaemonLink {
     pub(crate) fn new(socket: MemorySocket) -> Self {
         let (decoder, unsent, identity) = (Decoder::default(), vec![], None);
-        Self { socket, decoder, unsent, identity, gone: false, bound: None, greet: None, stops: BTreeMap::new() }
+        Self { socket, decoder, unsent, identity, gone: false, bound: None, hello_from: None, stops: BTreeMap::new() }
     }
 
-    /// Sends what waits, as far as there is room.
+    /// Sends queued bytes, as many as fit.
     fn flush(&mut self) {
         while !self.unsent.is_empty() {
             match self.socket.send(&self.unsent) {
@@ -46,28 +46,28 @@ impl DaemonLink {
 }
 
 impl Daemon {
-    /// Connections with something to read, or to send.
+    /// Connections with bytes to read or to send.
     pub fn ready_links(&self) -> Vec<usize> {
         let ready = |link: &DaemonLink| !link.gone && (link.socket.is_readable() || !link.unsent.is_empty());
         self.links.iter().filter(|(_, link)| ready(link)).map(|(number, _)| *number).collect()
     }
 
-    pub(crate) fn tell(&mut self, link: usize, message: &ToKeeper) {
+    pub(crate) fn send(&mut self, link: usize, message: &ToKeeper) {
         if let Some(link) = self.links.get_mut(&link).filter(|link| !link.gone) {
             link.unsent.extend(encode(message));
             link.flush();
         }
     }
 
-    /// Binds a keeper and a process to each other.
-    pub(crate) fn keep(&mut self, link: usize, id: &ProcessId) {
+    /// Binds a process to the link of its keeper.
+    pub(crate) fn bind(&mut self, link: usize, id: &ProcessId) {
         if let (Some(bound), Some(entry)) = (self.links.get_mut(&link), self.entries.get_mut(id)) {
             bound.bound = Some(id.clone());
             entry.link = Some(link);
         }
     }
 
-    /// Frees them from each other; the process may have a newer link.
+    /// Unbinds the process of a link; it may have a newer link already.
     pub(crate) fn release(&mut self, link: usize) -> Option<ProcessId> {
         let id = self.links.get_mut(&link)?.bound.take()?;
         if let Some(entry) = self.entries.get_mut(&id)
@@ -78,16 +78,16 @@ impl Daemon {
         Some(id)
     }
 
-    /// Reads one link, message by message, and sends what waits for it.
+    /// Reads one link, and sends what is queued for it.
     pub fn receive(&mut self, number: usize) {
         let Some(link) = self.links.get_mut(&number).filter(|link| !link.gone) else { return };
         link.flush();
         let mut bytes = Vec::with_capacity(1 << 12);
         let closed = loop {
             match link.socket.read_some(&mut bytes) {
-                Ok(Moved::Bytes(_)) => {}
-                Ok(Moved::Empty) => break false,
-                Ok(Moved::Closed) | Err(_) => break true,
+                Ok(ReadResult::Bytes(_)) => {}
+                Ok(ReadResult::Empty) => break false,
+                Ok(ReadResult::Closed) | Err(_) => break true,
             }
         };
         link.decoder.extend(&bytes);
@@ -97,28 +97,28 @@ impl Daemon {
                 Ok(Some(message)) => self.serve(number, message),
                 Ok(None) => break,
                 Err(error) => {
-                    self.machine.broken(format!("a keeper sent bytes that are no message: {error}"));
+                    self.machine.violation(format!("a keeper sent a malformed message: {error}"));
                     return;
                 }
             }
         }
         if closed {
-            self.link_went(number);
+            self.handle_closed_link(number);
         }
     }
 
     fn serve(&mut self, number: usize, message: FromKeeper) {
         match message {
             FromKeeper::Hello { keeper, kept, .. } => {
-                self.machine.note(|| {
+                self.machine.trace(|| {
                     let kept = kept.as_ref().map(|kept| kept.history.intent.id.to_string());
-                    format!("daemon hears hello of keeper {}, which keeps {kept:?}", keeper.pid)
+                    format!("daemon receives the hello of keeper {}, which runs {kept:?}", keeper.pid)
                 });
                 let mistaken =
                     self.links[&number].bound.as_ref().and_then(|id| self.entries.get(id)).is_some_and(|entry| {
                         let intent = &entry.history.intent;
                         let keeps = kept.as_ref().map(|kept| &kept.history.intent.id);
-                        is_mistaken((&intent.id, &intent.keeper), &keeper, keeps)
+                        is_wrong_keeper((&intent.id, &intent.keeper), &keeper, keeps)
                     });
                 let mistaken = if mistaken { self.release(number) } else { None };
                 if let Some(kept) = kept {
@@ -127,22 +127,22 @@ impl Daemon {
                 let link = self.links.get_mut(&number);
                 let greeted = link.and_then(|link| {
                     link.identity = Some(keeper);
-                    link.greet.take().filter(|_| link.bound.is_none())
+                    link.hello_from.take().filter(|_| link.bound.is_none())
                 });
                 if let Some(id) = mistaken {
                     self.link_closed(&id);
                 }
                 if let Some(pid) = greeted {
-                    self.tell(number, &ToKeeper::Retire);
+                    self.send(number, &ToKeeper::Retire);
                     if !self.is_recovering() {
-                        self.take_up_left(pid);
+                        self.adopt_left_by(pid);
                     }
                 }
             }
             FromKeeper::Fact { id, fact } if self.is_bound(number, &id) => self.note_fact(&id, fact),
             FromKeeper::Refused { id, .. } if self.is_bound(number, &id) => {
                 self.release(number);
-                self.machine.note(|| format!("daemon hears that {id} is refused"));
+                self.machine.trace(|| format!("daemon receives the refusal of {id}"));
                 self.undo_start(&id);
             }
             FromKeeper::Idle => {
@@ -163,68 +163,67 @@ impl Daemon {
         self.links.get(&link).is_some_and(|link| link.bound.as_ref() == Some(id))
     }
 
-    /// A start left nothing: it is forgotten.
+    /// Removes an entry whose start left no record.
     pub(crate) fn undo_start(&mut self, id: &ProcessId) {
         if let Some(entry) = self.entries.remove(id) {
-            check::forgotten(&self.machine, id, entry.acknowledged);
+            check::start_undone(&self.machine, id, entry.acknowledged);
         }
     }
 
-    /// A keeper says what it keeps.
+    /// Accepts what a keeper's hello says about its process.
     fn adopt(&mut self, number: usize, kept: Kept) {
         let id = kept.history.intent.id.clone();
         check::adopted(&self.machine, &kept.history);
-        if !is_adopted(self.entries.get(&id).map(|entry| entry.history.status())) {
+        if !should_adopt(self.entries.get(&id).map(|entry| entry.history.status())) {
             return;
         }
         let entry = self.entries.entry(id.clone()).or_insert_with(|| Entry::new(kept.history.clone()));
         entry.history = kept.history.clone();
-        self.keep(number, &id);
+        self.bind(number, &id);
         self.apply_events(&kept.history);
     }
 
-    /// A link closed.
-    fn link_went(&mut self, number: usize) {
+    fn handle_closed_link(&mut self, number: usize) {
         if let Some(link) = self.links.get_mut(&number) {
             link.gone = true;
         }
         self.idle.retain(|idle| *idle != number);
         let bound = self.release(number);
-        let greet = self.links.remove(&number).and_then(|link| link.greet);
-        if let Some(pid) = greet {
-            self.not_greeted(pid);
+        let hello_from = self.links.remove(&number).and_then(|link| link.hello_from);
+        if let Some(pid) = hello_from {
+            self.retry_connect_to(pid);
         }
         if let Some(id) = bound {
-            self.machine.note(|| format!("daemon finds the link of {id} closed"));
+            self.machine.trace(|| format!("daemon finds the link of {id} closed"));
             self.link_closed(&id);
         }
     }
 
-    /// What follows for a process when its link closed, or could not be made.
+    /// Decides what to do after the link of a process closed or could not be made.
     pub(crate) fn link_closed(&mut self, id: &ProcessId) {
         let Some(entry) = self.entries.get(id) else { return };
         let keeper = entry.history.intent.keeper.clone();
-        match after_close(entry.history.status().is_over(), || self.lives(&keeper)) {
+        match after_close(entry.history.status().is_over(), || self.is_keeper_alive(&keeper)) {
             AfterClose::Nothing => {}
-            AfterClose::Settle => self.keeper_went(id),
-            AfterClose::Reach => self.begin_to_reach(id),
+            AfterClose::KeeperDied => self.keeper_died(id),
+            AfterClose::Reconnect => self.start_reconnect(id),
         }
     }
 
-    pub(crate) fn keeper_went(&mut self, id: &ProcessId) {
+    pub(crate) fn keeper_died(&mut self, id: &ProcessId) {
         let at = self.machine.now();
         if let Some(entry) = self.entries.get_mut(id) {
-            entry.reaching = None;
-            entry.settling = Some(Settling { evidence: None, at });
+            entry.reconnect = None;
+            entry.keeper_death = Some(KeeperDeath { evidence: None, at });
         }
     }
 
-    pub(crate) fn begin_to_reach(&mut self, id: &ProcessId) {
+    pub(crate) fn start_reconnect(&mut self, id: &ProcessId) {
         let now = self.machine.now();
         if let Some(entry) = self.entries.get_mut(id) {
-            let mut reaching = pinfold_model::reach::Reaching::default();
-            let at = now + reaching.pause();
-            entry.reaching = Some(ReachState { reaching, at, link: None });
+            let mut backoff = pinfold_model::reach::Backoff::default();
+            let at = now + backoff.next_delay();
+            entry.reconnect = Some(ReconnectState { backoff, at, link: None });
         }
     }
 }

@@ -1,40 +1,40 @@
-//! Taking up what an earlier daemon left, as `daemon::recovery` does: connect, greet, read.
+//! Adopts what an earlier daemon left, as `daemon::recovery` does: connect, await hellos, read records.
 
 use std::io;
 use std::time::{Duration, Instant};
 
 use pinfold_model::facts::History;
 use pinfold_model::id::ProcessId;
-use pinfold_model::reach::{KnownLink, Reaching, TakeUp, Unconnected, take_up, unconnected};
+use pinfold_model::reach::{Adoption, AfterConnectError, Backoff, KnownLink, adopt, after_connect_error};
 
 use super::links::DaemonLink;
 use super::{Daemon, Entry};
 use crate::check;
+use crate::harness::record_of;
 use crate::index::Index;
 use crate::machine::Machine;
-use crate::scene::record_of;
 use crate::sockets::MemorySocket;
 
-/// How long all keepers together may take to say hello.
-const HELLO: Duration = Duration::from_secs(2);
+/// How long all keepers together may take to send a hello.
+const HELLO_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// How far it is.
+/// The step that recovery is at.
 #[derive(Debug)]
 pub(crate) enum Recovery {
     Connecting,
-    /// Connections by the pid of their keeper, and until when hellos are waited for.
-    Greeting {
+    /// Connections by the pid of their keeper, and how long hellos are awaited.
+    AwaitingHellos {
         links: Vec<(u32, usize)>,
         until: Instant,
     },
 }
 
 impl Recovery {
-    /// When it goes on at the latest.
+    /// When the next step is due.
     pub(crate) fn due(&self, machine: &Machine) -> Instant {
         match self {
             Recovery::Connecting => machine.now(),
-            Recovery::Greeting { until, .. } => *until,
+            Recovery::AwaitingHellos { until, .. } => *until,
         }
     }
 }
@@ -45,20 +45,20 @@ impl Daemon {
             None => {}
             Some(Recovery::Connecting) => {
                 let links = self.connect_all();
-                let until = self.machine.now() + HELLO;
-                self.recovery = Some(Recovery::Greeting { links, until });
-                self.hasten_recovery();
+                let until = self.machine.now() + HELLO_TIMEOUT;
+                self.recovery = Some(Recovery::AwaitingHellos { links, until });
+                self.finish_recovery_early();
             }
-            Some(Recovery::Greeting { links, .. }) => {
-                self.read_all(&links, index);
+            Some(Recovery::AwaitingHellos { links, .. }) => {
+                self.adopt_all(&links, index);
             }
         }
     }
 
-    /// If every keeper has said hello, or is gone, nothing is waited for.
-    pub fn hasten_recovery(&mut self) {
+    /// Ends the wait when every keeper has sent a hello or is gone.
+    pub fn finish_recovery_early(&mut self) {
         let now = self.machine.now();
-        if let Some(Recovery::Greeting { links, until }) = &mut self.recovery
+        if let Some(Recovery::AwaitingHellos { links, until }) = &mut self.recovery
             && links.iter().all(|(_, link)| self.links.get(link).is_none_or(|link| link.identity.is_some()))
         {
             *until = (*until).min(now);
@@ -72,46 +72,46 @@ impl Daemon {
             match MemorySocket::connect(&self.machine, self.pid, pid) {
                 Ok(socket) => {
                     links.push((pid, socket.number));
-                    self.links.insert(socket.number, DaemonLink { greet: Some(pid), ..DaemonLink::new(socket) });
+                    self.links.insert(socket.number, DaemonLink { hello_from: Some(pid), ..DaemonLink::new(socket) });
                 }
-                Err(error) => drop(self.note_unconnected(pid, error.kind(), Reaching::default())),
+                Err(error) => drop(self.handle_connect_error(pid, error.kind(), Backoff::default())),
             }
         }
         links
     }
 
-    /// Whether there is no keeper to connect to any more.
-    fn note_unconnected(&mut self, pid: u32, failure: io::ErrorKind, mut reaching: Reaching) -> bool {
-        match unconnected(failure) {
-            Unconnected::Remove => {
-                if self.machine.acts(self.pid) {
+    /// Whether the keeper is gone.
+    fn handle_connect_error(&mut self, pid: u32, failure: io::ErrorKind, mut backoff: Backoff) -> bool {
+        match after_connect_error(failure) {
+            AfterConnectError::Remove => {
+                if self.machine.try_act(self.pid) {
                     check::socket_removed(&self.machine, pid);
                     self.machine.state().keeper_sockets.remove(&pid);
                 }
                 true
             }
-            Unconnected::Forget => true,
-            Unconnected::Again => {
-                let at = self.machine.now() + reaching.pause();
-                self.unconnected.push((pid, reaching, at));
+            AfterConnectError::Forget => true,
+            AfterConnectError::Retry => {
+                let at = self.machine.now() + backoff.next_delay();
+                self.pending_connects.push((pid, backoff, at));
                 false
             }
         }
     }
 
-    /// A link closed before its keeper said hello: it is connected to again.
-    pub(crate) fn not_greeted(&mut self, pid: u32) {
-        let mut reaching = Reaching::default();
-        let at = self.machine.now() + reaching.pause();
-        self.unconnected.push((pid, reaching, at));
+    /// A link closed before its keeper sent a hello: retry.
+    pub(crate) fn retry_connect_to(&mut self, pid: u32) {
+        let mut backoff = Backoff::default();
+        let at = self.machine.now() + backoff.next_delay();
+        self.pending_connects.push((pid, backoff, at));
     }
 
-    /// Keepers that have not said hello yet, and to which there is no connection.
-    pub(crate) fn greet_at_last(&mut self) {
+    /// Retries connections that failed.
+    pub(crate) fn retry_connects(&mut self) {
         let now = self.machine.now();
-        for (pid, reaching, at) in std::mem::take(&mut self.unconnected) {
+        for (pid, backoff, at) in std::mem::take(&mut self.pending_connects) {
             if at > now {
-                self.unconnected.push((pid, reaching, at));
+                self.pending_connects.push((pid, backoff, at));
                 continue;
             }
             let is_its =
@@ -121,53 +121,53 @@ impl Daemon {
             }
             match MemorySocket::connect(&self.machine, self.pid, pid) {
                 Ok(socket) => {
-                    self.machine.note(|| format!("daemon connects to keeper {pid} after all"));
-                    self.links.insert(socket.number, DaemonLink { greet: Some(pid), ..DaemonLink::new(socket) });
+                    self.machine.trace(|| format!("daemon connects to keeper {pid} at a later attempt"));
+                    self.links.insert(socket.number, DaemonLink { hello_from: Some(pid), ..DaemonLink::new(socket) });
                 }
                 Err(error) => {
-                    if self.note_unconnected(pid, error.kind(), reaching) {
-                        self.take_up_left(pid);
+                    if self.handle_connect_error(pid, error.kind(), backoff) {
+                        self.adopt_left_by(pid);
                     }
                 }
             }
         }
     }
 
-    /// Takes up what a keeper left that ended before it said hello.
-    pub(crate) fn take_up_left(&mut self, pid: u32) {
+    /// Adopts the processes of a keeper that ended before it sent a hello.
+    pub(crate) fn adopt_left_by(&mut self, pid: u32) {
         let ids: Vec<ProcessId> = self.machine.state().records.keys().cloned().collect();
         for id in ids.into_iter().filter(|id| !self.entries.contains_key(id)).collect::<Vec<_>>() {
             let history = record_of(&self.machine, &id).and_then(|record| record.history());
             if let Some(history) = history.filter(|history| history.intent.keeper.pid == pid) {
-                self.take_up(&[], history);
+                self.adopt_recorded(&[], history);
             }
         }
     }
 
-    fn read_all(&mut self, links: &[(u32, usize)], index: &Index) {
+    fn adopt_all(&mut self, links: &[(u32, usize)], index: &Index) {
         let ids: Vec<ProcessId> = self.machine.state().records.keys().cloned().collect();
         for id in ids {
             if index.is_over(&id) || self.entries.contains_key(&id) {
                 continue;
             }
             match record_of(&self.machine, &id).and_then(|record| record.history()) {
-                Some(history) => self.take_up(links, history),
+                Some(history) => self.adopt_recorded(links, history),
                 None => self.remove_unused(links, &id),
             }
         }
     }
 
-    /// A directory that was made ahead and never used. A keeper that is alive may have made it a moment ago for a start
-    /// that is under way.
+    /// Removes a directory that was created ahead and never used, unless a running keeper may just have created it
+    /// for a start.
     fn remove_unused(&mut self, links: &[(u32, usize)], id: &ProcessId) {
-        let settled = |number: &usize| self.links.get(number).is_none_or(|link| link.gone || link.bound.is_some());
-        if links.iter().all(|(_, number)| settled(number)) && self.machine.acts(self.pid) {
-            self.machine.note(|| format!("daemon removes the unused directory {id}"));
+        let is_claimed = |number: &usize| self.links.get(number).is_none_or(|link| link.gone || link.bound.is_some());
+        if links.iter().all(|(_, number)| is_claimed(number)) && self.machine.try_act(self.pid) {
+            self.machine.trace(|| format!("daemon removes the unused directory {id}"));
             self.machine.state().records.remove(id);
         }
     }
 
-    fn take_up(&mut self, links: &[(u32, usize)], history: History) {
+    fn adopt_recorded(&mut self, links: &[(u32, usize)], history: History) {
         let id = history.intent.id.clone();
         let keeper = history.intent.keeper.clone();
         let is_over = history.status().is_over();
@@ -182,17 +182,17 @@ impl Daemon {
             Some(link) if self.links.get(&link).is_some_and(|link| link.identity.is_none()) => KnownLink::Silent,
             Some(_) => KnownLink::Other,
         };
-        let (lives, another) = (self.lives(&keeper), self.keeps_another(&id, &keeper));
-        let taken = take_up(known, lives, || another);
-        self.machine.note(|| format!("daemon takes up {id}: {known:?}, {taken:?}"));
-        match (taken, link) {
-            (TakeUp::Bind(_), Some(link)) => self.keep(link, &id),
-            (TakeUp::Reach | TakeUp::Bind(_), _) => self.begin_to_reach(&id),
-            (TakeUp::Settle { disowned }, _) => {
+        let (alive, another) = (self.is_keeper_alive(&keeper), self.keeps_another(&id, &keeper));
+        let adoption = adopt(known, alive, || another);
+        self.machine.trace(|| format!("daemon adopts {id}: {known:?}, {adoption:?}"));
+        match (adoption, link) {
+            (Adoption::Bind(_), Some(link)) => self.bind(link, &id),
+            (Adoption::Reconnect | Adoption::Bind(_), _) => self.start_reconnect(&id),
+            (Adoption::KeeperDied { disowned }, _) => {
                 if let Some(entry) = self.entries.get_mut(&id) {
                     entry.disowned |= disowned;
                 }
-                self.keeper_went(&id);
+                self.keeper_died(&id);
             }
         }
     }

@@ -10,7 +10,7 @@ use pinfold_api::types::{StartRequest, Status};
 
 use super::ways::{End, Out, PERL_PRELUDE, PRELUDE, Program, Way};
 use crate::carriers::{carriers_of, kill_carriers};
-use crate::ground::{Containment, Ground, Grounded, NOBODY, cgroup_mount, is_root};
+use crate::environments::{Containment, DaemonIn, Environment, NOBODY, cgroup_mount, is_root};
 use crate::place::place_copy;
 use crate::procs::{until, until_some};
 
@@ -41,7 +41,7 @@ impl Result {
 
     /// Whether the result is as expected: no process survived, or the kernel does not let us kill it and the response to
     /// the stop listed it. After the death of a keeper there is no such response.
-    pub fn is_right(&self, way: &Way, ground: Ground) -> bool {
+    pub fn is_right(&self, way: &Way, ground: Environment) -> bool {
         match self {
             Result::Ended { .. } | Result::Skipped => true,
             Result::Named { .. } => (way.freed)(ground).is_some(),
@@ -51,7 +51,7 @@ impl Result {
 }
 
 /// Makes one attempt, and kills the survivors afterwards.
-pub fn attempt(way: &Way, on: &Grounded) -> Result {
+pub fn attempt(way: &Way, on: &DaemonIn) -> Result {
     let Some(scene) = Scene::set(way, on) else { return Result::Skipped };
     let request = StartRequest { grace: Some(GRACE.into()), ..scene.request(way.program) };
     let id = on.pinfold.start_request(&request).record.id;
@@ -81,7 +81,7 @@ fn classify(out: usize, left: &[(u32, String)], named: &[u32]) -> Result {
 
 /// The resources of one attempt.
 struct Scene<'a> {
-    on: &'a Grounded,
+    on: &'a DaemonIn,
     /// The unique number in the command line or environment of its processes. As seconds: ten minutes.
     nap: String,
     dir: PathBuf,
@@ -90,7 +90,7 @@ struct Scene<'a> {
 
 impl<'a> Scene<'a> {
     /// `None` if the attempt is not possible here.
-    fn set(way: &Way, on: &'a Grounded) -> Option<Self> {
+    fn set(way: &Way, on: &'a DaemonIn) -> Option<Self> {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let nap = format!("600.{:010}{number:06}", std::process::id());
@@ -214,8 +214,8 @@ impl<'a> Scene<'a> {
 }
 
 /// Whether the tests run as root, and the daemon as an ordinary user.
-fn drops_root(on: &Grounded) -> bool {
-    is_root() && on.ground.user == crate::ground::User::Ordinary
+fn drops_root(on: &DaemonIn) -> bool {
+    is_root() && on.ground.user == crate::environments::User::Ordinary
 }
 
 fn success() -> pinfold_api::types::Outcome {

@@ -5,7 +5,7 @@
 //! one that creates `{dir}/out` reports with it that it has escaped. Processes that change too fast to be found in `/proc`
 //! hold a lock on `{dir}/lock`, which is free when the last of them has exited.
 
-use crate::ground::{Containment, Ground, User};
+use crate::environments::{Containment, Environment, User};
 
 /// One way to escape.
 #[derive(Clone, Copy, Debug)]
@@ -17,7 +17,7 @@ pub struct Way {
     pub(super) out: Out,
     pub(super) end: End,
     /// Why the kernel does not let us kill it on this ground, if so.
-    pub freed: fn(Ground) -> Option<&'static str>,
+    pub freed: fn(Environment) -> Option<&'static str>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -336,7 +336,7 @@ pub const WAYS: &[Way] = &[
     },
     Way {
         freed: |ground| {
-            let free = ground == Ground { user: User::Ordinary, containment: Containment::Walk };
+            let free = ground == Environment { user: User::Ordinary, containment: Containment::Walk };
             free.then_some("an ordinary user may not signal another user's process")
         },
         ..needing(

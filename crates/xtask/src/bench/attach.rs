@@ -1,5 +1,4 @@
-//! What it costs to be attached: a key to its echo against a bare pseudoterminal, and fifty observers of one process
-//! against one.
+//! Attach: time from a key to its echo, compared with a bare pseudoterminal; fifty observers of one process, compared with one.
 
 use std::ops::Deref;
 use std::process::Command;
@@ -13,27 +12,27 @@ use pinfold_testkit::Terminal;
 
 use super::Scale;
 use super::report::Row;
-use super::stage::{self, Daemon, Stage, settle};
 use super::stats::{Better, Samples};
+use super::test_bed::{self, Daemon, TestDir, settle};
 
 const KEYS: usize = 500;
 const OBSERVERS: usize = 50;
 const BYTES: usize = 100_000_000;
 const RUNS: usize = 3;
-/// Gives every key back, by itself and not by the echo of the terminal.
+/// Echoes every key itself, not by the terminal.
 const ECHO: &str = "stty raw -echo; echo ready; exec cat";
 
-pub(super) fn measure(stage: &Stage, scale: Scale) -> anyhow::Result<Vec<Row>> {
+pub(super) fn measure(stage: &TestDir, scale: Scale) -> anyhow::Result<Vec<Row>> {
     let mut rows = vec![keystroke(stage, scale)?];
     rows.push(observers(stage, scale)?);
     Ok(rows)
 }
 
-fn keystroke(stage: &Stage, scale: Scale) -> anyhow::Result<Row> {
+fn keystroke(stage: &TestDir, scale: Scale) -> anyhow::Result<Row> {
     let keys = scale.of(KEYS);
     let bare = bare_keys(keys)?;
     let daemon = stage.daemon("keys")?;
-    let kept = stage::runtime()?.block_on(attached_keys(&daemon, keys))?;
+    let kept = test_bed::runtime()?.block_on(attached_keys(&daemon, keys))?;
     let row = Row::new("attach_key", "a key to its echo, through attach", "ms", kept.summary(Better::Less));
     Ok(row.against("a bare pseudoterminal", bare.summary(Better::Less)))
 }
@@ -73,7 +72,7 @@ async fn attached_keys(daemon: &Daemon, keys: usize) -> anyhow::Result<Samples> 
     Ok(samples)
 }
 
-/// The next bytes of output, as they came: a copy would be part of what is measured.
+/// The next bytes of output, without a copy that would be measured too.
 async fn bytes(reader: &mut AttachReader) -> anyhow::Result<impl Deref<Target = [u8]>> {
     loop {
         match reader.next().await.context("the connection ended")?? {
@@ -87,7 +86,7 @@ async fn bytes(reader: &mut AttachReader) -> anyhow::Result<impl Deref<Target = 
     }
 }
 
-fn observers(stage: &Stage, scale: Scale) -> anyhow::Result<Row> {
+fn observers(stage: &TestDir, scale: Scale) -> anyhow::Result<Row> {
     let daemon = stage.daemon("observers")?;
     let [mut one, mut many] = [const { Samples::new() }; 2];
     for _ in 0..scale.of(RUNS) {
@@ -101,9 +100,9 @@ fn observers(stage: &Stage, scale: Scale) -> anyhow::Result<Row> {
     Ok(row.against("one observer", one.summary(Better::Less)))
 }
 
-/// How long it takes until so many observers have all that a process writes.
+/// Time until this many observers have received all output of a process.
 fn observed(daemon: &Daemon, observers: usize, wanted: usize) -> anyhow::Result<Duration> {
-    stage::runtime()?.block_on(async {
+    test_bed::runtime()?.block_on(async {
         let client = daemon.client();
         let request = StartRequest {
             command: Some(format!("read go; exec head -c {wanted} /dev/zero")),

@@ -1,13 +1,13 @@
-//! The baseline: a command spawned and waited for by nobody but this program.
+//! The baseline: a command spawned and waited for by this program itself.
 //!
-//! `std` spawns by posix_spawn as long as nothing must run between fork and exec, which is the case here.
+//! `std` uses posix_spawn if nothing runs between fork and exec, as here.
 
 use std::io::Read;
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, ensure};
 
-/// How the baseline is named in the report.
+/// Name of the baseline in the report.
 pub(super) const SPAWN_AND_WAIT: &str = "posix_spawn + waitpid of `sh -c true`, streams at /dev/null";
 
 /// `sh -c true`, spawned and waited for.

@@ -1,4 +1,4 @@
-//! A gigabyte of output through pinfold, until it is finished and its tail can be read, against `| cat > file`.
+//! Captures a gigabyte of output until the process has finished and the tail can be read, compared with `| cat > file`.
 
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
@@ -11,8 +11,8 @@ use pinfold_api::input::{Size, Span};
 use pinfold_api::types::{GcRequest, OutputQuery, StartRequest, WaitQuery, WaitReason};
 
 use super::report::{Row, Target};
-use super::stage::{self, Daemon, Stage, settle};
 use super::stats::{Better, Samples};
+use super::test_bed::{self, Daemon, TestDir, settle};
 use super::{Scale, bare};
 
 const BYTES: usize = 1 << 30;
@@ -20,7 +20,7 @@ const ROUNDS: usize = 7;
 const TAIL: usize = 4096;
 const MIB: f64 = (1 << 20) as f64;
 
-/// A command that only writes, how much of it is kept, and how its row is called.
+/// A command that only writes, how much of its output is kept, and the name of its row.
 struct Case {
     id: &'static str,
     what: String,
@@ -29,7 +29,7 @@ struct Case {
     target: Option<Target>,
 }
 
-pub(super) fn measure(stage: &Stage, scale: Scale) -> anyhow::Result<Vec<Row>> {
+pub(super) fn measure(stage: &TestDir, scale: Scale) -> anyhow::Result<Vec<Row>> {
     let bytes = scale.of(BYTES);
     let daemon = stage.daemon("capture")?;
     let file = stage.directory().join("output");
@@ -37,7 +37,7 @@ pub(super) fn measure(stage: &Stage, scale: Scale) -> anyhow::Result<Vec<Row>> {
     for case in cases(bytes) {
         let [mut cat, mut kept] = [const { Samples::new() }; 2];
         for round in 0..ROUNDS {
-            // By turns first, since who comes first finds the colder memory.
+            // Alternate which one is first: the first has colder memory.
             for turn in 0..2 {
                 written_back(stage.directory())?;
                 if (round + turn) % 2 == 0 {
@@ -82,7 +82,7 @@ fn cases(bytes: usize) -> [Case; 4] {
     ]
 }
 
-/// Waits until the filesystem has nothing left to write, so that nobody pays for what another wrote.
+/// Waits until the filesystem has written everything, so that no run pays for another's writes.
 fn written_back(directory: &Path) -> anyhow::Result<()> {
     settle();
     let status = Command::new("sync").arg("--file-system").arg(directory).status().context("cannot run sync")?;
@@ -90,7 +90,7 @@ fn written_back(directory: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// MiB/s into a file, until its tail is read.
+/// MiB/s to a file, until its tail is read.
 fn to_file(command: &str, file: &Path, bytes: usize) -> anyhow::Result<f64> {
     let begun = Instant::now();
     bare::run(&format!("{command} | cat > '{}'", file.display()))?;
@@ -103,9 +103,9 @@ fn to_file(command: &str, file: &Path, bytes: usize) -> anyhow::Result<f64> {
     Ok(bytes as f64 / MIB / elapsed.as_secs_f64())
 }
 
-/// MiB/s into pinfold, until it is finished and its tail is read.
+/// MiB/s to pinfold, until the process has finished and its tail is read.
 fn to_pinfold(daemon: &Daemon, case: &Case, bytes: usize) -> anyhow::Result<f64> {
-    let (runtime, client) = (stage::runtime()?, daemon.client());
+    let (runtime, client) = (test_bed::runtime()?, daemon.client());
     runtime.block_on(async {
         client.connect().await?;
         let (command, output_limit) = (Some(case.command.clone()), case.output_limit.clone());

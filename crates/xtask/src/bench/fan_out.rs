@@ -1,5 +1,4 @@
-//! What it costs to tell many: a hundred waiters on one process against one, a thousand events to ten consumers
-//! against one.
+//! Fan-out: a hundred waiters on one process compared with one, a thousand events to ten consumers compared with one.
 
 use std::sync::Barrier;
 use std::time::{Duration, Instant};
@@ -10,26 +9,26 @@ use pinfold_api::types::{EventsQuery, StartRequest, WaitQuery, WaitReason};
 
 use super::Scale;
 use super::report::Row;
-use super::stage::{self, Daemon, Stage, joined, settle};
 use super::stats::{Better, Samples};
+use super::test_bed::{self, Daemon, TestDir, joined, settle};
 
 const WAITERS: usize = 100;
 const WAIT_RUNS: usize = 30;
 const EVENTS: usize = 1_000;
 const CONSUMERS: usize = 10;
-/// Events that a consumer reads and acks at a time.
+/// Events that a consumer reads and acknowledges at a time.
 const PAGE: u32 = 100;
 const READ_RUNS: usize = 20;
-/// Ends by itself, should everything here fail.
+/// Ends by itself if the cleanup fails.
 const COMMAND: &str = "exec sleep 1000";
 
-pub(super) fn measure(stage: &Stage, scale: Scale) -> anyhow::Result<Vec<Row>> {
+pub(super) fn measure(stage: &TestDir, scale: Scale) -> anyhow::Result<Vec<Row>> {
     let mut rows = waiters(stage, scale)?;
     rows.extend(consumers(stage, scale)?);
     Ok(rows)
 }
 
-fn waiters(stage: &Stage, scale: Scale) -> anyhow::Result<Vec<Row>> {
+fn waiters(stage: &TestDir, scale: Scale) -> anyhow::Result<Vec<Row>> {
     let daemon = stage.daemon("waiters")?;
     let [mut one, mut many] = [const { Samples::new() }; 2];
     for _ in 0..scale.of(WAIT_RUNS) {
@@ -47,9 +46,9 @@ fn waiters(stage: &Stage, scale: Scale) -> anyhow::Result<Vec<Row>> {
     Ok(vec![row.against("one waiter", one.summary(Better::Less))])
 }
 
-/// How long after a kill the last of so many waiters has its answer.
+/// Time from a kill until the last of this many waiters has its answer.
 fn woken(daemon: &Daemon, waiters: usize) -> anyhow::Result<Duration> {
-    let runtime = stage::runtime()?;
+    let runtime = test_bed::runtime()?;
     let client = daemon.client();
     runtime.block_on(async {
         let request = StartRequest { command: Some(COMMAND.to_owned()), ..StartRequest::default() };
@@ -77,20 +76,20 @@ fn woken(daemon: &Daemon, waiters: usize) -> anyhow::Result<Duration> {
     })
 }
 
-/// How many requests the daemon has taken up.
+/// Number of requests that the daemon has accepted.
 async fn requests(client: &Client) -> anyhow::Result<usize> {
     let metrics = client.metrics().await?;
     let count = metrics.lines().find_map(|line| line.strip_prefix("pinfold_http_requests_total "));
     Ok(count.context("no counter of requests")?.parse()?)
 }
 
-fn consumers(stage: &Stage, scale: Scale) -> anyhow::Result<Vec<Row>> {
+fn consumers(stage: &TestDir, scale: Scale) -> anyhow::Result<Vec<Row>> {
     let daemon = stage.daemon("consumers")?;
     let events = scale.of(EVENTS);
-    daemon.start_many(events, &stage::shell_true())?;
-    let runtime = stage::runtime()?;
+    daemon.start_many(events, &test_bed::shell_true())?;
+    let runtime = test_bed::runtime()?;
     let client = daemon.client();
-    // All of them are told before anybody reads.
+    // All events are in the log before the first read.
     let announced = EventsQuery { kinds: Some("announce".to_owned()), limit: Some(1000), ..EventsQuery::default() };
     while runtime.block_on(client.events(&announced))?.events.len() < events.min(1000) {
         settle();
@@ -107,11 +106,11 @@ fn consumers(stage: &Stage, scale: Scale) -> anyhow::Result<Vec<Row>> {
     Ok(vec![row.against("one consumer", one.summary(Better::Less))])
 }
 
-/// Microseconds per event and consumer until so many new consumers, all at once, have read and acked all.
+/// Microseconds per event and consumer until this many new consumers, concurrently, have read and acknowledged all events.
 fn read_by(daemon: &Daemon, run: usize, consumers: usize, events: usize) -> anyhow::Result<f64> {
     let ready = Barrier::new(consumers + 1);
     let read = |name: String| {
-        let (runtime, client) = (stage::runtime()?, daemon.client());
+        let (runtime, client) = (test_bed::runtime()?, daemon.client());
         let connected = runtime.block_on(client.connect());
         ready.wait();
         connected?;

@@ -1,4 +1,4 @@
-//! Whether a full store costs more than an empty one: the same list and the same start in two daemons, by turns.
+//! Compares a full store with an empty one: the same list and the same start in two daemons, alternating.
 
 use anyhow::ensure;
 use pinfold_api::client::Client;
@@ -8,12 +8,12 @@ use tokio::runtime::Runtime;
 use super::Scale;
 use super::procfs::rss_mib;
 use super::report::{Row, Target};
-use super::stage::{self, Daemon, Stage, settle};
 use super::stats::{Better, Samples, Summary};
+use super::test_bed::{self, Daemon, TestDir, settle};
 
 const RUNNING: usize = 1_000;
 const FINISHED: usize = 10_000;
-/// In the small store, of each.
+/// Processes of each kind in the small store.
 const FEW: usize = 10;
 const LISTS: usize = 500;
 const STARTS: usize = 300;
@@ -27,15 +27,15 @@ struct Pair {
     large: Samples,
 }
 
-pub(super) fn measure(stage: &Stage, scale: Scale) -> anyhow::Result<Vec<Row>> {
+pub(super) fn measure(stage: &TestDir, scale: Scale) -> anyhow::Result<Vec<Row>> {
     let small = filled(stage, "small", FEW, FEW)?;
     let large = filled(stage, "large", scale.of(RUNNING), scale.of(FINISHED))?;
-    let runtime = stage::runtime()?;
+    let runtime = test_bed::runtime()?;
     let clients = [small.client(), large.client()];
     let lists = scale.of(LISTS);
     let live = compare(lists, &clients, |client| list(&runtime, client, "live"))?;
     let finished = compare(lists, &clients, |client| list(&runtime, client, "finished"))?;
-    let starts = compare(scale.of(STARTS), &clients, |client| runtime.block_on(stage::start_exit_output(client)))?;
+    let starts = compare(scale.of(STARTS), &clients, |client| runtime.block_on(test_bed::start_exit_output(client)))?;
     let rss = Summary::of_one(rss_mib(large.pid())?);
     let (running, over) = (scale.of(RUNNING), scale.of(FINISHED));
     let store = format!("with {running} running and {over} finished");
@@ -47,10 +47,10 @@ pub(super) fn measure(stage: &Stage, scale: Scale) -> anyhow::Result<Vec<Row>> {
     ])
 }
 
-fn filled(stage: &Stage, name: &str, running: usize, finished: usize) -> anyhow::Result<Daemon> {
+fn filled(stage: &TestDir, name: &str, running: usize, finished: usize) -> anyhow::Result<Daemon> {
     let daemon = stage.daemon(name)?;
-    daemon.start_many(finished, &stage::shell_true())?;
-    daemon.start_many(running, &stage::sleeper())?;
+    daemon.start_many(finished, &test_bed::shell_true())?;
+    daemon.start_many(running, &test_bed::sleeper())?;
     Ok(daemon)
 }
 
@@ -61,7 +61,7 @@ fn list(runtime: &Runtime, client: &Client, status: &str) -> anyhow::Result<()> 
     Ok(())
 }
 
-/// The same act in both stores, in blocks by turns.
+/// The same operation in both stores, in alternating blocks.
 fn compare(
     count: usize,
     [small, large]: &[Client; 2],

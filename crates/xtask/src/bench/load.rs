@@ -1,4 +1,5 @@
-//! Load: very many at once, and very many one after another. What stays of them, and what the last cost beside the first.
+//! Load: very many processes at once, and very many one after another: what remains of them, and the cost of the last compared
+//! with the first.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -6,39 +7,39 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, ensure};
 use pinfold_api::client::Client;
 use pinfold_api::types::{GcRequest, ListQuery, StopRequest};
-use pinfold_testkit::ground::cgroup_mount;
+use pinfold_testkit::environments::cgroup_mount;
 
 use super::Scale;
 use super::procfs::{children, descriptors, is_zombie, pss_mib, rss_mib, running};
 use super::report::{Row, Target};
-use super::stage::{self, Daemon, Stage, joined};
 use super::stats::{Better, Samples, Summary};
+use super::test_bed::{self, Daemon, TestDir, joined};
 
 const AT_ONCE: usize = 1_000;
 const ONE_AFTER_ANOTHER: usize = 50_000;
-/// The first so many are compared with the last.
+/// This many of the first are compared with this many of the last.
 const BLOCK: usize = 1_000;
-/// Ended processes are removed soon, so that the store is as full at the end as at the beginning.
+/// Ended processes are removed soon, so that the store has the same size at the end as at the start.
 const CONFIG: &str = "[limits]\nprocesses = 5000\nretention = \"5s\"\n";
-/// Idle keepers that a daemon at rest has, and how long it may take until it rests.
+/// Idle keepers of a daemon at rest, and the time until it is at rest.
 const IDLE_KEEPERS: usize = 2;
-const PATIENCE: Duration = Duration::from_secs(90);
+const DEADLINE: Duration = Duration::from_secs(90);
 const LOOK: Duration = Duration::from_millis(200);
 const STOPPERS: usize = 8;
 const FLAT: Target = Target::RatioAtMost(1.25);
 const SAME: Target = Target::RatioAtMost(1.0);
 
-pub(super) fn measure(stage: &Stage, scale: Scale) -> anyhow::Result<Vec<Row>> {
+pub(super) fn measure(stage: &TestDir, scale: Scale) -> anyhow::Result<Vec<Row>> {
     let mut rows = at_once(stage, scale.of(AT_ONCE))?;
     rows.extend(one_after_another(stage, scale.of(ONE_AFTER_ANOTHER), scale.of(BLOCK))?);
     Ok(rows)
 }
 
-/// A daemon that rests before and after so many ran at the same time.
-fn at_once(stage: &Stage, processes: usize) -> anyhow::Result<Vec<Row>> {
+/// A daemon at rest before and after this many processes ran concurrently.
+fn at_once(stage: &TestDir, processes: usize) -> anyhow::Result<Vec<Row>> {
     let daemon = stage.daemon_with("at-once", CONFIG)?;
     let base = cgroup_base(&daemon)?;
-    // What the first use of everything costs is no leak.
+    // Warm up: what the first use allocates is not a leak.
     let warm = processes / 10;
     run_and_stop(&daemon, warm)?;
     let before = Weight::at_rest(stage, &daemon, base.as_deref())?;
@@ -54,10 +55,10 @@ fn at_once(stage: &Stage, processes: usize) -> anyhow::Result<Vec<Row>> {
     Ok(rows)
 }
 
-/// Starts so many, stops them all; the daemon's memory with all of them running.
+/// Starts this many and stops them all; returns the daemon's memory while all were running.
 fn run_and_stop(daemon: &Daemon, processes: usize) -> anyhow::Result<f64> {
-    daemon.start_many(processes, &stage::sleeper())?;
-    let runtime = stage::runtime()?;
+    daemon.start_many(processes, &test_bed::sleeper())?;
+    let runtime = test_bed::runtime()?;
     let ids = runtime.block_on(live(&daemon.client()))?;
     ensure!(ids.len() == processes, "{} of {processes} run at once", ids.len());
     let peak = rss_mib(daemon.pid())?;
@@ -65,7 +66,7 @@ fn run_and_stop(daemon: &Daemon, processes: usize) -> anyhow::Result<f64> {
     std::thread::scope(|scope| {
         let stop = |ids: &[String]| {
             let client = daemon.client();
-            stage::runtime()?.block_on(async {
+            test_bed::runtime()?.block_on(async {
                 for id in ids {
                     let stopped = client.stop(id, &StopRequest::default()).await?;
                     ensure!(stopped.survivors.is_empty(), "{stopped:?}");
@@ -93,13 +94,13 @@ async fn live(client: &Client) -> anyhow::Result<Vec<String>> {
 }
 
 /// One client that runs one process after another.
-fn one_after_another(stage: &Stage, runs: usize, block: usize) -> anyhow::Result<Vec<Row>> {
+fn one_after_another(stage: &TestDir, runs: usize, block: usize) -> anyhow::Result<Vec<Row>> {
     let daemon = stage.daemon_with("in-turn", CONFIG)?;
     let base = cgroup_base(&daemon)?;
-    let (runtime, client) = (stage::runtime()?, daemon.client());
+    let (runtime, client) = (test_bed::runtime()?, daemon.client());
     let run = |count: usize| {
         let mut times = Samples::new();
-        (0..count).try_for_each(|_| times.time(|| runtime.block_on(stage::start_and_wait(&client))))?;
+        (0..count).try_for_each(|_| times.time(|| runtime.block_on(test_bed::start_and_wait(&client))))?;
         anyhow::Ok(times.summary(Better::Less))
     };
     run(block / 10)?;
@@ -121,11 +122,11 @@ fn one_after_another(stage: &Stage, runs: usize, block: usize) -> anyhow::Result
     Ok(rows)
 }
 
-/// What a daemon at rest holds.
+/// Resources of a daemon at rest.
 #[derive(Clone, Copy, Debug)]
 struct Weight {
     rss_mib: f64,
-    /// Of daemon, nursery and keepers together.
+    /// Sum over daemon, nursery and keepers.
     pss_mib: f64,
     descriptors: usize,
     keepers: usize,
@@ -136,11 +137,11 @@ struct Weight {
 }
 
 impl Weight {
-    /// Waits until the surplus of keepers was sent home and everything that ended was removed; then weighs.
-    fn at_rest(stage: &Stage, daemon: &Daemon, base: Option<&Path>) -> anyhow::Result<Self> {
-        let (runtime, client) = (stage::runtime()?, daemon.client());
+    /// Waits until surplus keepers have exited and ended processes are removed; then measures.
+    fn at_rest(stage: &TestDir, daemon: &Daemon, base: Option<&Path>) -> anyhow::Result<Self> {
+        let (runtime, client) = (test_bed::runtime()?, daemon.client());
         let gc = GcRequest { older_than: Some("0s".into()), dry_run: false };
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + DEADLINE;
         loop {
             runtime.block_on(client.gc(&gc))?;
             let weight = Self::now(stage, daemon, base)?;
@@ -152,7 +153,7 @@ impl Weight {
         }
     }
 
-    fn now(stage: &Stage, daemon: &Daemon, base: Option<&Path>) -> anyhow::Result<Self> {
+    fn now(stage: &TestDir, daemon: &Daemon, base: Option<&Path>) -> anyhow::Result<Self> {
         let ours = running(stage.binary());
         let keepers = std::fs::read_dir(daemon.home().join("keepers")).map_or(0, Iterator::count);
         let index = ["index.db", "index.db-wal"].iter().filter_map(|name| daemon.home().join(name).metadata().ok());
@@ -169,14 +170,14 @@ impl Weight {
     }
 }
 
-/// The cgroup below which the daemon's keepers make theirs, as one of its processes sees it; none without cgroups.
+/// The parent of the keepers' cgroups, found through one process; `None` without cgroups.
 fn cgroup_base(daemon: &Daemon) -> anyhow::Result<Option<PathBuf>> {
-    let (runtime, client) = (stage::runtime()?, daemon.client());
+    let (runtime, client) = (test_bed::runtime()?, daemon.client());
     runtime.block_on(async {
         if client.health().await?.containment != "cgroup" {
             return Ok(None);
         }
-        let record = client.start(&stage::sleeper()).await?.record;
+        let record = client.start(&test_bed::sleeper()).await?.record;
         let pid = record.pid.context("it runs")?;
         let lines = std::fs::read_to_string(format!("/proc/{pid}/cgroup"))?;
         client.stop(&record.id, &StopRequest::default()).await?;

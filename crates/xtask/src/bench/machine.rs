@@ -1,12 +1,12 @@
-//! The machine that the figures are of, and how busy it was.
+//! The machine that was measured, and its load.
 
 use std::path::Path;
 
 use serde_json::{Value, json};
 
-use super::stage::Stage;
+use super::test_bed::TestDir;
 
-/// What a reader of the figures must know.
+/// What a reader of the figures needs to know.
 #[derive(Clone, Debug)]
 pub(super) struct Machine {
     cores: usize,
@@ -18,12 +18,12 @@ pub(super) struct Machine {
     containment: String,
     /// The load average over a minute, before …
     load_before: String,
-    /// … and after: what others did shows as the difference from the report's own work.
+    /// … and after.
     load_after: Option<String>,
 }
 
 impl Machine {
-    pub(super) fn look(stage: &Stage) -> anyhow::Result<Self> {
+    pub(super) fn look(stage: &TestDir) -> anyhow::Result<Self> {
         Ok(Machine {
             cores: std::thread::available_parallelism().map_or(0, usize::from),
             cpu: field("/proc/cpuinfo", "model name").unwrap_or_else(|| "unknown".to_owned()),

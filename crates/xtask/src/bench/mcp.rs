@@ -1,5 +1,5 @@
-//! What an agent pays: one `execute` over MCP beside the same through `/v1`, the bytes of the tool list that every chat
-//! carries, and the calls and bytes from a failing build to knowing why it failed.
+//! Costs for an agent: one `execute` over MCP compared with the same through `/v1`, the bytes of the tool list in every chat, and
+//! the calls and bytes needed to find out why a build failed.
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
@@ -10,10 +10,10 @@ use serde_json::{Value, json};
 
 use super::Scale;
 use super::report::{Row, Target};
-use super::stage::{Daemon, Stage, runtime, settle, start_and_wait};
 use super::stats::{Better, Samples, Summary};
+use super::test_bed::{Daemon, TestDir, runtime, settle, start_and_wait};
 
-/// Round trips measured on each side.
+/// Measured round trips on each side.
 const ROUNDS: usize = 300;
 /// A build whose log is 2 MB, with two errors early in it and a summary at its end.
 const BUILD: &str = "awk 'BEGIN {
@@ -25,10 +25,10 @@ const BUILD: &str = "awk 'BEGIN {
     print \"make: *** [Makefile:12: all] Error 1\"
     exit 2
 }'";
-/// What somebody must have read to know why it failed.
+/// The lines that explain the failure.
 const WHY: [&str; 2] = ["src/widget.c:42:17: error", "src/gadget.c:7:1: error"];
 
-/// An MCP server on pipes, as an agent has it.
+/// An MCP server on pipes, as an agent uses it.
 struct Server {
     child: Child,
     requests: ChildStdin,
@@ -37,7 +37,7 @@ struct Server {
 }
 
 impl Server {
-    fn start(stage: &Stage, daemon: &Daemon) -> anyhow::Result<Self> {
+    fn start(stage: &TestDir, daemon: &Daemon) -> anyhow::Result<Self> {
         let mut command = Command::new(stage.binary());
         command.args(["mcp", "--owner", "bench"]).env("PINFOLD_HOME", daemon.home()).current_dir("/");
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn()?;
@@ -56,7 +56,7 @@ impl Server {
         Ok(self.requests.flush()?)
     }
 
-    /// One request, and its result; notifications on the way are passed over.
+    /// Sends a request and returns its result; skips notifications.
     fn ask(&mut self, method: &str, params: &Value) -> anyhow::Result<Value> {
         self.next += 1;
         self.write(&json!({ "jsonrpc": "2.0", "id": self.next, "method": method, "params": params }))?;
@@ -85,7 +85,7 @@ impl Drop for Server {
     }
 }
 
-pub(super) fn measure(stage: &Stage, scale: Scale) -> anyhow::Result<Vec<Row>> {
+pub(super) fn measure(stage: &TestDir, scale: Scale) -> anyhow::Result<Vec<Row>> {
     let daemon = stage.daemon("mcp")?;
     let mut server = Server::start(stage, &daemon)?;
     let mut rows = vec![round_trips(&mut server, &daemon, scale)?, tool_list(&mut server)?];
@@ -106,7 +106,7 @@ fn round_trips(server: &mut Server, daemon: &Daemon, scale: Scale) -> anyhow::Re
         runtime.block_on(start_and_wait(&client))?;
         let bare = begun.elapsed();
         settle();
-        // The first ones warm both sides up.
+        // The first ones warm up both sides.
         if round >= 5 {
             through_mcp.push_ms(took);
             through_api.push_ms(bare);
@@ -123,7 +123,7 @@ fn tool_list(server: &mut Server) -> anyhow::Result<Row> {
     Ok(row.target(Target::AtMost(6.0 * 1024.0)))
 }
 
-/// Plays a model that reads what it is given, and asks for the errors if it was not given them.
+/// Acts as a model that reads the result, and searches the output if the errors are not in it.
 fn failing_build(server: &mut Server) -> anyhow::Result<Vec<Row>> {
     let knows = |seen: &str| WHY.iter().all(|why| seen.contains(why));
     let mut rows = Vec::new();

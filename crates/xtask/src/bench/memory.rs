@@ -1,4 +1,4 @@
-//! Memory: what each running process costs beyond itself, the daemon at rest, and the daemon beside a flood of output.
+//! Memory: overhead of each running process, the daemon at rest, and the daemon during a flood of output.
 
 use std::time::Duration;
 
@@ -8,30 +8,30 @@ use pinfold_api::types::{StartRequest, WaitQuery};
 use super::Scale;
 use super::procfs::{peak_mib, pss_mib, reset_peak, rss_mib, running};
 use super::report::{Row, Target};
-use super::stage::{self, Daemon, Stage};
 use super::stats::Summary;
+use super::test_bed::{self, Daemon, TestDir};
 
 const PROCESSES: usize = 500;
 const FLOOD: usize = 1 << 30;
-/// Runs before the daemon is called used.
+/// Runs before the daemon counts as used.
 const RUNS: usize = 1000;
-/// How much "flat" may be: the odd buffer, not the output.
+/// Allowed growth: a few buffers, not the output.
 const FLAT_MIB: f64 = 1.0;
-/// After this everything that happens by itself has happened.
+/// Time for background work to finish.
 const CALM: Duration = Duration::from_secs(2);
 
-pub(super) fn measure(stage: &Stage, scale: Scale) -> anyhow::Result<Vec<Row>> {
+pub(super) fn measure(stage: &TestDir, scale: Scale) -> anyhow::Result<Vec<Row>> {
     let mut rows = beside_processes(stage, scale.of(PROCESSES))?;
     rows.extend(at_rest_and_in_the_flood(stage, scale)?);
     Ok(rows)
 }
 
-/// PSS of daemon, nursery and keepers, with and without processes. The processes' own memory is not counted.
-fn beside_processes(stage: &Stage, processes: usize) -> anyhow::Result<Vec<Row>> {
+/// PSS of daemon, nursery and keepers, with and without processes; without the memory of the processes themselves.
+fn beside_processes(stage: &TestDir, processes: usize) -> anyhow::Result<Vec<Row>> {
     let daemon = stage.daemon("memory")?;
     calm();
     let (daemon_before, before) = (pss_mib(daemon.pid())?, total_pss(stage)?);
-    daemon.start_many(processes, &stage::sleeper())?;
+    daemon.start_many(processes, &test_bed::sleeper())?;
     calm();
     let (daemon_after, after) = (pss_mib(daemon.pid())?, total_pss(stage)?);
     let each = |grown: f64| Summary::of_one(grown / processes as f64);
@@ -42,12 +42,12 @@ fn beside_processes(stage: &Stage, processes: usize) -> anyhow::Result<Vec<Row>>
     ])
 }
 
-fn at_rest_and_in_the_flood(stage: &Stage, scale: Scale) -> anyhow::Result<Vec<Row>> {
+fn at_rest_and_in_the_flood(stage: &TestDir, scale: Scale) -> anyhow::Result<Vec<Row>> {
     let daemon = stage.daemon("rest")?;
     calm();
     let fresh = rss_mib(daemon.pid())?;
     let runs = scale.of(RUNS);
-    daemon.start_many(runs, &stage::shell_true())?;
+    daemon.start_many(runs, &test_bed::shell_true())?;
     calm();
     let used = rss_mib(daemon.pid())?;
     reset_peak(daemon.pid())?;
@@ -68,7 +68,7 @@ fn at_rest_and_in_the_flood(stage: &Stage, scale: Scale) -> anyhow::Result<Vec<R
 }
 
 fn flood(daemon: &Daemon, bytes: usize) -> anyhow::Result<()> {
-    let (runtime, client) = (stage::runtime()?, daemon.client());
+    let (runtime, client) = (test_bed::runtime()?, daemon.client());
     runtime.block_on(async {
         let command = Some(format!("head -c {bytes} /dev/zero"));
         let started = client.start(&StartRequest { command, ..StartRequest::default() }).await?;
@@ -78,7 +78,7 @@ fn flood(daemon: &Daemon, bytes: usize) -> anyhow::Result<()> {
     })
 }
 
-fn total_pss(stage: &Stage) -> anyhow::Result<f64> {
+fn total_pss(stage: &TestDir) -> anyhow::Result<f64> {
     running(stage.binary()).into_iter().map(|pid| pss_mib(pid).context("a process went while it was looked at")).sum()
 }
 

@@ -1,8 +1,7 @@
-//! What pinfold costs, measured: every figure beside a baseline of the same run, on the same machine.
+//! Measures what pinfold costs: every figure next to a baseline from the same run on the same machine.
 //!
-//! Owns the order of the sections and the release build that they run in. Each section brings its own daemon in a home
-//! of its own, and returns rows; nothing here judges more than whether a target is reached. A benchmark, not a test: a
-//! missed target is printed, and the exit code is still 0.
+//! Owns the order of the sections and the release build that they use. Each section starts its own daemon in its own home and
+//! returns rows. This is a benchmark, not a test: a missed target is printed, and the exit code is still 0.
 
 mod attach;
 mod bare;
@@ -17,9 +16,9 @@ mod peers;
 mod procfs;
 mod report;
 mod restart;
-mod stage;
 mod start;
 mod stats;
+mod test_bed;
 mod throughput;
 mod waiter;
 
@@ -32,21 +31,21 @@ use clap::{Args, ValueEnum};
 
 use machine::Machine;
 use report::{Report, Row};
-use stage::Stage;
+use test_bed::TestDir;
 
-use crate::build::{Profile, build};
-use crate::section;
+use crate::cargo_build::{Profile, build};
+use crate::document_section;
 
-/// Where the comparison stands in docs/benchmarks.md.
-const PEERS: section::Section = section::Section {
+/// The comparison in docs/benchmarks.md.
+const PEERS: document_section::Section = document_section::Section {
     begin: "<!-- peers: written by `cargo xtask bench --peers --write` -->",
     end: "<!-- peers: end -->",
 };
 
-/// How to measure.
+/// Options of the command.
 #[derive(Clone, Debug, Args)]
 pub struct Options {
-    /// A tenth of everything: to try, not to quote
+    /// Use a tenth of all counts: for a quick look, not for publication
     #[arg(long)]
     quick: bool,
     /// Also write the report as JSON
@@ -55,19 +54,19 @@ pub struct Options {
     /// Only these sections
     #[arg(long, value_name = "SECTION", value_delimiter = ',')]
     only: Vec<Section>,
-    /// Beside the tools that a user would pick instead, installed below target/peers; nothing else is measured
+    /// Compare with other tools, installed below target/peers; measures nothing else
     #[arg(long)]
     peers: bool,
-    /// Only these of them, by name
+    /// Only these tools
     #[arg(long, value_name = "TOOL", value_delimiter = ',', requires = "peers")]
     tools: Vec<String>,
-    /// Write the comparison into docs/benchmarks.md, docs/peers.svg and docs/peers.json
+    /// Write the comparison to docs/benchmarks.md, docs/peers.svg and docs/peers.json
     #[arg(long, requires = "peers", conflicts_with = "quick")]
     write: bool,
-    /// Where homes and files are made: the filesystem that is measured [default: the temporary directory]
+    /// Directory for homes and files, on the filesystem to measure [default: the temporary directory]
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
-    /// The release build to measure, once it is there
+    /// Release build to measure
     #[arg(long, value_name = "FILE", hide = true)]
     pinfold: Option<PathBuf>,
 }
@@ -88,7 +87,7 @@ enum Section {
     Load,
 }
 
-/// How much of everything.
+/// Scale of all counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Scale {
     Full,
@@ -105,12 +104,12 @@ impl Scale {
     }
 }
 
-/// Measures and prints. The first call builds in release and goes on there: a client in a debug build would be most of
-/// what is measured.
+/// Measures and prints. The first call builds a release and runs that instead: a client in a debug build would dominate the
+/// figures.
 pub fn run(root: &Path, options: &Options) -> anyhow::Result<ExitCode> {
     let Some(pinfold) = &options.pinfold else { return Err(continue_in_release(root)?) };
     let directory = options.dir.clone().unwrap_or_else(std::env::temp_dir);
-    let stage = Stage::set_up(pinfold, &directory)?;
+    let stage = TestDir::set_up(pinfold, &directory)?;
     let scale = if options.quick { Scale::Quick } else { Scale::Full };
     if options.peers {
         return compare(root, &stage, scale, options);
@@ -132,8 +131,8 @@ pub fn run(root: &Path, options: &Options) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Measures pinfold beside its peers.
-fn compare(root: &Path, stage: &Stage, scale: Scale, options: &Options) -> anyhow::Result<ExitCode> {
+/// Compares pinfold with other tools.
+fn compare(root: &Path, stage: &TestDir, scale: Scale, options: &Options) -> anyhow::Result<ExitCode> {
     let mut machine = Machine::look(stage)?;
     let comparison = peers::measure(stage, scale, &options.tools)?;
     machine.look_again();
@@ -152,12 +151,12 @@ fn compare(root: &Path, stage: &Stage, scale: Scale, options: &Options) -> anyho
     Ok(ExitCode::SUCCESS)
 }
 
-/// Builds pinfold and this program in release and becomes that program. Returns only with the reason why not.
+/// Builds pinfold and this program in release mode and execs that program. Returns only the error if that fails.
 fn continue_in_release(root: &Path) -> anyhow::Result<anyhow::Error> {
     let [xtask, pinfold] = build(root, Profile::Release, ["xtask", "pinfold"])?;
     let mut command = Command::new(&xtask);
     command.args(std::env::args_os().skip(1)).arg("--pinfold").arg(pinfold);
-    // What cargo sets for the programs it runs would slow every exec below, bare and kept alike.
+    // Variables set by cargo would slow down every exec below.
     for (name, _) in std::env::vars_os() {
         let text = name.to_string_lossy();
         if text.starts_with("CARGO") || text.starts_with("RUST") || text == "LD_LIBRARY_PATH" {
@@ -167,7 +166,7 @@ fn continue_in_release(root: &Path) -> anyhow::Result<anyhow::Error> {
     Ok(anyhow::Error::new(command.exec()).context(format!("cannot run {}", xtask.display())))
 }
 
-fn measure(section: Section, stage: &Stage, scale: Scale) -> anyhow::Result<Vec<Row>> {
+fn measure(section: Section, stage: &TestDir, scale: Scale) -> anyhow::Result<Vec<Row>> {
     match section {
         Section::Start => start::measure(stage, scale),
         Section::Throughput => throughput::measure(stage, scale),

@@ -1,4 +1,4 @@
-//! Memory of processes, as /proc tells it, and which processes run a program.
+//! Reads /proc: memory of processes, and which processes run a program.
 
 use std::path::Path;
 
@@ -6,7 +6,7 @@ use anyhow::Context;
 
 const KIB_PER_MIB: f64 = 1024.0;
 
-/// Proportional set size in MiB: shared pages count in parts.
+/// Proportional set size in MiB.
 pub(super) fn pss_mib(pid: u32) -> anyhow::Result<f64> {
     kib_field(&format!("/proc/{pid}/smaps_rollup"), "Pss:")
 }
@@ -16,12 +16,12 @@ pub(super) fn rss_mib(pid: u32) -> anyhow::Result<f64> {
     kib_field(&format!("/proc/{pid}/status"), "VmRSS:")
 }
 
-/// The most that was resident since the start, or since [`reset_peak`], in MiB.
+/// Peak resident set size since the start, or since [`reset_peak`], in MiB.
 pub(super) fn peak_mib(pid: u32) -> anyhow::Result<f64> {
     kib_field(&format!("/proc/{pid}/status"), "VmHWM:")
 }
 
-/// Lets the peak begin anew.
+/// Resets the peak.
 pub(super) fn reset_peak(pid: u32) -> anyhow::Result<()> {
     let path = format!("/proc/{pid}/clear_refs");
     std::fs::write(&path, "5").with_context(|| format!("cannot write {path}"))
@@ -49,7 +49,7 @@ pub(super) fn children(pid: u32) -> Vec<u32> {
         .collect()
 }
 
-/// Whether it has ended and nobody has waited for it.
+/// Whether it is a zombie.
 pub(super) fn is_zombie(pid: u32) -> bool {
     std::fs::read_to_string(format!("/proc/{pid}/status")).is_ok_and(|status| status.contains("State:\tZ"))
 }

@@ -8,7 +8,7 @@ use super::Scale;
 use super::machine::Machine;
 use super::stats::Summary;
 
-/// Everything that was measured.
+/// All measurements.
 #[derive(Clone, Debug)]
 pub(super) struct Report {
     pub(super) machine: Machine,
@@ -29,14 +29,14 @@ pub(super) struct Row {
     pub(super) target: Option<Target>,
 }
 
-/// What it is compared with.
+/// The baseline.
 #[derive(Clone, Debug)]
 pub(super) struct Baseline {
     pub(super) what: String,
     pub(super) measured: Summary,
 }
 
-/// What it must cost.
+/// The target of a figure.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Target {
     /// The ratio of the two p50 is at most this.
@@ -64,7 +64,7 @@ impl Row {
         self.baseline.as_ref().map(|baseline| self.measured.over(&baseline.measured))
     }
 
-    /// Whether the target is reached; nothing without one.
+    /// Whether the target is met; `None` without one.
     fn is_met(&self) -> Option<bool> {
         let ratio = self.ratio().map_or(f64::NAN, |(p50, _)| p50);
         self.target.map(|target| match target {
@@ -90,7 +90,7 @@ impl Row {
         });
         let met = self.is_met().map_or("", |met| if met { "yes" } else { "**no**" });
         let measured = format!("{} / {}", number(self.measured.p50), spread(&self.measured));
-        // A bar would end the cell.
+        // A `|` would end the cell.
         let what = self.what.replace('|', "\\|");
         format!("| {what} | {} | {measured} | {baseline} | {ratio} | {target} | {met} |", self.unit)
     }
@@ -121,7 +121,7 @@ impl Report {
         // Writing to a String cannot fail.
         let _ = writeln!(text, "# pinfold: what it costs\n\n{}\n", self.machine.render());
         if self.scale == Scale::Quick {
-            let _ = writeln!(text, "**Quick: a tenth of every count. To try, not to quote.**\n");
+            let _ = writeln!(text, "**Quick: a tenth of every count. For a quick look, not for publication.**\n");
         }
         let _ = writeln!(text, "| what | unit | p50 / p95 | baseline p50 / p95 | ratio p50 / p95 | target | met |");
         let _ = writeln!(text, "|---|---|---|---|---|---|---|");
@@ -148,7 +148,7 @@ impl Report {
     }
 }
 
-/// Three digits that matter.
+/// Three significant digits.
 fn number(value: f64) -> String {
     match value.abs() {
         size if size >= 100.0 => format!("{value:.0}"),

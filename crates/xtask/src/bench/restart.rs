@@ -1,6 +1,5 @@
-//! A killed daemon's return with many processes alive: how long until all of them answer again.
-//!
-//! From the start of the new program until its list shows every process running, with the pid that it had before.
+//! Restart after `kill -9` with many live processes: from the start of the new daemon until its list shows every process as
+//! running, with the same pid as before.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -11,22 +10,22 @@ use pinfold_api::types::{ListQuery, Status};
 
 use super::Scale;
 use super::report::{Row, Target};
-use super::stage::{self, Stage, settle};
 use super::stats::{Better, Samples};
+use super::test_bed::{self, TestDir, settle};
 
 const PROCESSES: usize = 500;
 const RESTARTS: usize = 10;
 const LOOK: Duration = Duration::from_millis(1);
-const PATIENCE: Duration = Duration::from_secs(60);
+const DEADLINE: Duration = Duration::from_secs(60);
 
 /// Running processes and their pids.
 type Running = BTreeMap<String, Option<u32>>;
 
-pub(super) fn measure(stage: &Stage, scale: Scale) -> anyhow::Result<Vec<Row>> {
+pub(super) fn measure(stage: &TestDir, scale: Scale) -> anyhow::Result<Vec<Row>> {
     let processes = scale.of(PROCESSES);
     let mut daemon = stage.daemon("restart")?;
-    daemon.start_many(processes, &stage::sleeper())?;
-    let runtime = stage::runtime()?;
+    daemon.start_many(processes, &test_bed::sleeper())?;
+    let runtime = test_bed::runtime()?;
     let before = runtime.block_on(running(&daemon.client()))?;
     ensure!(before.len() == processes, "{} of {processes} run before the restart", before.len());
     let [mut listed, mut shown] = [const { Samples::new() }; 2];
@@ -50,7 +49,7 @@ pub(super) fn measure(stage: &Stage, scale: Scale) -> anyhow::Result<Vec<Row>> {
 }
 
 async fn until_all_run(client: &Client, before: &Running) -> anyhow::Result<()> {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + DEADLINE;
     loop {
         let now = match running(client).await {
             Ok(now) if now == *before => return Ok(()),

@@ -1,27 +1,27 @@
-//! Start → exit → output of `sh -c true` on one kept-alive connection and by the command line, against a bare spawn.
+//! Start → exit → output of `sh -c true` on a kept-alive connection and by the command line, compared with a bare spawn.
 //!
-//! Blocks of each kind alternate, so that the machine's drift falls on all alike. A pause before each block lets what
-//! the block before left to be done be done: it shall not flatter one by slowing the other.
+//! Blocks of each kind alternate, so that changes of the machine affect all kinds alike. A pause before each block lets the
+//! background work of the previous block finish.
 
 use std::process::{Command, Stdio};
 
 use anyhow::ensure;
 
 use super::report::{Row, Target};
-use super::stage::{self, Stage, settle};
 use super::stats::{Better, Samples};
+use super::test_bed::{self, TestDir, settle};
 use super::{Scale, bare};
 
-/// Runs of one kind between two of another.
+/// Runs in one block.
 const BLOCK: usize = 20;
 const RUNS: usize = 1000;
 
-pub(super) fn measure(stage: &Stage, scale: Scale) -> anyhow::Result<Vec<Row>> {
+pub(super) fn measure(stage: &TestDir, scale: Scale) -> anyhow::Result<Vec<Row>> {
     let daemon = stage.daemon("start")?;
-    let (runtime, client) = (stage::runtime()?, daemon.client());
+    let (runtime, client) = (test_bed::runtime()?, daemon.client());
     let [mut plain, mut piped, mut two, mut one, mut command] = [const { Samples::new() }; 5];
-    let two_requests = || runtime.block_on(stage::start_exit_output(&client));
-    let one_request = || runtime.block_on(stage::start_and_wait(&client));
+    let two_requests = || runtime.block_on(test_bed::start_exit_output(&client));
+    let one_request = || runtime.block_on(test_bed::start_and_wait(&client));
     let by_command = || {
         let mut command = Command::new(daemon.binary());
         command.args(["run", "true"]).env("PINFOLD_HOME", daemon.home()).stdin(Stdio::null());

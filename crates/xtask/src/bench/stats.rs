@@ -1,15 +1,15 @@
-//! Samples and what is said of them.
+//! Samples and their statistics.
 
 use std::time::{Duration, Instant};
 
-/// Which side of a sample is the good one.
+/// Whether less or more is better.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Better {
     Less,
     More,
 }
 
-/// The middle, and what all but one in twenty were no worse than.
+/// The median, and the value that 19 of 20 samples are not worse than.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Summary {
     pub(super) p50: f64,
@@ -17,7 +17,7 @@ pub(super) struct Summary {
     pub(super) count: usize,
 }
 
-/// Numbers of one kind.
+/// Samples of one measurement.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Samples(Vec<f64>);
 
@@ -43,7 +43,7 @@ impl Samples {
         result
     }
 
-    /// Nothing can be said of no samples: then all is NaN.
+    /// NaN without samples.
     pub(super) fn summary(&self, better: Better) -> Summary {
         let mut sorted = self.0.clone();
         sorted.sort_by(f64::total_cmp);

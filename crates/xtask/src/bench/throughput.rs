@@ -1,25 +1,25 @@
-//! Sixteen clients at once, each on a connection of its own, against sixteen threads that spawn bare.
+//! Sixteen concurrent clients, each on its own connection, compared with sixteen threads with bare spawns.
 
 use std::sync::Barrier;
 use std::time::Instant;
 
 use super::report::{Row, Target};
-use super::stage::{self, Daemon, Stage, joined, settle};
 use super::stats::{Better, Samples};
+use super::test_bed::{self, Daemon, TestDir, joined, settle};
 use super::{Scale, bare};
 
 const CLIENTS: usize = 16;
 const RUNS_EACH: usize = 50;
 const ROUNDS: usize = 10;
 
-/// How a client asks.
+/// Requests per run.
 #[derive(Clone, Copy, Debug)]
 enum Asking {
     TwoRequests,
     OneRequest,
 }
 
-pub(super) fn measure(stage: &Stage, scale: Scale) -> anyhow::Result<Vec<Row>> {
+pub(super) fn measure(stage: &TestDir, scale: Scale) -> anyhow::Result<Vec<Row>> {
     let daemon = stage.daemon("throughput")?;
     let [mut bare, mut two, mut one] = [const { Samples::new() }; 3];
     let runs = scale.of(RUNS_EACH);
@@ -48,15 +48,15 @@ pub(super) fn measure(stage: &Stage, scale: Scale) -> anyhow::Result<Vec<Row>> {
 
 fn kept(daemon: &Daemon, runs: usize, asking: Asking) -> anyhow::Result<f64> {
     rate(runs, |ready| {
-        let (runtime, client) = (stage::runtime()?, daemon.client());
+        let (runtime, client) = (test_bed::runtime()?, daemon.client());
         let connected = runtime.block_on(client.connect());
         ready.wait();
         connected?;
         runtime.block_on(async {
             for _ in 0..runs {
                 match asking {
-                    Asking::TwoRequests => stage::start_exit_output(&client).await?,
-                    Asking::OneRequest => stage::start_and_wait(&client).await?,
+                    Asking::TwoRequests => test_bed::start_exit_output(&client).await?,
+                    Asking::OneRequest => test_bed::start_and_wait(&client).await?,
                 }
             }
             Ok(())

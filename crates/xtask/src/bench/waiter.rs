@@ -1,6 +1,5 @@
-//! How long after the exit record a blocked waiter has its answer.
-//!
-//! Compared are two clocks of one machine: the moment in the record, and the client's when the answer is there.
+//! Time from the exit record until a blocked waiter has its answer: the difference between the time in the record and the client's
+//! clock when the answer arrives.
 
 use std::time::SystemTime;
 
@@ -9,16 +8,16 @@ use pinfold_api::types::{Record, StartRequest, WaitQuery};
 
 use super::Scale;
 use super::report::{Row, Target};
-use super::stage::{self, Stage};
 use super::stats::{Better, Samples};
+use super::test_bed::{self, TestDir};
 
 const RUNS: usize = 300;
-/// Long enough for the waiter to be waiting, nearly always: on a busy machine a start may be answered later.
+/// Long enough for the waiter to block, nearly always: on a busy machine a start may be answered later.
 const COMMAND: &str = "sleep 0.03";
-/// Of so many runs one may be over before it is waited for.
+/// One in this many runs may end before the wait starts.
 const ONE_UNBLOCKED_IN: usize = 10;
 
-/// What is waited for, and the moment in the record that it is.
+/// What is waited for, and the corresponding time in the record.
 struct Moment {
     id: &'static str,
     what: &'static str,
@@ -41,9 +40,9 @@ const MOMENTS: [Moment; 2] = [
     },
 ];
 
-pub(super) fn measure(stage: &Stage, scale: Scale) -> anyhow::Result<Vec<Row>> {
+pub(super) fn measure(stage: &TestDir, scale: Scale) -> anyhow::Result<Vec<Row>> {
     let daemon = stage.daemon("waiter")?;
-    let (runtime, client) = (stage::runtime()?, daemon.client());
+    let (runtime, client) = (test_bed::runtime()?, daemon.client());
     let mut samples = [const { Samples::new() }; MOMENTS.len()];
     let (runs, mut unblocked) = (scale.of(RUNS), 0);
     for _ in 0..runs {

@@ -1,7 +1,7 @@
-//! Agents: each speaks MCP to a server of its own, starts, waits and is told, while the server is killed and stopped under
-//! it. No server tells an end twice; every end is told; and once all is quiet, nothing is told again.
+//! Agents: each uses an MCP server of its own to start and wait for processes, while the server is killed and paused. No server
+//! reports an end twice, every end is reported, and once everything is quiet nothing is reported again.
 //!
-//! An agent acts under one owner after another, [`CALLS_MOST`] starts each: a result names no more ends than that.
+//! An agent uses one owner after another, with [`MAX_CALLS`] starts each: a result does not list more ends than that.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader, Write};
@@ -12,33 +12,33 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use super::cast::Part;
-use super::crew::{Actor, Play, lock};
-use super::dice::Dice;
+use super::clients::{Actor, Campaign, lock};
+use super::random::Dice;
+use super::workloads::Part;
 
-/// How long an answer may take: daemons and servers stand still for a few seconds at most.
-const PATIENCE: Duration = Duration::from_secs(60);
-/// Starts under one owner; a result tells of 25 ends by name.
-const CALLS_MOST: usize = 20;
+/// Timeout of an answer: daemons and servers are paused for a few seconds at most.
+const DEADLINE: Duration = Duration::from_secs(60);
+/// Starts under one owner; a result lists up to 25 ends.
+const MAX_CALLS: usize = 20;
 
-/// What an agent asked for and was told under one owner.
+/// What an agent started and which ends were reported to it, under one owner.
 #[derive(Debug, Default)]
 pub(super) struct Chat {
     pub(super) owner: String,
-    /// What was asked to be run, by its command. Whether it runs is known by the answer, or by the list.
+    /// Requested starts, by command. Whether it runs is known from the answer or from the list.
     pub(super) asked: BTreeMap<String, Part>,
-    /// Whose end was told, and how often, by all servers together.
+    /// Reported ends, and how often, by all servers together.
     pub(super) told: BTreeMap<String, u64>,
 }
 
-/// The server is gone, or of no use any more.
+/// The server is gone or unusable.
 #[derive(Debug)]
 pub(super) struct Gone;
 
-/// An MCP server and what it has told.
+/// An MCP server and the ends it has reported.
 #[derive(Debug)]
 struct Server<'a> {
-    play: &'a Play,
+    play: &'a Campaign,
     child: Child,
     stdin: Option<ChildStdin>,
     answers: Receiver<Value>,
@@ -46,16 +46,16 @@ struct Server<'a> {
     told: BTreeSet<String>,
 }
 
-impl Play {
-    /// Acts as one agent until the last call.
+impl Campaign {
+    /// Acts as one agent until the end of the campaign.
     pub(super) fn act_as_agent(&self, number: u64) -> anyhow::Result<()> {
         let mut dice = Dice::new(self.seed, 100 + number);
         let mut starts = 0;
         for chat in 0.. {
             let mut chat = Chat { owner: format!("agent-{number}-{chat}"), ..Chat::default() };
-            while chat.asked.len() < CALLS_MOST && !self.is_last_call() {
+            while chat.asked.len() < MAX_CALLS && !self.has_stopped_starting() {
                 let mut server = Server::start(self, &chat.owner)?;
-                while chat.asked.len() < CALLS_MOST && !self.is_last_call() {
+                while chat.asked.len() < MAX_CALLS && !self.has_stopped_starting() {
                     if self.act(&mut server, &mut chat, &mut dice, &mut starts).is_err() {
                         break;
                     }
@@ -63,7 +63,7 @@ impl Play {
                 }
             }
             lock(&self.chats).push(chat);
-            if self.is_last_call() {
+            if self.has_stopped_starting() {
                 return Ok(());
             }
         }
@@ -84,7 +84,7 @@ impl Play {
                     _ => arguments["timeout"] = "1s".into(),
                 }
                 let facts = server.call(chat, "execute", arguments)?;
-                // An error, say on a full disk, names nobody; if it runs all the same, the list will say so.
+                // An error (a full disk, for example) has no id; if the process runs anyway, it is in the list.
                 if let Some(id) = facts["id"].as_str() {
                     lock(&self.actors).push(Actor { part, id: id.to_owned(), read: 0, stopped: true });
                 }
@@ -102,17 +102,17 @@ impl Play {
         Ok(())
     }
 
-    /// All is quiet: whatever these ids came to is told by now or by one more server; and after that, by none.
+    /// At the end: every end was reported, or is reported by one more server; after that none is reported again.
     pub(super) fn close_chat(&self, chat: &mut Chat, ids: &BTreeSet<String>) -> anyhow::Result<()> {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + DEADLINE;
         let missing = |chat: &Chat| ids.iter().filter(|id| !chat.told.contains_key(*id)).cloned().collect::<Vec<_>>();
         let mut last = Server::start(self, &chat.owner)?;
-        // The second call says that the first one's news has arrived.
+        // The second call acknowledges the news of the first.
         for calls in 1.. {
             let listed = last.call(chat, "process_list", json!({ "status": "running" }));
             let left = missing(chat);
             if listed.is_err() || Instant::now() > deadline {
-                self.violation(format!("{}: the ends of {left:?} were never told", chat.owner));
+                self.violation(format!("{}: the ends of {left:?} were never reported", chat.owner));
                 return Ok(());
             }
             if left.is_empty() && calls > 1 {
@@ -125,7 +125,7 @@ impl Play {
         let mut after = Server::start(self, &chat.owner)?;
         let listed = after.call(chat, "process_list", json!({ "status": "running" }));
         if listed.is_err() || chat.told != before {
-            self.violation(format!("{}: told again: {:?}, before: {before:?}", chat.owner, chat.told));
+            self.violation(format!("{}: reported again: {:?}, before: {before:?}", chat.owner, chat.told));
         }
         after.leave();
         Ok(())
@@ -133,8 +133,8 @@ impl Play {
 }
 
 impl<'a> Server<'a> {
-    /// A server that has shaken hands. None is started while somebody holds the lock on them.
-    fn start(play: &'a Play, owner: &str) -> anyhow::Result<Self> {
+    /// Starts and initializes a server. None is started while the lock on them is held.
+    fn start(play: &'a Campaign, owner: &str) -> anyhow::Result<Self> {
         let mut servers = lock(&play.servers);
         let mut command = play.scene.pinfold(&["mcp", "--owner", owner]);
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn()?;
@@ -144,7 +144,7 @@ impl<'a> Server<'a> {
         let stdout = child.stdout.take();
         std::thread::spawn(move || {
             let lines = stdout.into_iter().flat_map(|stdout| BufReader::new(stdout).lines().map_while(Result::ok));
-            // A line that was cut off with its writer is none.
+            // Ignore a line that was cut off when its writer was killed.
             let messages = lines.filter_map(|line| serde_json::from_str(&line).ok());
             for message in messages {
                 if sender.send(message).is_err() {
@@ -156,7 +156,7 @@ impl<'a> Server<'a> {
         let mut server = Self { play, child, stdin, answers, calls: 0, told: BTreeSet::new() };
         let client = json!({ "name": "chaos", "version": "1" });
         let hello = json!({ "protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": client });
-        // One that is killed this early is noticed by the first call.
+        // If it is killed this early, the first call notices.
         if server.request("initialize", hello).is_ok() {
             let _ = server.send(&json!({ "jsonrpc": "2.0", "method": "notifications/initialized" }));
         }
@@ -172,7 +172,7 @@ impl<'a> Server<'a> {
         self.calls += 1;
         let id = self.calls;
         self.send(&json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params }))?;
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + DEADLINE;
         loop {
             match self.answers.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
                 Ok(message) if message["id"] == id => return Ok(message["result"].clone()),
@@ -186,7 +186,7 @@ impl<'a> Server<'a> {
         }
     }
 
-    /// Calls a tool; what the result shows and tells is noted.
+    /// Calls a tool and records the ends that the result shows.
     fn call(&mut self, chat: &mut Chat, tool: &str, arguments: Value) -> Result<Value, Gone> {
         let result = self.request("tools/call", json!({ "name": tool, "arguments": arguments }))?;
         if result["isError"] == true {
@@ -194,13 +194,13 @@ impl<'a> Server<'a> {
         }
         let facts = result["structuredContent"].clone();
         if facts["more_news"].is_number() {
-            self.play.violation(format!("{}: {} ends are told without a name", chat.owner, facts["more_news"]));
+            self.play.violation(format!("{}: {} ends are counted but not listed", chat.owner, facts["more_news"]));
         }
         for news in facts["news"].as_array().into_iter().flatten() {
             let id = news["id"].as_str().unwrap_or_default().to_owned();
             *chat.told.entry(id.clone()).or_default() += 1;
             if !self.told.insert(id) {
-                self.play.violation(format!("{}: one server tells an end twice: {news}", chat.owner));
+                self.play.violation(format!("{}: one server reports an end twice: {news}", chat.owner));
             }
         }
         let is_over = ["exit_code", "signal", "failure"].iter().any(|name| !facts[name].is_null());
@@ -212,13 +212,13 @@ impl<'a> Server<'a> {
         Ok(facts)
     }
 
-    /// Ends as a client does that leaves.
+    /// Closes the server's stdin, as a client does when it exits.
     fn leave(mut self) {
         self.stdin = None;
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + DEADLINE;
         while !matches!(self.child.try_wait(), Ok(Some(_))) {
             if Instant::now() > deadline {
-                return self.play.violation("an MCP server does not leave with its client".to_owned());
+                return self.play.violation("an MCP server does not exit with its client".to_owned());
             }
             std::thread::sleep(Duration::from_millis(5));
         }
@@ -227,7 +227,7 @@ impl<'a> Server<'a> {
 
 impl Drop for Server<'_> {
     fn drop(&mut self) {
-        // Our own child, not reaped yet: until it is out of the list its pid is its own.
+        // Our child, not reaped yet: its pid cannot be reused while it is in the list.
         lock(&self.play.servers).retain(|pid| *pid != self.child.id());
         let _ = self.child.kill();
         let _ = self.child.wait();

@@ -1,4 +1,4 @@
-//! The accounting: every process, byte, outcome and event, after the last fault. Whatever does not add up is a loss.
+//! Checks every process, byte, outcome and event after the last fault. Every mismatch is a loss.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::PathBuf;
@@ -8,53 +8,53 @@ use pinfold_api::client::Client;
 use pinfold_api::types::{Event, EventKind, EventsQuery, ListQuery, Outcome, OutputQuery, Record, Status, WaitQuery};
 use tokio::runtime::Runtime;
 
-use super::crew::{Actor, Play, lock};
+use super::campaign_home::{pids, run};
+use super::clients::{Actor, Campaign, lock};
 use super::faults::Done;
-use super::scene::{pids, run};
 
-/// How long the last processes may take to end, and the last programs to go.
-const PATIENCE: Duration = Duration::from_secs(120);
+/// Time for the last processes to end and the last programs to exit.
+const DEADLINE: Duration = Duration::from_secs(120);
 
-/// What was found.
+/// The results.
 #[derive(Debug, Default)]
-pub(super) struct Account {
+pub(super) struct CheckResult {
     pub(super) processes: u64,
     pub(super) kinds: BTreeMap<&'static str, u64>,
     pub(super) outcomes: BTreeMap<&'static str, u64>,
     pub(super) bytes: u64,
-    /// Bytes that a full disk refused, each in a counted gap.
+    /// Bytes lost to a full disk, all in recorded gaps.
     pub(super) gaps: u64,
     pub(super) events: u64,
-    /// Torn records that were reported, or outlived by the index.
+    /// Torn records that were reported, or are known from the index.
     pub(super) torn: u64,
-    /// Processes whose starter died before it was answered, and which run all the same.
+    /// Processes that were started although the client died before the answer.
     pub(super) unanswered: u64,
-    /// Ends that agents were told, and how many of them again because the server or the index did not live to know.
+    /// Ends reported to agents, and how many of them twice because a server was killed or the index torn.
     pub(super) told: u64,
     pub(super) told_again: u64,
 }
 
 pub(super) struct Checker<'a> {
-    play: &'a Play,
+    play: &'a Campaign,
     done: &'a Done,
     runtime: Runtime,
     client: Client,
-    account: Account,
-    /// Cgroups that keepers' cgroups were in.
+    account: CheckResult,
+    /// Parents of the keepers' cgroups.
     bases: BTreeSet<PathBuf>,
 }
 
 impl<'a> Checker<'a> {
-    pub(super) fn new(play: &'a Play, done: &'a Done) -> anyhow::Result<Self> {
+    pub(super) fn new(play: &'a Campaign, done: &'a Done) -> anyhow::Result<Self> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        let (client, account) = (play.scene.client(), Account::default());
+        let (client, account) = (play.scene.client(), CheckResult::default());
         Ok(Self { play, done, runtime, client, account, bases: BTreeSet::new() })
     }
 
-    /// Checks everything; losses are told to the play.
-    pub(super) fn check(mut self) -> anyhow::Result<Account> {
+    /// Checks everything and records losses.
+    pub(super) fn check(mut self) -> anyhow::Result<CheckResult> {
         self.wait_for_the_last();
-        // What the ledger gave up on a full disk is read from the directories by the next daemon.
+        // Events that could not be written to a full disk are restored from the directories by the next daemon.
         if let Some((_, daemon)) = self.play.scene.daemon() {
             daemon.kill();
         }
@@ -80,7 +80,7 @@ impl<'a> Checker<'a> {
     }
 
     fn wait_for_the_last(&self) {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + DEADLINE;
         let query = ListQuery { status: Some("live".to_owned()), limit: Some(500), ..ListQuery::default() };
         loop {
             match self.runtime.block_on(self.client.list(&query)) {
@@ -105,7 +105,7 @@ impl<'a> Checker<'a> {
         let record = match self.runtime.block_on(self.client.wait(&actor.id, &query)) {
             Ok(answer) => answer.record,
             Err(_) if torn => return self.account.torn += 1,
-            Err(error) => return self.lost(actor, &format!("was acknowledged, and now: {error}")),
+            Err(error) => return self.lost(actor, &format!("was acknowledged, but now: {error}")),
         };
         if torn {
             return self.account.torn += 1;
@@ -137,11 +137,11 @@ impl<'a> Checker<'a> {
             self.lost(actor, &text);
         }
         if !record.tree.is_empty() {
-            self.lost(actor, &format!("is over, and {:?} live", record.tree));
+            self.lost(actor, &format!("has finished, but {:?} are alive", record.tree));
         }
     }
 
-    /// Every byte that is there is the right one; those that are not are in a counted gap, or the keeper died.
+    /// Every byte is as expected; missing bytes are in a recorded gap, or the keeper died.
     fn check_output(&mut self, actor: &Actor, record: &Record, keeper_killed: bool) {
         let (mut cursor, mut kept, mut missing) = (0, 0, 0);
         loop {
@@ -179,7 +179,7 @@ impl<'a> Checker<'a> {
         }
     }
 
-    /// Every event once; one end and one completion for each process; what was read stays under its number.
+    /// Every event once; one end and one completion for each process; events keep their number.
     fn check_events(&mut self, actors: &[Actor]) -> anyhow::Result<()> {
         let events = self.events()?;
         self.account.events = events.len() as u64;
@@ -227,8 +227,7 @@ impl<'a> Checker<'a> {
         }
     }
 
-    /// What agents asked for and were not answered, because their server died: it is listed, or was never started. No call
-    /// runs twice.
+    /// Starts of agents that were not answered because the server died: listed, or never started. No call runs twice.
     fn find_unanswered(&mut self) -> anyhow::Result<()> {
         let records = self.list()?.0;
         let mut actors = lock(&self.play.actors);
@@ -248,7 +247,7 @@ impl<'a> Checker<'a> {
         Ok(())
     }
 
-    /// Every end of what an agent started is told to it, and in the end once and for all.
+    /// Every end of an agent's process was reported to it.
     fn check_agents(&mut self, actors: &[Actor]) -> anyhow::Result<()> {
         for mut chat in std::mem::take(&mut *lock(&self.play.chats)) {
             let of_chat = |actor: &&Actor| chat.asked.contains_key(actor.part.command());
@@ -261,7 +260,7 @@ impl<'a> Checker<'a> {
         Ok(())
     }
 
-    /// Everything that is listed: records, and the ids of those that cannot be read.
+    /// All listed processes: records, and ids of unreadable ones.
     fn list(&self) -> anyhow::Result<(Vec<Record>, Vec<String>)> {
         let (mut page, mut records, mut unreadable) = (None, vec![], vec![]);
         loop {
@@ -276,7 +275,7 @@ impl<'a> Checker<'a> {
         }
     }
 
-    /// The list holds what was started, and nothing else.
+    /// The list has exactly the processes that were started.
     fn check_list(&self, ids: &BTreeSet<String>) -> anyhow::Result<()> {
         let (records, unreadable) = self.list()?;
         let listed: BTreeSet<String> = records.into_iter().map(|record| record.id).chain(unreadable).collect();
@@ -284,7 +283,7 @@ impl<'a> Checker<'a> {
             self.play.violation(format!("{id} was acknowledged and is not listed"));
         }
         for id in listed.difference(ids) {
-            self.play.violation(format!("{id} is listed, and nobody was told of its start"));
+            self.play.violation(format!("{id} is listed, but its start was never acknowledged"));
         }
         Ok(())
     }
@@ -300,7 +299,7 @@ impl<'a> Checker<'a> {
         });
         self.none_left("processes of the campaign", || self.strays());
         self.none_left("sockets of keepers", || names_in(scene.home.join("keepers")));
-        self.none_left("directories that nobody knows", || {
+        self.none_left("unknown process directories", || {
             names_in(scene.home.join("processes")).into_iter().filter(|name| !ids.contains(name)).collect()
         });
         for base in &self.bases {
@@ -313,7 +312,7 @@ impl<'a> Checker<'a> {
     }
 
     fn none_left(&self, what: &str, find: impl Fn() -> Vec<String>) {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + DEADLINE;
         let mut left = find();
         while !left.is_empty() && Instant::now() < deadline {
             std::thread::sleep(Duration::from_millis(50));
@@ -324,7 +323,7 @@ impl<'a> Checker<'a> {
         }
     }
 
-    /// Living processes that carry the campaign's mark, in their environment or their arguments.
+    /// Live processes with the campaign's mark in their environment or arguments.
     fn strays(&self) -> Vec<String> {
         let mark = self.play.mark.0.as_bytes();
         let has = |file: &str, pid: u32| {

@@ -1,4 +1,4 @@
-//! What is done to pinfold while it works: each fault is chosen by the dice, done, and counted.
+//! The faults: chosen at random, injected and counted.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::net::UnixStream;
@@ -11,58 +11,58 @@ use anyhow::ensure;
 use pinfold_testkit::Pidfd;
 
 use super::INTERRUPTED;
-use super::crew::{Actor, Play, lock};
-use super::dice::Dice;
-use super::scene::{KeeperName, run};
+use super::campaign_home::{KeeperName, run};
+use super::clients::{Actor, Campaign, lock};
+use super::random::Dice;
 
 const KILL: i32 = 9;
 const CONT: i32 = 18;
 const STOP: i32 = 19;
-/// How long a daemon may take to come up, on a disk that may be full for a while.
-const PATIENCE: Duration = Duration::from_secs(60);
-/// Clients of the command line that run beside.
-const CLIENTS_MOST: usize = 4;
+/// Time for a daemon to start, even if the disk is full for a while.
+const DEADLINE: Duration = Duration::from_secs(60);
+/// Number of `pinfold` commands running at the same time.
+const MAX_CLIENTS: usize = 4;
 
-/// What was done, for the checker and the report.
+/// The injected faults, for the checks and the report.
 #[derive(Debug, Default)]
 pub(super) struct Done {
     pub(super) counts: BTreeMap<&'static str, u64>,
     /// Keepers that were killed: their processes may be lost.
     pub(super) keepers: BTreeSet<KeeperName>,
-    /// Whether output may have gaps.
+    /// Whether output may have gaps: the disk was full.
     pub(super) disk_was_full: bool,
-    /// When the index was torn, in microseconds: event numbers after it are higher than this.
+    /// When the index was torn, in microseconds: later event numbers are higher than this.
     pub(super) rebuilds: Vec<u64>,
     /// Ended processes whose records were torn.
     pub(super) torn: BTreeSet<String>,
-    /// What could not be done here, and why.
+    /// Faults that are not possible here, and why.
     pub(super) missing: BTreeSet<&'static str>,
 }
 
-/// The one who does it.
+/// Injects the faults.
 #[derive(Debug)]
-pub(super) struct Saboteur<'a> {
-    pub(super) play: &'a Play,
+pub(super) struct FaultInjector<'a> {
+    pub(super) play: &'a Campaign,
     pub(super) dice: Dice,
     pub(super) done: Done,
-    /// Who stands still, and until when.
+    /// Paused processes, and until when.
     standing: Vec<(Instant, Pidfd)>,
     ballast: Option<(Instant, PathBuf)>,
-    /// The daemon that has no descriptors, until when, and how many it had.
+    /// The daemon without free descriptors, until when, and its previous limit.
     starved: Option<(Instant, u32, String)>,
     clients: Vec<Child>,
     /// Foreign connections that stay open, and until when.
     pub(super) intruders: Vec<(Instant, UnixStream)>,
 }
 
-impl<'a> Saboteur<'a> {
-    pub(super) fn new(play: &'a Play) -> Self {
+impl<'a> FaultInjector<'a> {
+    pub(super) fn new(play: &'a Campaign) -> Self {
         let dice = Dice::new(play.seed, 2);
         let (standing, clients, intruders) = (vec![], vec![], vec![]);
         Self { play, dice, done: Done::default(), standing, ballast: None, starved: None, clients, intruders }
     }
 
-    /// Fault after fault, until then; afterwards all that stands goes on and all that was taken is given back.
+    /// Injects faults until this time; then undoes those that last.
     pub(super) fn work(&mut self, until: Instant) -> anyhow::Result<()> {
         while Instant::now() < until && !INTERRUPTED.load(Ordering::Relaxed) {
             self.rest()?;
@@ -85,7 +85,7 @@ impl<'a> Saboteur<'a> {
         Ok(())
     }
 
-    /// Ends the faults that are due by then, or all.
+    /// Undoes the faults that are due, or all.
     fn relent(&mut self, by: Option<Instant>) -> anyhow::Result<()> {
         let due = |at: &Instant| by.is_none_or(|by| *at <= by);
         self.standing.retain(|(at, pidfd)| {
@@ -139,9 +139,9 @@ impl<'a> Saboteur<'a> {
         self.start_daemon()
     }
 
-    /// Starts a daemon; one that does not come up, say on a full disk, is tried again until it must.
+    /// Starts a daemon; repeats that until the deadline if it fails, for example on a full disk.
     fn start_daemon(&mut self) -> anyhow::Result<()> {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + DEADLINE;
         loop {
             match self.play.scene.try_start_daemon()? {
                 Ok(()) => return Ok(()),
@@ -161,7 +161,7 @@ impl<'a> Saboteur<'a> {
         }
     }
 
-    /// The keeper of a process that lives.
+    /// The keeper of a live process.
     fn strike_keeper(&mut self, signal: i32) {
         let time = self.dice.millis(100, 2000);
         let scene = &self.play.scene;
@@ -171,7 +171,7 @@ impl<'a> Saboteur<'a> {
         let Some((name, _)) = scene.keeper(&actor.id) else { return };
         let Some(keeper) = scene.hold(name.0).filter(|_| start_time(name.0) == Some(name.1)) else { return };
         if signal == KILL {
-            // Noted before: it may have gone on to another process by now.
+            // Recorded before the kill: it may have taken another process by now.
             self.done.keepers.insert(name);
             keeper.kill();
             self.count("keeper killed");
@@ -185,7 +185,7 @@ impl<'a> Saboteur<'a> {
     fn kill_nursery(&mut self) {
         let nurseries = self.play.scene.programs().into_iter().filter(|(_, command)| command.ends_with(" nursery"));
         let Some((daemon, _)) = self.play.scene.daemon() else { return };
-        // Keepers were forked from it and look the same: the nursery is the daemon's child, and no keeper is.
+        // Keepers are forked from the nursery and look the same, but only the nursery is a child of the daemon.
         let below = pinfold_testkit::children_of(daemon);
         let nursery = nurseries.map(|(pid, _)| pid).find(|pid| below.contains(pid));
         if let Some(nursery) = nursery.and_then(|pid| self.play.scene.hold(pid)) {
@@ -213,10 +213,10 @@ impl<'a> Saboteur<'a> {
         }
     }
 
-    /// A client of the command line, in the middle of what it does.
+    /// A running `pinfold` command.
     fn strike_client(&mut self) -> anyhow::Result<()> {
         self.clients.retain_mut(|client| !matches!(client.try_wait(), Ok(Some(_))));
-        if self.clients.len() >= CLIENTS_MOST || !self.clients.is_empty() && self.dice.between(0, 2) == 0 {
+        if self.clients.len() >= MAX_CLIENTS || !self.clients.is_empty() && self.dice.between(0, 2) == 0 {
             let place = self.dice.between(0, self.clients.len() as u64) as usize;
             let mut client = self.clients.swap_remove(place);
             let _ = client.kill();
@@ -259,7 +259,7 @@ impl<'a> Saboteur<'a> {
         }
     }
 
-    /// Leaves the daemon no more descriptors than it has.
+    /// Limits the daemon to the descriptors that it has open.
     fn starve(&mut self) {
         let (time, few) = (self.dice.millis(200, 2000), self.dice.between(0, 6));
         let Some((pid, _)) = self.play.scene.daemon().filter(|_| self.starved.is_none()) else { return };
@@ -273,7 +273,7 @@ impl<'a> Saboteur<'a> {
         }
     }
 
-    /// The record of a process that ended is cut or garbled while no daemon looks; now and then, with the index.
+    /// Cuts or garbles the record of an ended process while no daemon runs, sometimes the index too.
     fn tear_record(&mut self) -> anyhow::Result<()> {
         let (cut, with_index) = (self.dice.between(0, 2) == 0, self.dice.between(0, 4) == 0);
         let scene = &self.play.scene;
@@ -285,7 +285,7 @@ impl<'a> Saboteur<'a> {
             let path = saboteur.play.scene.process(&id).join("record");
             let mut bytes = std::fs::read(&path)?;
             let most = bytes.len() as u64;
-            // Whatever has neither a whole first line nor output is taken for a start that never was.
+            // A record without a complete first line and without output counts as a start that never happened.
             let first = bytes.iter().position(|byte| *byte == b'\n').unwrap_or(0);
             let least = if saboteur.play.scene.has_output(&id) { 1 } else { first + 1 };
             match cut {
@@ -319,10 +319,10 @@ impl<'a> Saboteur<'a> {
         Ok(())
     }
 
-    /// Does something while no daemon runs and the disk has room.
+    /// Runs this while no daemon runs and the disk has space.
     fn without_daemon(&mut self, act: impl FnOnce(&mut Self) -> anyhow::Result<()>) -> anyhow::Result<()> {
         self.relent(None)?;
-        // A client that meets no daemon starts one: clients go first, and none comes until the lock is let go.
+        // A client would start a daemon: end the clients first, and start none until the lock is released.
         for mut client in self.clients.drain(..) {
             let _ = client.kill();
             let _ = client.wait();
@@ -340,7 +340,7 @@ impl<'a> Saboteur<'a> {
     }
 }
 
-/// How many descriptors a process may have now.
+/// The current descriptor limit of a process.
 fn descriptors(pid: u32) -> Option<String> {
     let limits = std::fs::read_to_string(format!("/proc/{pid}/limits")).ok()?;
     limits.lines().find_map(|line| line.strip_prefix("Max open files")?.split_whitespace().next().map(str::to_owned))
@@ -351,7 +351,7 @@ fn set_descriptors(pid: u32, most: &str) -> bool {
     set.is_ok_and(|output| output.status.success())
 }
 
-/// The start time of a process, in the kernel's ticks.
+/// The start time of a process in clock ticks.
 fn start_time(pid: u32) -> Option<u64> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     stat.rsplit_once(')')?.1.split_whitespace().nth(19)?.parse().ok()

@@ -1,19 +1,19 @@
-//! `cargo xtask chaos`: a real daemon with many processes of known behaviour, shot at from all sides; then everything is
-//! accounted for. What is lost is printed, the home is kept as evidence, and the exit code is 1.
+//! `cargo xtask chaos`: injects faults into a real daemon with many processes of known behaviour, then checks every process, byte,
+//! outcome and event. Losses are printed, the home is kept as evidence, and the exit code is 1.
 //!
-//! `dice` decides, `cast` are the processes, `scene` the home and its daemon, `crew` the clients, `feed` the one who sends input, `agents` those that speak
-//! MCP, `faults` what is done to them, `intruder` the faults that foreign programs cause, `check` the accounting, `report` the figures.
+//! `random` makes decisions, `workloads` are the processes, `campaign_home` the home and its daemon, `clients` start and stop, `inputs` sends input,
+//! `agents` use MCP, `faults` and `foreign_connections` inject faults, `check` verifies, `report` prints the figures.
 
 mod agents;
-mod cast;
+mod campaign_home;
 mod check;
-mod crew;
-mod dice;
+mod clients;
 mod faults;
-mod feed;
-mod intruder;
+mod foreign_connections;
+mod inputs;
+mod random;
 mod report;
-mod scene;
+mod workloads;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -23,36 +23,36 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, ensure};
 use tokio::signal::unix::{SignalKind, signal};
 
-use crate::build::{Profile, build};
-use check::{Account, Checker};
-use crew::{Play, STARTERS, lock};
-use faults::{Done, Saboteur};
+use crate::cargo_build::{Profile, build};
+use campaign_home::CampaignHome;
+use check::{CheckResult, Checker};
+use clients::{Campaign, STARTERS, lock};
+use faults::{Done, FaultInjector};
 use report::Figures;
-use scene::Scene;
 
-/// What is in a program that has crash points, and never in one that ships.
+/// A string that is only in programs with crash points.
 const CRASH_POINTS: &[u8] = b"PINFOLD_CRASH";
 
 #[derive(Debug, clap::Args)]
 pub struct Options {
-    /// How long faults are injected; the accounting comes after
+    /// How long faults are injected; the checks come after
     #[arg(long, default_value_t = 2.0)]
     minutes: f64,
-    /// Repeats the decisions of an earlier run
+    /// Seed: repeats the decisions of an earlier run
     #[arg(long)]
     seed: Option<u64>,
-    /// The most processes alive at once
+    /// Maximum number of live processes
     #[arg(long, default_value_t = 40)]
     processes: u64,
-    /// The binary to attack. Default: built from this tree, as it ships
+    /// Binary to test [default: a debug build of this tree]
     #[arg(long)]
     pinfold: Option<PathBuf>,
-    /// Write the figures into docs/reliability.md
+    /// Write the figures to docs/reliability.md
     #[arg(long)]
     markdown: bool,
 }
 
-/// Set by INT and TERM: no more faults; the accounting follows, and nothing is left.
+/// Set by INT and TERM: stops the faults; checks and cleanup follow.
 static INTERRUPTED: AtomicBool = AtomicBool::new(false);
 
 /// Runs a campaign.
@@ -64,13 +64,13 @@ pub fn run(root: &Path, options: &Options) -> anyhow::Result<ExitCode> {
     };
     let program = std::fs::read(&binary).with_context(|| format!("cannot read {}", binary.display()))?;
     let has_points = program.windows(CRASH_POINTS.len()).any(|window| window == CRASH_POINTS);
-    ensure!(!has_points, "{} has crash points: what ships has none, so attack what ships", binary.display());
+    ensure!(!has_points, "{} has crash points: use a release build", binary.display());
 
     listen_for_signals();
-    let scene = Scene::set_up(&binary)?;
+    let scene = CampaignHome::set_up(&binary)?;
     let containment = begin(&scene);
     let cgroup = containment.as_ref().is_ok_and(|containment| containment.contains("cgroup"));
-    let play = Play::new(scene, seed, options.processes, cgroup);
+    let play = Campaign::new(scene, seed, options.processes, cgroup);
     let performed = containment.and_then(|containment| {
         let (account, done) = perform(&play, Duration::from_secs_f64(60.0 * options.minutes))?;
         let command =
@@ -85,40 +85,40 @@ pub fn run(root: &Path, options: &Options) -> anyhow::Result<ExitCode> {
     losses.iter().for_each(|loss| println!("LOST: {loss}"));
     let evidence = play.scene.clear(performed.is_err() || !losses.is_empty())?;
     if let Some(evidence) = &evidence {
-        println!("seed {seed}; the evidence is in {}", evidence.display());
+        println!("seed {seed}; the home is kept in {}", evidence.display());
     }
     performed?;
     Ok(if evidence.is_some() { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
-/// The first daemon; says how trees are contained.
-fn begin(scene: &Scene) -> anyhow::Result<String> {
+/// Starts the first daemon; returns its containment.
+fn begin(scene: &CampaignHome) -> anyhow::Result<String> {
     scene.start_daemon()?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     Ok(runtime.block_on(scene.client().health())?.containment)
 }
 
-/// The campaign, and its accounting.
-fn perform(play: &Play, time: Duration) -> anyhow::Result<(Account, Done)> {
+/// Runs the campaign and the checks.
+fn perform(play: &Campaign, time: Duration) -> anyhow::Result<(CheckResult, Done)> {
     let until = Instant::now() + time;
-    let mut saboteur = Saboteur::new(play);
+    let mut saboteur = FaultInjector::new(play);
     let sabotaged = std::thread::scope(|scope| {
-        let starters: [fn(&Play) -> anyhow::Result<()>; STARTERS] = [Play::start_processes; STARTERS];
-        let others: [fn(&Play) -> anyhow::Result<()>; 8] = [
+        let starters: [fn(&Campaign) -> anyhow::Result<()>; STARTERS] = [Campaign::start_processes; STARTERS];
+        let others: [fn(&Campaign) -> anyhow::Result<()>; 8] = [
             |play| play.act_as_agent(0),
             |play| play.act_as_agent(1),
-            Play::feed_processes,
-            Play::pause_processes,
-            Play::stop_processes,
-            Play::stop_processes,
-            Play::read_output,
-            Play::follow_events,
+            Campaign::feed_processes,
+            Campaign::pause_processes,
+            Campaign::stop_processes,
+            Campaign::stop_processes,
+            Campaign::read_output,
+            Campaign::follow_events,
         ];
         let crew = starters.into_iter().chain(others);
         let hands: Vec<_> = crew.map(|work| scope.spawn(move || work(play))).collect();
         let sabotaged = saboteur.work(until);
         play.last_call.store(true, Ordering::Relaxed);
-        // Without a daemon nothing more can be done.
+        // Without a daemon the campaign cannot continue.
         play.over.store(sabotaged.is_err(), Ordering::Relaxed);
         let last = hands.len() - 2;
         for (place, hand) in hands.into_iter().enumerate() {
@@ -151,7 +151,7 @@ fn listen_for_signals() {
                 _ = int.recv() => {}
                 _ = term.recv() => {}
             }
-            eprintln!("chaos: interrupted; what was started is accounted for and ended");
+            eprintln!("chaos: interrupted; checking and stopping what was started");
             INTERRUPTED.store(true, Ordering::Relaxed);
         });
     });
@@ -162,7 +162,7 @@ fn fresh_seed() -> u64 {
     now.as_millis() as u64 % 1_000_000
 }
 
-/// Where it ran.
+/// Kernel, cores and containment: what a reader needs to compare the figures.
 fn machine(containment: &str) -> String {
     let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
     let cores = std::thread::available_parallelism().map_or(1, usize::from);

@@ -1,22 +1,22 @@
-//! What a campaign came to, in lines for people, and as a section of docs/reliability.md.
+//! The figures of a campaign, as text and as a section of docs/reliability.md.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::path::Path;
 
-use super::check::Account;
+use super::check::CheckResult;
 use super::faults::Done;
-use crate::section::Section;
+use crate::document_section::Section;
 
-/// Where the section stands in docs/reliability.md.
+/// The section in docs/reliability.md.
 const SECTION: Section =
     Section { begin: "<!-- chaos: begin, written by `cargo xtask chaos --markdown` -->", end: "<!-- chaos: end -->" };
 
-/// A run in figures.
+/// The figures of a run.
 pub(super) struct Figures<'a> {
     pub(super) command: String,
     pub(super) machine: String,
-    pub(super) account: &'a Account,
+    pub(super) account: &'a CheckResult,
     pub(super) done: &'a Done,
     pub(super) repeated: u64,
     pub(super) losses: usize,
@@ -25,7 +25,7 @@ pub(super) struct Figures<'a> {
 impl Figures<'_> {
     /// Name and figure of each line.
     fn rows(&self) -> Vec<(&'static str, String)> {
-        let Account { processes, bytes, gaps, events, torn, kinds, outcomes, unanswered, told, told_again } =
+        let CheckResult { processes, bytes, gaps, events, torn, kinds, outcomes, unanswered, told, told_again } =
             self.account;
         let faults: u64 = self.done.counts.values().sum();
         vec![
@@ -69,7 +69,7 @@ impl Figures<'_> {
         text
     }
 
-    /// Puts the section into the document, between its markers.
+    /// Writes the section to the document.
     pub(super) fn write_into(&self, document: &Path) -> anyhow::Result<()> {
         SECTION.write(document, &format!("\n{}\n", self.render_markdown()))
     }

@@ -1,21 +1,22 @@
-//! Which room may use which: DESIGN §3, read against every manifest.
+//! Which crate may use which: checks every manifest against the table in ARCHITECTURE.md.
 
 use super::{Finding, Tree};
 
-/// A room and the rooms that it may use.
+/// A crate and the crates that it may use.
 type Arrow = (&'static str, &'static [&'static str]);
 
-/// The arrows as drawn. A room that is not here is not drawn.
+/// The allowed dependencies.
 const ARROWS: &[Arrow] = &[
     ("model", &[]),
     ("os", &[]),
-    ("api", &[]),
+    ("api", &["model"]),
     ("agents", &["api"]),
     ("store", &["os", "model"]),
     ("keeper", &["store", "os", "model"]),
     ("daemon", &["store", "os", "model", "api", "agents"]),
     ("mcp", &["api"]),
-    ("cli", &["daemon", "keeper", "api", "mcp"]),
+    ("top", &["api"]),
+    ("cli", &["daemon", "keeper", "api", "mcp", "top"]),
     ("testkit", &["model", "os", "store", "api", "keeper", "daemon"]),
     ("hostile", &["model", "store", "api", "daemon", "mcp"]),
     ("clients", &["api", "testkit"]),
@@ -23,10 +24,10 @@ const ARROWS: &[Arrow] = &[
     ("xtask", &["model", "api", "testkit", "clients"]),
 ];
 
-/// Rooms for development: used in tests, never in the product.
+/// Crates for development: used in tests, never in the product.
 const DEV_ONLY: &[&str] = &["testkit", "clients", "hostile", "simulation", "xtask"];
 
-/// Tables of what goes into a program, and of what only its tests use.
+/// Dependency tables of the product, and of tests only.
 const TABLES: &[(&str, For)] =
     &[("dependencies", For::Product), ("build-dependencies", For::Product), ("dev-dependencies", For::Tests)];
 
@@ -36,13 +37,13 @@ enum For {
     Tests,
 }
 
-/// Every dependency of a room on a room is an arrow of the drawing.
+/// Every dependency of a crate on another is allowed by [`ARROWS`].
 pub(crate) fn rooms_use_only_what_the_arrows_allow(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();
     for manifest in &tree.rooms {
         let Some(allowed) = allowed_for(&manifest.room) else {
             let message =
-                format!("the room `{}` is not drawn: add it to DESIGN §3 and to `ARROWS` here", manifest.room);
+                format!("the crate `{}` is not in the table: add it to ARCHITECTURE.md and to `ARROWS`", manifest.room);
             findings.push(Finding::new(&manifest.path, 1, message));
             continue;
         };
@@ -62,16 +63,14 @@ fn objection(room: &str, allowed: &[&str], used: &str, purpose: For) -> Option<S
     let dev_only = DEV_ONLY.contains(&used);
     match purpose {
         _ if allowed.contains(&used) => None,
-        // Tests stand outside the drawing: they may look at anything.
+        // Tests may use any crate.
         For::Tests => None,
         For::Product if dev_only => {
-            Some(format!("`{used}` is for development: `{room}` may have it in [dev-dependencies] alone"))
+            Some(format!("`{used}` is for development: `{room}` may use it only in [dev-dependencies]"))
         }
         For::Product => {
-            let list = if allowed.is_empty() { "none of ours".to_owned() } else { allowed.join(", ") };
-            Some(format!(
-                "no arrow leads from `{room}` to `{used}` (DESIGN §3: {list}); move the code to the room it is in"
-            ))
+            let list = if allowed.is_empty() { "none of our crates".to_owned() } else { allowed.join(", ") };
+            Some(format!("`{room}` may not use `{used}` (only: {list}): move the code to the crate it belongs to"))
         }
     }
 }
@@ -80,7 +79,7 @@ fn allowed_for(room: &str) -> Option<&'static [&'static str]> {
     ARROWS.iter().find(|(name, _)| *name == room).map(|(_, allowed)| *allowed)
 }
 
-/// The room of a package of ours.
+/// The directory of one of our packages.
 fn room_of(package: &str) -> Option<&str> {
     match package {
         "pinfold" => Some("cli"),
@@ -104,7 +103,7 @@ mod tests {
         let findings = rooms_use_only_what_the_arrows_allow(&tree);
         assert_eq!(findings.len(), 1);
         assert_eq!((findings[0].line, findings[0].file.to_str()), (3, Some("crates/model/Cargo.toml")));
-        assert!(findings[0].message.contains("from `model` to `os`"), "{}", findings[0].message);
+        assert!(findings[0].message.contains("`model` may not use `os`"), "{}", findings[0].message);
     }
 
     #[test]
@@ -134,6 +133,6 @@ mod tests {
 
     #[test]
     fn a_room_that_is_not_drawn_is_found() {
-        assert!(messages("utils", "")[0].contains("not drawn"));
+        assert!(messages("utils", "")[0].contains("not in the table"));
     }
 }

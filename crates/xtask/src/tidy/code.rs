@@ -1,9 +1,9 @@
-//! Rust source, looked at without a parser: what is code and what is not, and which lines are for tests alone.
+//! Separates Rust code from comments and literals, and finds the lines that are for tests only, without a parser.
 //!
-//! Knows comments, strings of every kind, characters and lifetimes, and braces. That is enough for the checks, and
-//! blanking keeps every byte's line and column.
+//! Knows comments, all kinds of strings, characters, lifetimes and braces, which is enough for the checks. Blanked text keeps
+//! its line and column.
 
-/// The text with comments and the insides of literals replaced by spaces; newlines stay.
+/// The text with comments and the content of literals replaced by spaces; newlines are kept.
 pub(crate) fn blank_comments_and_literals(text: &str) -> String {
     let bytes = text.as_bytes();
     let mut code = Vec::with_capacity(bytes.len());
@@ -20,7 +20,7 @@ pub(crate) fn blank_comments_and_literals(text: &str) -> String {
         code.extend(bytes[at..end].iter().map(|byte| if *byte == b'\n' { b'\n' } else { b' ' }));
         at = end;
     }
-    // Only whole characters were replaced, and each of their bytes by a space.
+    // Still UTF-8: only whole characters were replaced, each byte by a space.
     String::from_utf8_lossy(&code).into_owned()
 }
 
@@ -38,7 +38,7 @@ pub(crate) fn lines_for_tests(code: &str) -> Vec<bool> {
     lines
 }
 
-/// Whether this word stands in the line on its own.
+/// Whether the line contains this word, not as part of another.
 pub(crate) fn has_word(line: &str, word: &str) -> bool {
     let is_part = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
     line.match_indices(word).any(|(at, _)| {
@@ -48,7 +48,7 @@ pub(crate) fn has_word(line: &str, word: &str) -> bool {
     })
 }
 
-/// What begins at a byte.
+/// What starts at a byte.
 enum Piece {
     Code,
     Blank { end: usize },
@@ -76,7 +76,7 @@ impl Piece {
     }
 }
 
-/// The length of a block comment, which may hold others.
+/// The length of a block comment, which may be nested.
 fn block_comment(rest: &[u8]) -> usize {
     let (mut depth, mut at) = (0_usize, 0);
     while at < rest.len() {
@@ -109,7 +109,7 @@ fn quoted(rest: &[u8]) -> usize {
     rest.len()
 }
 
-/// The length of `r"…"`, `r#"…"#`, `b"…"`, `br"…"`, `c"…"`, `b'…'`; nothing if it is a word after all.
+/// The length of `r"…"`, `r#"…"#`, `b"…"`, `br"…"`, `c"…"`, `b'…'`; `None` if it is an identifier.
 fn prefixed_literal(rest: &[u8]) -> Option<usize> {
     let letters = rest.iter().take_while(|byte| matches!(byte, b'r' | b'b' | b'c')).count();
     let raw = rest[..letters].contains(&b'r');
@@ -129,7 +129,7 @@ fn prefixed_literal(rest: &[u8]) -> Option<usize> {
     }
 }
 
-/// The length of a character literal; nothing if it is a lifetime.
+/// The length of a character literal; `None` if it is a lifetime.
 fn character(rest: &[u8]) -> Option<usize> {
     if rest.get(1) == Some(&b'\\') {
         let close = rest.iter().skip(3).position(|byte| *byte == b'\'')?;
@@ -144,7 +144,7 @@ fn character(rest: &[u8]) -> Option<usize> {
     (rest.get(close) == Some(&b'\'')).then_some(close + 1)
 }
 
-/// Where the item that follows ends: at its closing brace, or at its semicolon.
+/// The end of the next item: its closing brace or semicolon.
 fn item_end(code: &str, from: usize) -> usize {
     let mut depth = 0_usize;
     for (at, byte) in code.bytes().enumerate().skip(from) {

@@ -1,15 +1,15 @@
 //! Every use of a room of the daemon by another is in the table of [`daemon_rooms`](super::daemon_rooms).
 //!
 //! A room uses another by a path (`crate::waits::…`), by a method of `Core` that the other defines (`core.stop_entry(…)`), or by
-//! the other's part of `Core` (`core.ledger.…`). Text is read, not types: a use through a variable of another name is not
-//! seen. Tests may use anything.
+//! the other's part of `Core` (`core.index_writer.…`). The check reads text, not types: it misses a use through a variable of
+//! another name. Tests may use anything.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::daemon_rooms::{COMPOSING, ROOMS, Room, SHARED, SOURCES, is_known, may_use};
 use super::{Finding, Source, Tree};
 
-/// Every use of a room by another is in the table, and the table has no cycle but its exceptions.
+/// Every use of a room by another is in the table, and the table has no cycles except its exceptions.
 pub(crate) fn the_daemons_rooms_use_only_what_the_table_allows(tree: &Tree) -> Vec<Finding> {
     let daemon: Vec<(&Source, &str)> =
         tree.sources.iter().filter_map(|source| Some((source, place_of(source)?))).collect();
@@ -58,16 +58,16 @@ impl Use<'_> {
     }
 }
 
-/// Arrows of the table that no code needs any more.
+/// Entries of the table that no code needs any more.
 fn unused(room: &'static Room, used: &BTreeSet<(&str, &str)>) -> Vec<Finding> {
     let allowed = room.uses.iter().chain(room.exceptions.iter().map(|(name, _)| name));
     let unused = allowed.filter(|name| !used.contains(&(room.name, **name)));
     let table = "crates/xtask/src/tidy/daemon_rooms.rs";
-    let message = |name: &&str| format!("`{}` no longer uses `{name}`: take it out of ROOMS", room.name);
+    let message = |name: &&str| format!("`{}` no longer uses `{name}`: remove it from ROOMS", room.name);
     unused.map(|name| Finding::new(table, 1, message(name))).collect()
 }
 
-/// The uses of other rooms in a file, but for its tests.
+/// The uses of other rooms in a file, except in its tests.
 fn uses<'a>(source: &'a Source, place: &str, owners: &'a Owners) -> BTreeSet<Use<'a>> {
     let by_path = paths(&source.code).into_iter().filter(|(_, name)| is_known(name));
     let by_path = by_path.map(|(at, used)| Use { line: line_at(source, at), used, how: format!("crate::{used}") });
@@ -78,7 +78,7 @@ fn uses<'a>(source: &'a Source, place: &str, owners: &'a Owners) -> BTreeSet<Use
     by_path.chain(by_core).filter(|one| one.used != place && !in_test(one.line)).collect()
 }
 
-/// Whose the methods and the fields of `Core` are.
+/// Which room each method and field of `Core` belongs to.
 #[derive(Debug, Default)]
 struct Owners {
     rooms: BTreeMap<String, String>,
@@ -148,7 +148,7 @@ fn paths(code: &str) -> Vec<(usize, &str)> {
     found
 }
 
-/// What is taken of a `core`, or of `self` inside `impl Core`: names of methods and fields.
+/// Names of methods and fields used on a `core`, or on `self` inside `impl Core`.
 fn uses_of_core(code: &str) -> Vec<(usize, &str)> {
     let inside = impls_of_core(code);
     let mut found = Vec::new();
@@ -166,7 +166,7 @@ fn uses_of_core(code: &str) -> Vec<(usize, &str)> {
     found
 }
 
-/// The name that a text begins with.
+/// The identifier at the start of a text.
 fn word(text: &str) -> Option<&str> {
     let end = text.find(|letter: char| !letter.is_ascii_alphanumeric() && letter != '_').unwrap_or(text.len());
     (end > 0).then(|| &text[..end])

@@ -9,19 +9,19 @@ use super::{Finding, Tree};
 pub(super) struct Room {
     pub(super) name: &'static str,
     pub(super) owns: &'static str,
-    /// Rooms that stand above this one in the table.
+    /// Rooms above this one in the table.
     pub(super) uses: &'static [&'static str],
-    /// Rooms further down that it uses all the same, each with the reason.
+    /// Rooms below it that it uses as an exception, each with the reason.
     pub(super) exceptions: &'static [(&'static str, &'static str)],
 }
 
-/// The rooms, each below all that it uses.
+/// The rooms, each below those that it uses.
 pub(super) const ROOMS: &[Room] = &[
     Room {
         name: "registry",
-        owns: "what is known in memory: live and recently ended processes, the links to their keepers, owners, views; finding and showing them",
+        owns: "the state in memory: live and recently ended processes, the links to their keepers, owners, views; finding and showing them",
         uses: &[],
-        exceptions: &[("services", "a name is also that of a process that awaits its restart")],
+        exceptions: &[("services", "a name also refers to a process that is waiting for its restart")],
     },
     Room {
         name: "waits",
@@ -31,11 +31,11 @@ pub(super) const ROOMS: &[Room] = &[
     },
     Room {
         name: "access",
-        owns: "who is asking: tokens, connections from inside a process, whom a request may act as",
+        owns: "authentication: tokens, connections from inside a process, which owner a request may act as",
         uses: &["registry"],
         exceptions: &[
             ("events", "the parent of a new owner is in the index before the owner acts"),
-            ("agents", "an owner with a hosted agent is not a new one"),
+            ("agents", "an owner that has a hosted agent is not new"),
         ],
     },
     Room {
@@ -67,7 +67,7 @@ pub(super) const ROOMS: &[Room] = &[
         owns: "what clients do with processes: start, stop, signal, pause, input, attach, list, remove",
         uses: &["registry", "waits", "access", "events", "output", "services", "keepers"],
         exceptions: &[
-            ("agents", "what a hosted agent needs is not removed"),
+            ("agents", "a process that a hosted agent needs is not removed"),
             ("owners", "the periodic sweep also notes which sessions ended"),
         ],
     },
@@ -75,6 +75,12 @@ pub(super) const ROOMS: &[Room] = &[
         name: "agents",
         owns: "hosted agents: a client of the rest",
         uses: &["registry", "waits", "access", "events", "services", "processes"],
+        exceptions: &[],
+    },
+    Room {
+        name: "inbox",
+        owns: "what needs a person: permission requests, processes that wait for input, failures not seen yet",
+        uses: &["registry", "events", "output", "processes", "agents"],
         exceptions: &[],
     },
     Room {
@@ -102,6 +108,12 @@ pub(super) const ROOMS: &[Room] = &[
         exceptions: &[],
     },
     Room {
+        name: "dashboard",
+        owns: "the web dashboard: its embedded page, signing in, and which requests of a browser are let through to `/v1`",
+        uses: &["registry", "access"],
+        exceptions: &[],
+    },
+    Room {
         name: "server",
         owns: "listeners, connections, routes",
         uses: &[
@@ -112,9 +124,11 @@ pub(super) const ROOMS: &[Room] = &[
             "output",
             "processes",
             "agents",
+            "inbox",
             "owners",
             "coder",
             "diagnostics",
+            "dashboard",
         ],
         exceptions: &[],
     },
@@ -128,8 +142,8 @@ pub(super) const ROOMS: &[Room] = &[
 
 /// Files and folders that every room may use, and that use no room.
 pub(super) const SHARED: &[&str] =
-    &["clock", "config", "emulator", "extract", "json", "lock", "log", "metrics", "refusal", "threads"];
-/// Files that put the rooms together, and so use all of them. Rooms use `core` and none of the others.
+    &["clock", "config", "emulator", "extract", "json", "lock", "log", "metrics", "query", "request_error", "threads"];
+/// Files that combine the rooms and use all of them. Rooms may use only `core` of these.
 pub(super) const COMPOSING: &[&str] = &["core", "fuzz_entry", "lib", "run"];
 
 /// Where the rooms are.

@@ -1,14 +1,14 @@
-//! Documents say what the code says: generated ones are current, named paths exist, every error code is documented.
+//! Documents match the code: generated ones are up to date, named paths exist, every error code is documented.
 
 use super::code::has_word;
 use super::{Finding, Tree};
 use crate::generate::{self, Mode};
 
-/// Every generated document is current.
+/// Every generated document is up to date.
 pub(crate) fn generated_documents_are_current(tree: &Tree) -> Vec<Finding> {
     match generate::run(&tree.root, Mode::Check) {
         Ok(stale) => {
-            stale.into_iter().map(|path| Finding::new(path, 1, "not current: run `cargo xtask generate`")).collect()
+            stale.into_iter().map(|path| Finding::new(path, 1, "out of date: run `cargo xtask generate`")).collect()
         }
         Err(error) => vec![Finding::new("docs", 1, format!("cannot be compared: {error}"))],
     }
@@ -22,7 +22,7 @@ pub(crate) fn paths_in_the_architecture_exist(tree: &Tree) -> Vec<Finding> {
         let wrong = links(line).filter(|link| !tree.root.join(link).exists());
         let wrong = wrong.chain(quoted(line).filter(|name| !names_something(tree, name)));
         findings.extend(wrong.map(|name| {
-            Finding::new("ARCHITECTURE.md", index + 1, format!("there is no `{name}`: say where it is now"))
+            Finding::new("ARCHITECTURE.md", index + 1, format!("`{name}` does not exist: update the path"))
         }));
     }
     findings
@@ -48,7 +48,7 @@ fn links(line: &str) -> impl Iterator<Item = &str> {
     targets.map(|(target, _)| target.split('#').next().unwrap_or_default()).filter(|target| !target.contains("://"))
 }
 
-/// What stands between backticks.
+/// The texts between backticks.
 fn quoted(line: &str) -> impl Iterator<Item = &str> {
     line.split('`').skip(1).step_by(2)
 }
@@ -74,7 +74,7 @@ fn names_something(tree: &Tree, name: &str) -> bool {
             place = directory;
             continue;
         }
-        // An item stands last, or before its own parts.
+        // The rest of the path is an item, or parts of it.
         let kinds = ["fn", "struct", "enum", "trait", "const", "type", "mod"];
         let is_item = |source: &&super::Source| {
             source.room == room && kinds.iter().any(|kind| has_word(&source.code, &format!("{kind} {segment}")))
@@ -112,7 +112,7 @@ mod tests {
         let root = crate::workspace_root();
         let name = |text: &str| Tree { architecture: text.to_owned(), ..Tree::read(&root).expect("the workspace") };
         let good = "[model](crates/model/src/lib.rs) `keeper/driver.rs` `model::lifecycle::step(phase, input)` `docs/api.md`\n\
-                    `processes/<id>/record` `pause` [site](https://example.org) `daemon::refusal`\n";
+                    `processes/<id>/record` `pause` [site](https://example.org) `daemon::request_error`\n";
         assert_eq!(paths_in_the_architecture_exist(&name(good)), []);
         let bad = [
             "[x](crates/no/such.rs)",

@@ -1,14 +1,14 @@
-//! DESIGN §9: an invariant is stated in a header and has a test that bears its name.
+//! Every invariant that is stated in a header has a test with its name.
 //!
-//! Stated: `//! - L1 …` or `//! Invariant A1, …`. Borne: a test function whose name begins with `l1_`, or whose comment
-//! names `L1`.
+//! Stated: `//! - L1 …` or `//! Invariant L5, …`. Tested: a test function whose name starts with `l1_`, or whose comment
+//! contains `L1`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Finding, Source, Tree};
 
-/// Lifecycle, store, keeper, daemon, api, mcp.
-const FAMILIES: &str = "LSKDAM";
+/// Lifecycle, store, keeper, daemon, mcp, agents.
+const FAMILIES: &str = "LSKDMG";
 
 /// Every invariant that a header states has a test.
 pub(crate) fn every_invariant_has_a_test(tree: &Tree) -> Vec<Finding> {

@@ -1,16 +1,16 @@
-//! Dependencies: pinned in one place, each with its reason, each used, all from crates.io.
+//! Dependencies are pinned in one place, each with a reason, all used, all from crates.io.
 
 use super::code::has_word;
 use super::{Finding, Manifest, Tree};
 
 const WORKSPACE: &str = "workspace.dependencies";
 const TABLES: [&str; 3] = ["dependencies", "dev-dependencies", "build-dependencies"];
-/// The feature with which a program dies where a test tells it to.
+/// The feature that lets tests kill a program at a given point.
 const CRASH_POINTS: &str = "crash-points";
-/// The only place that packages come from.
+/// The only allowed source of packages.
 const CRATES_IO: &str = "registry+https://github.com/rust-lang/crates.io-index";
 
-/// Every dependency in the root manifest says in a comment why it is worth having. Rooms need no reason.
+/// Every dependency in the root manifest has a comment with its reason. Our own crates need none.
 pub(crate) fn dependencies_have_reasons(tree: &Tree) -> Vec<Finding> {
     let manifest = &tree.manifest;
     let mut findings = Vec::new();
@@ -18,14 +18,15 @@ pub(crate) fn dependencies_have_reasons(tree: &Tree) -> Vec<Finding> {
         let line = manifest.line_of(WORKSPACE, name);
         let is_room = value.get("path").is_some();
         if !is_room && !has_reason(manifest, line) {
-            let message = format!("`{name}` has no reason: add `# why it is worth having` at the end of its line");
+            let message =
+                format!("`{name}` has no reason: add a comment at the end of its line that says why it is needed");
             findings.push(Finding::new(&manifest.path, line, message));
         }
     }
     findings
 }
 
-/// Rooms take their dependencies from the root manifest, where versions are pinned.
+/// Crates take their dependencies from the root manifest, where versions are pinned.
 pub(crate) fn dependencies_are_pinned_in_the_root(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();
     for manifest in &tree.rooms {
@@ -44,20 +45,20 @@ pub(crate) fn dependencies_are_pinned_in_the_root(tree: &Tree) -> Vec<Finding> {
     findings
 }
 
-/// What the root pins, some room takes; what a room takes, its code names.
+/// Every dependency of the root manifest is used by a crate, and every dependency of a crate by its code.
 pub(crate) fn dependencies_are_used(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (name, _) in pinned(&tree.manifest) {
         let taken = tree.rooms.iter().any(|room| TABLES.iter().any(|table| room.names_in(table).contains(&name)));
         if !taken {
             let line = tree.manifest.line_of(WORKSPACE, name);
-            findings.push(Finding::new(&tree.manifest.path, line, format!("no room uses `{name}`: remove it")));
+            findings.push(Finding::new(&tree.manifest.path, line, format!("no crate uses `{name}`: remove it")));
         }
     }
     for manifest in &tree.rooms {
         for table in TABLES {
             for name in manifest.names_in(table).into_iter().filter(|name| !is_named(tree, &manifest.room, name)) {
-                let message = format!("no source of `{}` names `{name}`: remove it", manifest.room);
+                let message = format!("no source file of `{}` uses `{name}`: remove it", manifest.room);
                 findings.push(Finding::new(&manifest.path, manifest.line_of(table, name), message));
             }
         }
@@ -65,7 +66,7 @@ pub(crate) fn dependencies_are_used(tree: &Tree) -> Vec<Finding> {
     findings
 }
 
-/// Cargo.lock names no source but the default index of crates.io.
+/// Cargo.lock has no source except crates.io.
 pub(crate) fn packages_come_from_crates_io(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (index, line) in tree.lock.lines().enumerate() {
@@ -78,7 +79,7 @@ pub(crate) fn packages_come_from_crates_io(tree: &Tree) -> Vec<Finding> {
     findings
 }
 
-/// Crash points are switched on by tests alone: by no product's table, and by no default.
+/// Crash points are enabled only by tests: not by a dependency of the product, and not by default.
 pub(crate) fn crash_points_are_for_tests(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();
     for manifest in tree.rooms.iter().chain([&tree.manifest]) {
@@ -94,7 +95,7 @@ pub(crate) fn crash_points_are_for_tests(tree: &Tree) -> Vec<Finding> {
             let code = line.split_once('#').map_or(line, |(code, _)| code);
             let by_default = code.starts_with("default");
             if code.contains(CRASH_POINTS) && (allowed.is_empty() || by_default) {
-                let message = format!("`{CRASH_POINTS}` would ship: only [dev-dependencies] may switch it on");
+                let message = format!("`{CRASH_POINTS}` would ship: enable it only in [dev-dependencies]");
                 findings.push(Finding::new(&manifest.path, index + 1, message));
             }
         }
@@ -117,7 +118,7 @@ fn has_reason(manifest: &Manifest, line: usize) -> bool {
     comment_of(at(line)).is_some_and(says_something) || (above.starts_with('#') && says_something(above))
 }
 
-/// The comment of a line of TOML: a `#` inside a string is none.
+/// The comment of a line of TOML; a `#` inside a string does not start one.
 fn comment_of(line: &str) -> Option<&str> {
     let mut quoted = false;
     for (at, character) in line.char_indices() {
@@ -167,7 +168,7 @@ mod tests {
         let text = "use serde::Serialize; // libc\nfn f() { pinfold_os::x() }";
         tree.sources.push(Source::new("crates/os/src/lib.rs", "os", text.to_owned()));
         let found: Vec<String> = dependencies_are_used(&tree).into_iter().map(|finding| finding.message).collect();
-        assert_eq!(found, ["no room uses `anstyle`: remove it", "no source of `os` names `libc`: remove it"]);
+        assert_eq!(found, ["no crate uses `anstyle`: remove it", "no source file of `os` uses `libc`: remove it"]);
     }
 
     #[test]

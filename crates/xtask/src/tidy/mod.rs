@@ -1,8 +1,9 @@
-//! The rules of the house, checked: DESIGN §3 (rooms and arrows), §9 (invariants) and the house style.
+//! Checks the rules of the repository: dependencies between crates, invariants, headers, sizes, documents.
 //!
-//! Every check is a function from the tree in memory to findings, so that each can be shown a bad example. A finding
+//! Every check is a function from the tree in memory to findings, so that each can be tested with a bad example. A finding
 //! names the file, the line and what to do.
 
+mod agents_interface;
 mod arrows;
 mod code;
 mod daemon_arrows;
@@ -18,10 +19,10 @@ use std::path::PathBuf;
 
 pub use tree::{Manifest, Source, Tree};
 
-/// One breach of a rule.
+/// One violation of a rule.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Finding {
-    /// Below the workspace's root.
+    /// Relative to the workspace root.
     pub file: PathBuf,
     /// Counted from 1.
     pub line: usize,
@@ -32,9 +33,9 @@ pub struct Finding {
 /// What all checks found.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report {
-    /// Breaches: the tree is not tidy while there is one.
+    /// Errors: tidy fails if there is one.
     pub findings: Vec<Finding>,
-    /// Worth a look, and no breach.
+    /// Warnings.
     pub warnings: Vec<Finding>,
 }
 
@@ -50,7 +51,7 @@ impl Report {
         self.findings.is_empty()
     }
 
-    /// As compilers write it, so that editors find the place.
+    /// In the format of compilers, so that editors can jump to the line.
     pub fn render(&self) -> String {
         let mut text = String::new();
         for (kind, list) in [("warning", &self.warnings), ("error", &self.findings)] {
@@ -69,6 +70,7 @@ pub fn check(tree: &Tree) -> Report {
     let checks: &[fn(&Tree) -> Vec<Finding>] = &[
         arrows::rooms_use_only_what_the_arrows_allow,
         daemon_arrows::the_daemons_rooms_use_only_what_the_table_allows,
+        agents_interface::hosted_agents_have_one_interface,
         daemon_rooms::the_architecture_shows_the_daemons_rooms,
         daemon_rooms::the_daemons_rooms_say_what_they_may_use,
         manifests::dependencies_have_reasons,

@@ -1,27 +1,27 @@
-//! What every source file keeps to: a header, a size, a room for `unsafe` and for printing, a name that says something.
+//! Rules for source files: header, size, where `unsafe` and printing are allowed, names.
 
 use std::path::Path;
 
 use super::code::has_word;
 use super::{Finding, Source, Tree};
 
-/// Above this a file is worth a look …
+/// Longer files get a warning …
 const LONG: usize = 400;
-/// … and above this two rooms share it.
+/// … and even longer ones an error.
 const TOO_LONG: usize = 600;
-/// Names for what has no name yet.
+/// Names that do not say what a module owns.
 const EMPTY_NAMES: [&str; 9] =
     ["manager", "managers", "helper", "helpers", "util", "utils", "common", "misc", "miscellaneous"];
-/// Rooms that speak to a person.
+/// Crates that may print.
 const PRINTING_ROOMS: [&str; 3] = ["cli", "simulation", "xtask"];
 
-/// Every file begins with `//!`: what it owns, what it must not do, which invariants live there.
+/// Every file starts with `//!`: what it owns, what it must not do, its invariants.
 pub(crate) fn files_begin_with_a_header(tree: &Tree) -> Vec<Finding> {
     let bare = tree.sources.iter().filter(|source| {
         let first = source.text.lines().next().unwrap_or_default();
         first.strip_prefix("//!").is_none_or(|words| words.trim().is_empty())
     });
-    bare.map(|source| Finding::new(&source.path, 1, "begin with `//!` and say what this file owns")).collect()
+    bare.map(|source| Finding::new(&source.path, 1, "start with `//!` and say what this file owns")).collect()
 }
 
 /// No file of the product is longer than 600 lines.
@@ -30,14 +30,14 @@ pub(crate) fn files_are_short(tree: &Tree) -> Vec<Finding> {
     longer_than(tree, TOO_LONG).map(|(source, lines)| Finding::new(&source.path, TOO_LONG, message(lines))).collect()
 }
 
-/// Files on their way there.
+/// Warns about files that are getting long.
 pub(crate) fn files_are_getting_long(tree: &Tree) -> Vec<Finding> {
     let message = |lines| format!("{lines} lines, aim at {LONG}");
     let long = longer_than(tree, LONG).filter(|(_, lines)| *lines <= TOO_LONG);
     long.map(|(source, lines)| Finding::new(&source.path, LONG, message(lines))).collect()
 }
 
-/// The word `unsafe` is code in `os` alone.
+/// `unsafe` is allowed only in `os`.
 pub(crate) fn unsafe_is_in_os_alone(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();
     for source in tree.sources.iter().filter(|source| source.room != "os") {
@@ -53,12 +53,12 @@ pub(crate) fn unsafe_is_in_os_alone(tree: &Tree) -> Vec<Finding> {
 pub(crate) fn nothing_is_left_unfinished(tree: &Tree) -> Vec<Finding> {
     macro_calls(tree, &["todo", "unimplemented", "dbg"], |_, _| true)
         .map(|(source, line, name)| {
-            Finding::new(&source.path, line, format!("`{name}!` is for the desk: finish it or remove it"))
+            Finding::new(&source.path, line, format!("`{name}!` must not be committed: finish or remove it"))
         })
         .collect()
 }
 
-/// Rooms that are nobody's voice log or return; they do not print.
+/// Crates other than [`PRINTING_ROOMS`] log or return text; they do not print.
 pub(crate) fn printing_is_for_the_command_line(tree: &Tree) -> Vec<Finding> {
     let counts = |source: &Source, in_test: bool| !in_test && !PRINTING_ROOMS.contains(&source.room.as_str());
     macro_calls(tree, &["println", "print"], counts)
@@ -90,7 +90,7 @@ fn longer_than(tree: &Tree, most: usize) -> impl Iterator<Item = (&Source, usize
     counted.map(|source| (source, source.text.lines().count())).filter(move |(_, lines)| *lines > most)
 }
 
-/// Where one of these macros is called, as code.
+/// Calls of these macros in code.
 fn macro_calls<'a>(
     tree: &'a Tree,
     names: &'static [&'static str],
@@ -132,7 +132,7 @@ fn is_empty_name(name: &str) -> bool {
 }
 
 fn empty_name(name: &str) -> String {
-    format!("`{name}` says nothing: name it for what it owns")
+    format!("`{name}` is too vague: name it for what it owns")
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! The workspace in memory: its sources and manifests, as the checks see them.
+//! The workspace in memory: sources and manifests for the checks.
 
 use std::path::{Path, PathBuf};
 
@@ -7,10 +7,10 @@ use anyhow::Context;
 /// The workspace.
 #[derive(Clone, Debug, Default)]
 pub struct Tree {
-    /// Where it was read from; checks of sources do not look there.
+    /// Where it was read from.
     pub root: PathBuf,
     pub manifest: Manifest,
-    /// One for each room, by directory name.
+    /// One for each crate, by directory name.
     pub rooms: Vec<Manifest>,
     /// The text of Cargo.lock.
     pub lock: String,
@@ -24,9 +24,9 @@ pub struct Tree {
 /// A Cargo.toml.
 #[derive(Clone, Debug, Default)]
 pub struct Manifest {
-    /// Below the root.
+    /// Relative to the root.
     pub path: PathBuf,
-    /// The room: the directory's name; empty for the root.
+    /// The crate: its directory name; empty for the root.
     pub room: String,
     pub text: String,
     pub value: toml::Table,
@@ -35,14 +35,14 @@ pub struct Manifest {
 /// A .rs file.
 #[derive(Clone, Debug, Default)]
 pub struct Source {
-    /// Below the root.
+    /// Relative to the root.
     pub path: PathBuf,
-    /// The room it is in.
+    /// The crate it is in.
     pub room: String,
     pub text: String,
-    /// The text with comments and literals blanked out, line by line the same.
+    /// The text with comments and literals blanked, with the same lines.
     pub code: String,
-    /// For each line whether it is compiled for tests alone.
+    /// For each line whether it is compiled only for tests.
     pub test_lines: Vec<bool>,
 }
 
@@ -86,7 +86,7 @@ impl Manifest {
         names.map(|names| names.keys().map(String::as_str).collect()).unwrap_or_default()
     }
 
-    /// The line on which this name is given a value inside a table; 1 if it is not found.
+    /// The line that sets this name inside a table; 1 if it is not found.
     pub(crate) fn line_of(&self, table: &str, name: &str) -> usize {
         let mut inside = false;
         for (index, line) in self.text.lines().enumerate() {
@@ -113,7 +113,7 @@ impl Source {
         Source { path, room: room.to_owned(), text, code, test_lines }
     }
 
-    /// Lines of code with their number and whether they are for tests alone.
+    /// Lines of code with their number and whether they are only for tests.
     pub(crate) fn lines(&self) -> impl Iterator<Item = (usize, &str, bool)> {
         let lines = self.code.lines().enumerate();
         lines.map(|(index, line)| (index + 1, line, self.test_lines.get(index).copied().unwrap_or(false)))
@@ -155,7 +155,7 @@ fn sorted_entries(directory: &Path) -> anyhow::Result<Vec<PathBuf>> {
 
 #[cfg(test)]
 impl Tree {
-    /// A tree for one check's bad example.
+    /// A tree for testing one check.
     pub(crate) fn of(sources: Vec<Source>) -> Self {
         Tree { sources, ..Tree::default() }
     }

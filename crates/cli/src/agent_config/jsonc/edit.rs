@@ -1,36 +1,36 @@
-//! The changes: put something in, take it out again, replace a value.
+//! Inserts, removes and replaces values in the text.
 //!
-//! Taking out is the inverse of putting in. What was created on the way (a section, a line break) goes with it if
-//! putting the same thing in again would create it again, byte for byte; else only the thing itself goes.
+//! Removal is the inverse of insertion. A section or line break that the insertion created is removed too, if inserting the
+//! same item again would give the same text byte for byte; otherwise only the item itself is removed.
 
 use std::ops::Range;
 
 use super::layout::{indent_at, of_text};
-use super::parse::{Dialect, Flaw, Kind, Node, after_trivia, line_of, parse};
+use super::parse::{Dialect, Kind, Node, SyntaxError, after_trivia, line_of, parse};
 use super::value::{Layout, Value, quoted};
 
-/// Something that an object or a list holds.
+/// A member of an object or an element of a list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Item {
     Member(String, Value),
     Element(Value),
 }
 
-/// Which of the things that a container holds.
+/// Selects an item of a container.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Which<'a> {
+pub(crate) enum Position<'a> {
     Key(&'a str),
     Index(usize),
 }
 
-/// The whole text of a document that holds nothing but this.
+/// A new document with only this item.
 pub(crate) fn create(path: &[&str], item: Item) -> String {
     let layout = Layout { unit: "  ", newline: "\n", gap: " " };
     format!("{}\n", nest(path, item).render("", &layout))
 }
 
-/// Adds to the object or list at this path, making what is missing on the way.
-pub(crate) fn insert(text: &str, dialect: Dialect, path: &[&str], item: Item) -> Result<String, Flaw> {
+/// Adds an item to the object or list at this path; missing objects on the path are created.
+pub(crate) fn insert(text: &str, dialect: Dialect, path: &[&str], item: Item) -> Result<String, SyntaxError> {
     let root = parse(text, dialect)?;
     let mut node = &root;
     for (depth, key) in path.iter().enumerate() {
@@ -54,8 +54,13 @@ pub(crate) fn insert(text: &str, dialect: Dialect, path: &[&str], item: Item) ->
     }
 }
 
-/// Takes one thing out of the object or list at this path. `None` if it is not there.
-pub(crate) fn remove(text: &str, dialect: Dialect, path: &[&str], which: Which<'_>) -> Result<Option<String>, Flaw> {
+/// Removes an item from the object or list at this path. `None` if it is not there.
+pub(crate) fn remove(
+    text: &str,
+    dialect: Dialect,
+    path: &[&str],
+    which: Position<'_>,
+) -> Result<Option<String>, SyntaxError> {
     let root = parse(text, dialect)?;
     let mut chain = vec![&root];
     for key in path {
@@ -64,7 +69,7 @@ pub(crate) fn remove(text: &str, dialect: Dialect, path: &[&str], which: Which<'
     }
     let Some((index, item)) = chain.last().and_then(|node| find(node, which, text)) else { return Ok(None) };
 
-    // From the thing itself up to the outermost container that holds nothing else.
+    // Candidates: from the item itself up to the outermost container that holds nothing else.
     let mut cuts = Vec::new();
     let mut index = index;
     for (depth, container) in chain.iter().enumerate().rev() {
@@ -72,18 +77,18 @@ pub(crate) fn remove(text: &str, dialect: Dialect, path: &[&str], which: Which<'
         cuts.push(collapsed(&cut, dialect, &path[..depth]).unwrap_or_else(|| cut.clone()));
         cuts.push(cut);
         let Some(parent) = depth.checked_sub(1).filter(|_| container.items().len() == 1) else { break };
-        let Some((found, _)) = find(chain[parent], Which::Key(path[parent]), text) else { break };
+        let Some((found, _)) = find(chain[parent], Position::Key(path[parent]), text) else { break };
         index = found;
     }
     let restores = |cut: &&String| insert(cut, dialect, path, item.clone()).is_ok_and(|again| again == text);
     let fallback = cuts.first().cloned();
-    // The widest cut first; of one width, the one that leaves empty brackets closed.
+    // The widest cut first; of equal width, the one without space in empty brackets.
     let mut widest: Vec<&String> = cuts.chunks(2).rev().flatten().collect();
     widest.dedup();
     Ok(widest.into_iter().find(restores).cloned().or(fallback))
 }
 
-/// The text with another value in this place.
+/// Replaces the value at this position.
 pub(crate) fn replace(text: &str, span: Range<usize>, value: &Value) -> String {
     let layout = of_text(text);
     let rendered = if text[span.clone()].contains('\n') {
@@ -94,12 +99,12 @@ pub(crate) fn replace(text: &str, span: Range<usize>, value: &Value) -> String {
     [&text[..span.start], &rendered, &text[span.end..]].concat()
 }
 
-fn misfit(text: &str, node: &Node, path: &[&str], wanted: &str) -> Flaw {
+fn misfit(text: &str, node: &Node, path: &[&str], wanted: &str) -> SyntaxError {
     let what = if path.is_empty() { "the document".to_owned() } else { format!("`{}`", path.join(".")) };
-    Flaw { line: line_of(text, node.span.start), what: format!("{what} is not {wanted}") }
+    SyntaxError { line: line_of(text, node.span.start), what: format!("{what} is not {wanted}") }
 }
 
-/// The item within objects of these names.
+/// Wraps the item in objects with these names.
 fn nest(path: &[&str], item: Item) -> Value {
     let innermost = match item {
         Item::Member(key, value) => Value::Object(vec![(key, value)]),
@@ -108,18 +113,20 @@ fn nest(path: &[&str], item: Item) -> Value {
     path.iter().rev().fold(innermost, |value, key| Value::object([(*key, value)]))
 }
 
-fn find(node: &Node, which: Which<'_>, text: &str) -> Option<(usize, Item)> {
+fn find(node: &Node, which: Position<'_>, text: &str) -> Option<(usize, Item)> {
     match (&node.kind, which) {
-        (Kind::Object(members), Which::Key(key)) => {
+        (Kind::Object(members), Position::Key(key)) => {
             let index = members.iter().rposition(|member| member.key == key)?;
             Some((index, Item::Member(key.to_owned(), Value::of(&members[index].value, text))))
         }
-        (Kind::Array(items), Which::Index(index)) => Some((index, Item::Element(Value::of(items.get(index)?, text)))),
+        (Kind::Array(items), Position::Index(index)) => {
+            Some((index, Item::Element(Value::of(items.get(index)?, text))))
+        }
         _ => None,
     }
 }
 
-/// Adds at the end of a container: on its line if it stands on one, else on a line of its own.
+/// Adds at the end of a container: on the same line if the container is on one line, otherwise on a new line.
 fn add(text: &str, container: &Node, is_root: bool, item: &Item) -> String {
     let (open, close) = (container.span.start, container.span.end - 1);
     let items = container.items();
@@ -133,7 +140,7 @@ fn add(text: &str, container: &Node, is_root: bool, item: &Item) -> String {
 
     let is_closed = close == open + 1;
     let (lead, added, tail) = if is_line && !(is_root && is_closed) {
-        // Spaces within the brackets tell a container that was there from one that was made with the item.
+        // A space inside the brackets distinguishes a container that existed from one that was created with the item.
         let (lead, tail) = match (items.is_empty(), is_closed) {
             (true, true) => (" ", " "),
             (true, false) => (" ", ""),
@@ -174,19 +181,19 @@ fn starts_line(text: &str, at: usize) -> bool {
     text[..at].trim_end_matches([' ', '\t']).ends_with('\n')
 }
 
-/// The comma that follows, if one does.
+/// The position of the next comma, if only white space and comments are before it.
 fn comma_after(text: &str, at: usize) -> Option<usize> {
     let at = after_trivia(text, at);
     text[at..].starts_with(',').then_some(at)
 }
 
-/// Where the last comment before the closing bracket ends; `from` if there is none.
+/// The end of the last comment before the closing bracket; `from` if there is none.
 fn solid_end(text: &str, from: usize, close: usize) -> usize {
     let end = after_trivia(text, from).min(close);
     from + text[from..end].trim_end_matches([' ', '\t', '\r', '\n']).len()
 }
 
-/// The text without one item, its comma, and the white space before it.
+/// The text without an item, its comma and the white space before it.
 fn cut(text: &str, container: &Node, index: usize) -> String {
     let items = container.items();
     let item = items[index].clone();
@@ -194,7 +201,7 @@ fn cut(text: &str, container: &Node, index: usize) -> String {
     let rest = comma.map_or(item.end, |comma| comma + 1);
     let blank = [' ', '\t', '\r', '\n'];
     let lead = text[..item.start].trim_end_matches(blank).len();
-    // Two lines must not become one, unless only a bracket follows: the first may end in a comment.
+    // Do not join two lines unless only a bracket follows: the first may end in a comment.
     let line = &text[..lead];
     let may_comment = line[line.rfind('\n').map_or(0, |newline| newline + 1)..].contains("//");
     let next = text[rest..].trim_start_matches([' ', '\t']);
@@ -207,7 +214,7 @@ fn cut(text: &str, container: &Node, index: usize) -> String {
         None => text[item.end..].to_owned(),
     };
     let after = if keeps_break { after.trim_start_matches([' ', '\t']) } else { after.as_str() };
-    // The last of several takes the comma before it along.
+    // Removing the last of several items also removes the comma before it.
     let before = match (comma, index.checked_sub(1)) {
         (None, Some(previous)) => match comma_after(text, items[previous].end) {
             Some(comma) => [&text[..comma], &text[comma + 1..from]].concat(),
@@ -218,7 +225,7 @@ fn cut(text: &str, container: &Node, index: usize) -> String {
     before + after
 }
 
-/// The same with the brackets of the container at this path closed, if nothing but white space is in it.
+/// The text without the white space in the container at this path, if the container is empty.
 fn collapsed(text: &str, dialect: Dialect, path: &[&str]) -> Option<String> {
     let root = parse(text, dialect).ok()?;
     let node = path.iter().try_fold(&root, |node, key| node.get(key))?;

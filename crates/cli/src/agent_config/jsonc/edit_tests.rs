@@ -1,7 +1,7 @@
-//! Put in and taken out again, over the layouts that people and programs write.
+//! Insertion and removal, over the layouts that people and programs write.
 
-use super::edit::{Item, Which, create, insert, remove, replace};
-use super::parse::{Dialect, Flaw, parse};
+use super::edit::{Item, Position, create, insert, remove, replace};
+use super::parse::{Dialect, SyntaxError, parse};
 use super::value::Value;
 
 const PATH: &[&str] = &["servers"];
@@ -12,14 +12,14 @@ fn server() -> Item {
 }
 
 fn put(text: &str) -> String {
-    insert(text, Dialect::Comments, PATH, server()).unwrap_or_else(|flaw| panic!("{text}: {flaw:?}"))
+    insert(text, Dialect::Comments, PATH, server()).unwrap_or_else(|error| panic!("{text}: {error:?}"))
 }
 
 fn taken(text: &str) -> String {
-    remove(text, Dialect::Comments, PATH, Which::Key("ours")).expect("a document").expect("it is there")
+    remove(text, Dialect::Comments, PATH, Position::Key("ours")).expect("a document").expect("it is there")
 }
 
-/// Layouts from which nothing may be lost, and to which everything must come back.
+/// Layouts that must be restored byte for byte.
 const TEXTS: &[&str] = &[
     "{}",
     "{}\n",
@@ -46,10 +46,10 @@ const TEXTS: &[&str] = &[
 ];
 
 #[test]
-fn what_is_put_in_comes_out_again_and_leaves_the_same_bytes() {
+fn inserting_and_removing_restores_the_same_bytes() {
     for text in TEXTS {
         let added = put(text);
-        let root = parse(&added, Dialect::Comments).unwrap_or_else(|flaw| panic!("{text}\n{added}\n{flaw:?}"));
+        let root = parse(&added, Dialect::Comments).unwrap_or_else(|error| panic!("{text}\n{added}\n{error:?}"));
         let entry = root.get("servers").and_then(|servers| servers.get("ours")).expect("it is there");
         assert_eq!(entry.get("args").and_then(|args| args.texts()), Some(vec!["mcp"]));
         assert_eq!(&taken(&added), text, "by way of\n{added}");
@@ -60,7 +60,7 @@ fn what_is_put_in_comes_out_again_and_leaves_the_same_bytes() {
 fn nothing_else_changes() {
     for text in TEXTS {
         let added = put(text);
-        // Every character of the text stands in the result, in the same order.
+        // Every character of the text is in the result, in the same order.
         let mut left = text.chars().filter(|c| !c.is_whitespace()).peekable();
         added.chars().for_each(|c| {
             left.next_if_eq(&c);
@@ -102,16 +102,16 @@ fn elements_of_lists_go_the_same_way() {
     {
         let added = insert(text, Dialect::Strict, &["on", "stop"], element()).expect("added");
         let last = if text.contains("{}\n") { 1 } else { 0 };
-        let gone = remove(&added, Dialect::Strict, &["on", "stop"], Which::Index(last)).expect("a document");
+        let gone = remove(&added, Dialect::Strict, &["on", "stop"], Position::Index(last)).expect("a document");
         assert_eq!(gone.as_deref(), Some(text), "by way of {added}");
     }
-    assert_eq!(remove("{}", Dialect::Strict, &["on", "stop"], Which::Index(0)), Ok(None));
+    assert_eq!(remove("{}", Dialect::Strict, &["on", "stop"], Position::Index(0)), Ok(None));
 }
 
 #[test]
 fn what_is_in_the_way_is_named() {
     let refused = |text: &str| insert(text, Dialect::Comments, PATH, server()).expect_err(text);
-    assert_eq!(refused("{\n  \"servers\": []\n}"), Flaw { line: 2, what: "`servers` is not an object".into() });
+    assert_eq!(refused("{\n  \"servers\": []\n}"), SyntaxError { line: 2, what: "`servers` is not an object".into() });
     assert_eq!(refused("\n[]").what, "the document is not an object");
     assert_eq!(refused("{\n  \"servers\": {\n").line, 3);
 }

@@ -1,7 +1,8 @@
-//! JSON as people keep it in configuration files: comments, trailing commas, a layout of their own.
+//! Edits JSON configuration files with comments, trailing commas and any layout.
 //!
-//! Read with the place of everything in the text ([`parse`]), and changed by cutting and inserting text ([`edit`]), so
-//! that every byte that is not ours stays as it is.
+//! [`parse`] reads a document with the position of every value; [`edit`] inserts and removes text, so that all other bytes stay
+//! unchanged and removing an entry restores the file byte for byte. That is why this is not `jsonc-parser`: its editor spreads
+//! one-line objects over several lines and does not restore them (7 of the 22 layouts in `edit_tests`).
 
 pub(crate) mod edit;
 mod layout;

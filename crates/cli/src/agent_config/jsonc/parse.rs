@@ -1,34 +1,34 @@
-//! The reader: a document as a tree of places in its text.
+//! The parser: a document as a tree with the position of every value.
 
 use std::ops::Range;
 
-/// Deeper documents are refused: no configuration is, and the reader calls itself.
-const DEPTH_MOST: usize = 128;
+/// Deeper documents are refused, because the parser is recursive.
+const MAX_DEPTH: usize = 128;
 
-/// What a client takes for JSON.
+/// The JSON dialect of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Dialect {
-    /// As the standard has it.
+    /// JSON as in the standard.
     Strict,
     /// With comments and trailing commas.
     Comments,
 }
 
-/// Why a text is no document, and where.
+/// Why a text cannot be parsed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Flaw {
+pub(crate) struct SyntaxError {
     pub(crate) line: usize,
     pub(crate) what: String,
 }
 
-/// A value and its place.
+/// A value and its position.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Node {
     pub(crate) span: Range<usize>,
     pub(crate) kind: Kind,
 }
 
-/// What a value is.
+/// The type of a value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Object(Vec<Member>),
@@ -48,7 +48,7 @@ pub(crate) struct Member {
 }
 
 impl Node {
-    /// The value of a key; the last one counts, as it does for the clients.
+    /// The value of a key; the last one counts, as in the clients.
     pub(crate) fn get(&self, key: &str) -> Option<&Node> {
         let Kind::Object(members) = &self.kind else { return None };
         members.iter().rev().find(|member| member.key == key).map(|member| &member.value)
@@ -68,7 +68,7 @@ impl Node {
         items.iter().map(Node::text).collect()
     }
 
-    /// The places of what it holds.
+    /// The positions of its members or elements.
     pub(super) fn items(&self) -> Vec<Range<usize>> {
         match &self.kind {
             Kind::Object(members) => members.iter().map(|member| member.start..member.value.span.end).collect(),
@@ -78,23 +78,23 @@ impl Node {
     }
 }
 
-/// Reads a whole document.
-pub(crate) fn parse(text: &str, dialect: Dialect) -> Result<Node, Flaw> {
+/// Parses a whole document.
+pub(crate) fn parse(text: &str, dialect: Dialect) -> Result<Node, SyntaxError> {
     let mut reader = Reader { text, at: 0, dialect };
     let root = reader.value(0)?;
     reader.skip()?;
     match reader.peek() {
         None => Ok(root),
-        Some(found) => Err(reader.flaw(format!("`{found}` after the end of the document"))),
+        Some(found) => Err(reader.error(format!("expected the end of the file, found `{found}`"))),
     }
 }
 
-/// The number of the line in which a place is.
+/// The line number of a position.
 pub(crate) fn line_of(text: &str, at: usize) -> usize {
     text.as_bytes()[..at.min(text.len())].iter().filter(|byte| **byte == b'\n').count() + 1
 }
 
-/// Where the white space and comments from `at` on end. A comment that does not end reaches to the end.
+/// The end of the white space and comments that start at `at`. An unterminated comment extends to the end of the text.
 pub(super) fn after_trivia(text: &str, mut at: usize) -> usize {
     loop {
         let rest = &text[at..];
@@ -122,39 +122,39 @@ impl Reader<'_> {
         self.text[self.at..].chars().next()
     }
 
-    fn flaw(&self, what: impl Into<String>) -> Flaw {
-        Flaw { line: line_of(self.text, self.at), what: what.into() }
+    fn error(&self, what: impl Into<String>) -> SyntaxError {
+        SyntaxError { line: line_of(self.text, self.at), what: what.into() }
     }
 
-    /// Skips what says nothing, if the dialect allows it.
-    fn skip(&mut self) -> Result<(), Flaw> {
+    /// Skips white space, and comments if the dialect allows them.
+    fn skip(&mut self) -> Result<(), SyntaxError> {
         let end = after_trivia(self.text, self.at);
         let skipped = &self.text[self.at..end];
         if self.dialect == Dialect::Strict
             && let Some(comment) = skipped.find('/')
         {
             self.at += comment;
-            return Err(self.flaw("a comment, which this client does not read"));
+            return Err(self.error("this agent does not accept comments"));
         }
         self.at = end;
         Ok(())
     }
 
-    /// Takes this character, or says what was expected.
-    fn take(&mut self, wanted: char, place: &str) -> Result<(), Flaw> {
+    /// Consumes this character or fails.
+    fn take(&mut self, wanted: char, place: &str) -> Result<(), SyntaxError> {
         match self.peek() {
             Some(found) if found == wanted => {
                 self.at += wanted.len_utf8();
                 Ok(())
             }
-            Some(found) => Err(self.flaw(format!("`{wanted}` expected {place}, found `{found}`"))),
-            None => Err(self.flaw(format!("`{wanted}` expected {place}, and the file ends"))),
+            Some(found) => Err(self.error(format!("expected `{wanted}` {place}, found `{found}`"))),
+            None => Err(self.error(format!("expected `{wanted}` {place}, found the end of the file"))),
         }
     }
 
-    fn value(&mut self, depth: usize) -> Result<Node, Flaw> {
-        if depth > DEPTH_MOST {
-            return Err(self.flaw("nested too deep"));
+    fn value(&mut self, depth: usize) -> Result<Node, SyntaxError> {
+        if depth > MAX_DEPTH {
+            return Err(self.error(format!("nested deeper than {MAX_DEPTH} levels")));
         }
         self.skip()?;
         let start = self.at;
@@ -163,17 +163,17 @@ impl Reader<'_> {
             Some('[') => Kind::Array(self.listed('[', ']', |reader| reader.value(depth + 1))?),
             Some('"') => Kind::Text(self.string()?),
             Some(_) => self.bare()?,
-            None => return Err(self.flaw("a value expected, and the file ends")),
+            None => return Err(self.error("expected a value, found the end of the file")),
         };
         Ok(Node { span: start..self.at, kind })
     }
 
-    fn member(&mut self, depth: usize) -> Result<Member, Flaw> {
+    fn member(&mut self, depth: usize) -> Result<Member, SyntaxError> {
         let start = self.at;
         match self.peek() {
             Some('"') => {}
-            Some(_) => return Err(self.flaw("a key in double quotes expected")),
-            None => return Err(self.flaw("a key or `}` expected, and the file ends")),
+            Some(_) => return Err(self.error("expected a key in double quotes")),
+            None => return Err(self.error("expected a key or `}`, found the end of the file")),
         }
         let key = self.string()?;
         self.skip()?;
@@ -181,13 +181,13 @@ impl Reader<'_> {
         Ok(Member { key, start, value: self.value(depth)? })
     }
 
-    /// Everything between two brackets, with commas between.
+    /// Parses items separated by commas between two brackets.
     fn listed<T>(
         &mut self,
         open: char,
         close: char,
-        mut item: impl FnMut(&mut Self) -> Result<T, Flaw>,
-    ) -> Result<Vec<T>, Flaw> {
+        mut item: impl FnMut(&mut Self) -> Result<T, SyntaxError>,
+    ) -> Result<Vec<T>, SyntaxError> {
         self.take(open, "here")?;
         let mut items = Vec::new();
         loop {
@@ -207,26 +207,27 @@ impl Reader<'_> {
         Ok(items)
     }
 
-    fn string(&mut self) -> Result<String, Flaw> {
+    fn string(&mut self) -> Result<String, SyntaxError> {
         let (rest, mut escaped) = (&self.text[self.at..], false);
         let end = rest.char_indices().skip(1).find(|(_, found)| {
             let ends = (*found == '"' && !escaped) || *found == '\n';
             escaped = *found == '\\' && !escaped;
             ends
         });
-        let Some((end, '"')) = end else { return Err(self.flaw("a string that does not end")) };
-        let string = serde_json::from_str(&rest[..=end]).map_err(|_| self.flaw("a string that JSON does not allow"))?;
+        let Some((end, '"')) = end else { return Err(self.error("string without closing quote")) };
+        let string =
+            serde_json::from_str(&rest[..=end]).map_err(|_| self.error("invalid string: check the escapes"))?;
         self.at += end + 1;
         Ok(string)
     }
 
-    fn bare(&mut self) -> Result<Kind, Flaw> {
+    fn bare(&mut self) -> Result<Kind, SyntaxError> {
         let rest = &self.text[self.at..];
         let end = rest.find(|c: char| !(c.is_ascii_alphanumeric() || "+-.".contains(c))).unwrap_or(rest.len());
         let word = &rest[..end];
         if serde_json::from_str::<serde_json::Value>(word).is_err() {
             let shown = if word.is_empty() { &rest[..rest.chars().next().map_or(0, char::len_utf8)] } else { word };
-            return Err(self.flaw(format!("`{shown}` is no value")));
+            return Err(self.error(format!("expected a value, found `{shown}`")));
         }
         self.at += end;
         Ok(Kind::Bare)
@@ -238,7 +239,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn places_and_values_are_found() {
+    fn values_have_their_positions() {
         let text = "// top\n{ \"a\": [\"x\", \"y\\\"z\"], /* b */ \"b\": {\"c\": -1.5e3,}, \"a2\": null }\n";
         let root = parse(text, Dialect::Comments).expect("a document");
         assert_eq!(root.get("a").and_then(Node::texts), Some(vec!["x", "y\"z"]));
@@ -255,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn flaws_are_named_with_their_line() {
+    fn errors_name_the_line() {
         for (text, line) in [
             ("", 1),
             ("{\n  \"a\": 1\n", 3),
@@ -269,14 +270,14 @@ mod tests {
             ("{\n/* open", 2),
             ("{\"a\": é}", 1),
         ] {
-            let flaw = parse(text, Dialect::Comments).expect_err(text);
-            assert_eq!(flaw.line, line, "{text}: {}", flaw.what);
+            let error = parse(text, Dialect::Comments).expect_err(text);
+            assert_eq!(error.line, line, "{text}: {}", error.what);
         }
         assert!(parse(&"[".repeat(100_000), Dialect::Comments).is_err(), "no stack is used up");
     }
 
     #[test]
-    fn a_strict_client_has_neither_comments_nor_trailing_commas() {
+    fn strict_json_has_neither_comments_nor_trailing_commas() {
         for text in ["{\n// c\n}", "{\"a\": 1,\n}", "[1,\n]"] {
             assert!(parse(text, Dialect::Comments).is_ok(), "{text}");
             assert_eq!(parse(text, Dialect::Strict).expect_err(text).line, 2, "{text}");

@@ -1,25 +1,25 @@
-//! What is written: values that keep the order of their keys.
+//! Values to write, with their keys in order.
 
 use super::parse::{Kind, Node};
 
-/// A value to be written.
+/// A value to write.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Value {
     Text(String),
-    /// A number or a word, as it stands in the text.
+    /// A number, `true`, `false` or `null`, as text.
     Bare(String),
     List(Vec<Value>),
     Object(Vec<(String, Value)>),
 }
 
-/// How a value is laid out.
+/// The layout of a document.
 #[derive(Clone, Debug)]
 pub(crate) struct Layout<'a> {
-    /// What one step of indentation is.
+    /// One level of indentation.
     pub(crate) unit: &'a str,
-    /// What ends a line.
+    /// Line ending.
     pub(crate) newline: &'a str,
-    /// What stands after a colon, and between the items of one line.
+    /// Space after a colon, and after a comma on one line.
     pub(crate) gap: &'a str,
 }
 
@@ -36,7 +36,7 @@ impl Value {
         Value::Object(members.into_iter().map(|(key, value)| (key.into(), value)).collect())
     }
 
-    /// What stands in a text.
+    /// The value of a parsed node.
     pub(crate) fn of(node: &Node, text: &str) -> Self {
         match &node.kind {
             Kind::Text(text) => Value::text(text),
@@ -48,7 +48,7 @@ impl Value {
         }
     }
 
-    /// On one line.
+    /// Renders on one line.
     pub(crate) fn render_line(&self, gap: &str) -> String {
         let between = format!(",{gap}");
         match self {
@@ -66,7 +66,7 @@ impl Value {
         }
     }
 
-    /// On as many lines as it takes; `indent` is that of the line it begins on.
+    /// Renders on several lines; `indent` is that of the first line.
     pub(crate) fn render(&self, indent: &str, layout: &Layout<'_>) -> String {
         let Layout { unit, newline, gap } = layout;
         let deeper = format!("{indent}{unit}");
@@ -86,7 +86,7 @@ impl Value {
     }
 }
 
-/// A string as JSON has it.
+/// A JSON string literal.
 pub(super) fn quoted(text: &str) -> String {
     serde_json::Value::from(text).to_string()
 }

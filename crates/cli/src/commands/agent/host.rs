@@ -1,4 +1,4 @@
-//! `agent run`: host an agent.
+//! `agent run`: start and host an agent.
 
 use std::path::PathBuf;
 
@@ -8,111 +8,111 @@ use pinfold_api::input::{Size, Span};
 use pinfold_api::types::{AgentMode, AgentRequest, AgentStatus, Approvals, Lifetime, Strays, Transport};
 use serde_json::{Map, Value};
 
-use super::super::run::{directory, fresh_key, inherited_owner, parse_pair, strays_of};
-use super::surroundings;
+use super::environment_for_agent;
 use crate::args::Global;
-use crate::console::Screen;
+use crate::commands::run::{directory, fresh_key, inherited_owner, parse_pair, strays_of};
+use crate::console::Console;
 use crate::exit;
 use crate::failure::Failure;
 use crate::render::agent::render_fault;
 use crate::session::Session;
 
-/// Host an agent: start its program, and wait until it is ready for turns
+/// Start an agent and wait until it is ready for turns
 ///
-/// The agent gets this environment and directory. Values of the environment are never written to disk: each
-/// `agent turn` brings them along again.
+/// The agent gets this environment and working directory. Values of the environment are never written to disk: each
+/// `agent turn` sends them again.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  pinfold agent run codex --name fixer --approvals allow\n  \
                         pinfold agent run claude --mode fresh --model sonnet\n  \
                         pinfold agent run codex --setting sandbox=read-only --resume 019a…\n\n\
-                        Exits with 1 if the agent failed before it was ready; its process is kept for its output.")]
+                        Exits with 1 if the agent failed before it was ready; see `pinfold logs` for its output.")]
 pub(crate) struct HostArgs {
-    /// The agent: codex or claude
+    /// Agent: codex or claude
     #[arg(value_name = "KIND")]
     pub(crate) kind: String,
     #[command(flatten)]
-    pub(crate) manner: Manner,
-    /// A name to find it by
+    pub(crate) options: HostOptions,
+    /// Name that other commands accept instead of the id
     #[arg(long)]
     pub(crate) name: Option<String>,
-    /// The agent's own id of a thread or session to go on with
+    /// Continue this thread or session; the id is the agent's own
     #[arg(long, value_name = "ID")]
     pub(crate) resume: Option<String>,
-    /// Print the id at once, ready or not
+    /// Print the id and return without waiting until it is ready
     #[arg(short, long)]
     pub(crate) detach: bool,
-    /// Host nothing if an agent with this key exists: show that one
+    /// Idempotency key: if an agent with this key exists, show that one and start nothing
     #[arg(long, value_name = "KEY")]
     pub(crate) key: Option<String>,
-    /// Arguments for the agent's program
+    /// Arguments for the program of the agent
     #[arg(last = true)]
     pub(crate) args: Vec<String>,
 }
 
-/// How an agent is hosted, whoever asks for it.
+/// Options that `agent run` and `agent loop` share.
 #[derive(Clone, Debug, Default, Args)]
-pub(crate) struct Manner {
-    /// The program, if it is not the agent's name
+pub(crate) struct HostOptions {
+    /// Program to run, if it is not named like the agent
     #[arg(long, value_name = "PATH")]
     pub(crate) program: Option<String>,
-    /// The model
+    /// Model to use
     #[arg(long)]
     pub(crate) model: Option<String>,
-    /// A field of the request that opens a thread, as JSON or text; may be repeated (codex)
-    #[arg(long = "setting", value_name = "K=V", value_parser = parse_pair)]
+    /// Field of the request that opens a thread, as JSON or text; may be repeated (codex)
+    #[arg(long = "setting", value_name = "KEY=VALUE", value_parser = parse_pair)]
     pub(crate) settings: Vec<(String, String)>,
-    /// How it is answered when it asks for permission [default: deny]
+    /// How permission requests are answered [default: deny]
     #[arg(long, value_parser = PossibleValuesParser::new(["deny", "allow", "ask"]).map(approvals_of))]
     pub(crate) approvals: Option<Approvals>,
-    /// One process and thread for all turns, or a new one for each [default: persistent]
+    /// One process and session for all turns, or a new one for each [default: persistent]
     #[arg(long, value_parser = PossibleValuesParser::new(["persistent", "fresh"]).map(mode_of))]
     pub(crate) mode: Option<AgentMode>,
-    /// How it is spoken to [default: stdio]
+    /// Connection to the agent [default: stdio]
     #[arg(long, value_parser = PossibleValuesParser::new(["stdio", "websocket"]).map(transport_of))]
     pub(crate) transport: Option<Transport>,
-    /// The working directory [default: this one]
+    /// Working directory [default: the current one]
     #[arg(long, value_name = "DIR")]
     pub(crate) cwd: Option<PathBuf>,
-    /// Set a variable; may be repeated
-    #[arg(long = "env", short = 'e', value_name = "K=V", value_parser = parse_pair)]
+    /// Set an environment variable; may be repeated
+    #[arg(long = "env", short = 'e', value_name = "KEY=VALUE", value_parser = parse_pair)]
     pub(crate) env: Vec<(String, String)>,
-    /// Whom it belongs to
+    /// Chat, session or agent that it belongs to
     #[arg(long)]
     pub(crate) owner: Option<String>,
-    /// What becomes of it when its owner ends [default: keep]
+    /// What to do with it when its owner ends [default: keep]
     #[arg(long, value_parser = PossibleValuesParser::new(["keep", "owner", "parent"]).map(lifetime_of))]
     pub(crate) lifetime: Option<Lifetime>,
-    /// With `--lifetime owner` or `parent`: its owner counts as ended this long after its last contact
-    #[arg(long, value_name = "D")]
+    /// With --lifetime owner or parent: the owner counts as ended after this long without contact
+    #[arg(long, value_name = "DURATION")]
     pub(crate) owner_grace: Option<String>,
-    /// What becomes of what its program left running [default: keep]
+    /// What to do with descendants that outlive the program [default: keep]
     #[arg(long, value_parser = PossibleValuesParser::new(["keep", "stop"]).map(strays_of))]
     pub(crate) strays: Option<Strays>,
-    /// How long its tree has between TERM and KILL
-    #[arg(long, value_name = "D")]
+    /// Time between TERM and KILL when it is stopped
+    #[arg(long, value_name = "DURATION")]
     pub(crate) grace: Option<String>,
-    /// The most memory of its whole tree (2G)
+    /// Memory limit of the whole tree (2G)
     #[arg(long, value_name = "SIZE")]
     pub(crate) memory_limit: Option<String>,
-    /// How long it may take until it is ready [default: 60s]
-    #[arg(long, value_name = "D")]
+    /// Time to become ready [default: 60s]
+    #[arg(long, value_name = "DURATION")]
     pub(crate) ready_timeout: Option<String>,
-    /// How long a turn may take before it is interrupted
-    #[arg(long, value_name = "D")]
+    /// Time after which a turn is interrupted
+    #[arg(long, value_name = "DURATION")]
     pub(crate) turn_limit: Option<String>,
-    /// How many turns may wait [default: 16]
+    /// Maximum number of queued turns [default: 16]
     #[arg(long, value_name = "N")]
     pub(crate) queue: Option<u32>,
 }
 
-/// Hosts it.
+/// Starts the agent.
 pub(super) async fn run(
     session: &Session,
     args: &HostArgs,
     global: &Global,
-    screen: &mut Screen,
+    console: &mut Console,
 ) -> Result<u8, Failure> {
-    let mut request = args.manner.request(session, &args.kind, global)?;
+    let mut request = args.options.request(session, &args.kind, global)?;
     request.name = args.name.clone();
     request.resume = args.resume.clone();
     request.args = args.args.clone();
@@ -121,21 +121,21 @@ pub(super) async fn run(
         request.wait = Some(request.ready_timeout.clone().unwrap_or_else(|| Span::from("61s")));
     }
     let agent = session.ask(async |client| client.host_agent(&request).await).await?;
-    match screen.json {
-        true => screen.document(&agent)?,
-        false => screen.text(&format!("{}\n", agent.id))?,
+    match console.json {
+        true => console.document(&agent)?,
+        false => console.text(&format!("{}\n", agent.id))?,
     }
     if agent.status == AgentStatus::Failed {
-        screen.note(&render_fault(&agent));
-        return Ok(exit::TROUBLE);
+        console.note(&render_fault(&agent));
+        return Ok(exit::FAILED);
     }
     Ok(0)
 }
 
-impl Manner {
-    /// The request that the options make.
+impl HostOptions {
+    /// The request for these options.
     pub(super) fn request(&self, session: &Session, kind: &str, global: &Global) -> Result<AgentRequest, Failure> {
-        let mut env = surroundings(session)?;
+        let mut env = environment_for_agent(session)?;
         let cwd = directory(self.cwd.as_deref())?;
         env.insert("PWD".into(), Some(cwd.clone()));
         env.extend(self.env.iter().cloned().map(|(name, value)| (name, Some(value))));
@@ -169,7 +169,7 @@ impl Manner {
     }
 }
 
-/// `true`, `3` and `{"a":1}` are JSON; what is none is text.
+/// `true`, `3` and `{"a":1}` are JSON; everything else is text.
 fn json_or_text(text: &str) -> Value {
     serde_json::from_str(text).unwrap_or_else(|_| Value::String(text.to_owned()))
 }

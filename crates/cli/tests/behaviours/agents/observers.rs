@@ -12,7 +12,7 @@ impl Observer {
     /// The status line, and the observer.
     fn connect(host: &Host, path: &str, header: &str) -> (String, Self) {
         let mut stream = UnixStream::connect(host.pinfold.home().join("socket")).expect("the daemon listens");
-        stream.set_read_timeout(Some(pinfold_testkit::PATIENCE)).expect("a timeout");
+        stream.set_read_timeout(Some(pinfold_testkit::DEADLINE)).expect("a timeout");
         let request = format!(
             "GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
              Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n{header}\r\n"

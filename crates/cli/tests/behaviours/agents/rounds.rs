@@ -43,7 +43,10 @@ fn a_loop_ends_when_the_reviewer_passes_it() {
     let second = transcript(&host)[2]["prompt"].as_str().expect("a prompt").to_owned();
     assert!(second.contains("- a test is missing") && second.contains("write the thing"), "{second}");
     let readable = std::fs::read_to_string(host.work.join("loop/transcript.md")).expect("a transcript");
-    assert!(readable.contains("## 2 reviewer: completed") && readable.contains("Passed after 2 of 5."), "{readable}");
+    assert!(
+        readable.contains("## 2 reviewer: completed") && readable.contains("Passed after 2 of 5 iterations."),
+        "{readable}"
+    );
     let agents = host.pinfold.cli(&["agent", "ps"]);
     assert_eq!(agents.stdout, "no agents\n", "both are stopped");
 }

@@ -38,7 +38,7 @@ fn daemon_down_exit_known_a_turn_that_ends_without_a_daemon_is_known_afterwards(
 }
 
 #[test]
-fn d8_a_turn_that_was_finished_is_not_run_again() {
+fn d11_a_turn_that_was_finished_is_not_run_again() {
     let host = Host::start();
     let agent = host.agent();
     let request = TurnRequest {

@@ -29,7 +29,7 @@ fn an_agent_is_a_kept_process_that_takes_turns() {
 }
 
 #[test]
-fn d9_turns_of_one_agent_are_serialised() {
+fn d12_turns_of_one_agent_are_serialised() {
     let host = Host::start();
     let agent = host.host(&AgentRequest { queue: Some(2), ..host.request() });
     let first = host.begin(&agent.id, "await go");

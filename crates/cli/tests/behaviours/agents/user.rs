@@ -3,11 +3,11 @@
 use std::os::unix::fs::MetadataExt;
 
 use pinfold_api::types::{AgentMode, AgentRequest, AgentStatus, InterruptRequest, Rung, TurnStatus};
-use pinfold_testkit::ground::{NOBODY, is_root};
+use pinfold_testkit::environments::{NOBODY, is_root};
 use pinfold_testkit::until;
 
 use super::{Host, assert_said, exists};
-use crate::calls::ordinary_user;
+use crate::requests::ordinary_user;
 
 /// The user whose process it is, if it lives.
 fn user_of(pid: u32) -> Option<u32> {

@@ -4,8 +4,8 @@ use pinfold_api::types::{Event, EventKind, ListQuery, Notify, OutputQuery, Start
 use pinfold_testkit::{Pinfold, until, until_some};
 
 use crate::PINFOLD;
-use crate::calls::{leave, post};
 use crate::output::gate::Gate;
+use crate::requests::{leave, post};
 
 fn watched(command: &str, notify: Notify) -> StartRequest {
     StartRequest { command: Some(command.into()), notify: Some(notify), ..StartRequest::default() }

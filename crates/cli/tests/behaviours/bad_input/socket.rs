@@ -21,7 +21,7 @@ fn bodies_that_are_not_what_the_route_takes() {
     start("", "EOF");
     start("{", "EOF");
     for no_object in ["nonsense", "null", "5", r#""true""#, "[1, 2", r#"["true"]"#, "[]"] {
-        start(no_object, "no JSON object");
+        start(no_object, "not a JSON object");
     }
     start(r#"{"command": 5}"#, "integer `5`");
     start(r#"{"command": "true", "env": ["A=B"]}"#, "sequence");
@@ -94,7 +94,7 @@ fn unknown_routes_and_methods() {
         assert!(named, "{method} {target}: {error}");
     }
     for (method, target, allowed) in [
-        ("DELETE", "/v1/processes/abcdef", "GET,HEAD"),
+        ("PUT", "/v1/processes/abcdef", "GET,HEAD,DELETE"),
         ("PUT", "/v1/processes", "POST,GET,HEAD"),
         ("GET", "/v1/processes/abcdef/stop", "POST"),
         ("GET", "/v1/tokens/abcdef", "DELETE"),

@@ -127,7 +127,10 @@ fn stop_signal_pause_and_resume_act_on_whole_trees() {
     let pids: Vec<_> = others.iter().chain([&web]).flat_map(|id| pinfold.tree(id)).collect();
     let stopped = pinfold.cli(&["stop", "web"]);
     assert!(stopped.code == Some(0) && stopped.stdout.contains("(stopped)"), "{stopped:?}");
-    assert_eq!(pinfold.cli(&["stop", &web]).stdout.lines().filter(|line| line.contains("over already")).count(), 1);
+    assert_eq!(
+        pinfold.cli(&["stop", &web]).stdout.lines().filter(|line| line.contains("had already ended")).count(),
+        1
+    );
     assert_eq!(pinfold.cli(&["signal", "TERM", &web]).code, Some(2), "nothing is left to signal");
     assert_eq!(pinfold.cli(&["stop", "--owner", "bob"]).stdout.lines().count(), 2);
     assert_eq!(pinfold.show("c").status, Status::Running);

@@ -22,7 +22,7 @@ fn documents_are_the_apis_own() {
     let pinfold = Pinfold::start(PINFOLD);
     let ended = pinfold.run("echo hello; exit 3").0.id;
     let ended = pinfold.wait_finished(&ended);
-    assert_eq!(document::<Record>(&pinfold, &["show", &ended.id]), ended);
+    assert_eq!(document::<Record>(&pinfold, &["show", &ended.id]), pinfold.show(&ended.id));
     assert_eq!(document::<ProcessList>(&pinfold, &["ps"]), pinfold.list(&ListQuery::default()));
     assert_eq!(document::<Health>(&pinfold, &["daemon", "status"]), pinfold.health());
     let page: OutputPage = document(&pinfold, &["logs", &ended.id]);

@@ -55,7 +55,7 @@ fn what_was_asked_for_a_process_is_shown() {
     let started: Started = document(&pinfold, &line.split_whitespace().collect::<Vec<_>>());
     assert_eq!((started.record.lifetime, started.record.parent.as_deref()), (Lifetime::Parent, Some("ann")));
     let shown = pinfold.cli(&["show", &started.record.id]).stdout;
-    for line in ["owner     kid, below ann", "intent    tests", "lines that match `ERROR`"] {
+    for line in ["owner     kid, child of ann", "intent    tests", "lines that match `ERROR`"] {
         assert!(shown.contains(line), "{shown}");
     }
     assert_eq!(pinfold.cli(&["run", "--idle-limit", "100ms", "sleep 300"]).code, Some(143));
@@ -86,7 +86,7 @@ fn a_process_is_handed_over_with_its_purpose() {
     let pinfold = Pinfold::start(PINFOLD);
     let id = pinfold.cli(&["run", "-d", "--owner", "kid", "--parent", "ann", "sleep 300"]).stdout.trim().to_owned();
     let said = pinfold.cli(&["handover", &id, "--purpose", "mind it"]);
-    assert_eq!((said.code, said.stdout), (Some(0), format!("{id}  belongs to ann now\n")));
+    assert_eq!((said.code, said.stdout), (Some(0), format!("{id}  now belongs to ann\n")));
     let record: Record = document(&pinfold, &["handover", &id, "--to", "bob", "--purpose", "mind it too"]);
     assert_eq!(record.owner, "bob");
     let told = pinfold.cli(&["events", "--kinds", "handed_over"]).stdout;

@@ -3,7 +3,7 @@
 use std::process::{Command, Stdio};
 
 use pinfold_api::types::{Cause, ListQuery, Outcome, Status, WaitQuery, WaitReason};
-use pinfold_testkit::{Pinfold, Setup, alive, until};
+use pinfold_testkit::{Pinfold, Setup, Terminal, alive, until};
 
 use crate::PINFOLD;
 use crate::clients::Running;
@@ -38,7 +38,7 @@ fn run_has_the_codes_that_shells_show() {
         (&["run", "--cwd", "/no/such/directory", "true"], 125, "/no/such/directory"),
         (&["run", "--shell", "/no/shell", "true"], 127, "/no/shell"),
         (&["run", "--time-limit", "200ms", "sleep 300"], 143, "time limit"),
-        (&["run", "--timeout", "100ms", "sleep 300"], 124, "still runs"),
+        (&["run", "--timeout", "100ms", "sleep 300"], 124, "still running"),
     ] {
         let cli = pinfold.cli(arguments);
         assert_eq!(cli.code, Some(code), "{arguments:?}: {}", cli.stderr);
@@ -146,4 +146,33 @@ fn a_reader_that_leaves_is_no_trouble() {
     until("yes ends with its reader", || {
         pinfold.list(&ListQuery { status: Some("live".into()), ..ListQuery::default() }).total == 0
     });
+}
+
+#[test]
+fn a_terminal_shows_what_run_waits_for_until_there_is_output() {
+    let pinfold = Pinfold::start(PINFOLD);
+    let go = pinfold.home().join("go");
+    let command = format!("until [ -e {} ]; do sleep 0.05; done; echo first", go.display());
+    let mut command = pinfold.command(&["run", &command]);
+    let mut terminal = Terminal::start(command.env("TERM", "xterm"), 24, 100).expect("a terminal");
+    let waiting = terminal.until("without output");
+    assert!(waiting.contains("\x1b7"), "{waiting:?}");
+    std::fs::write(&go, "").expect("written");
+    let output = terminal.until("first");
+    let (_, after) = output.rsplit_once("\x1b8\x1b[J").expect("the line is erased");
+    assert_eq!(after.trim(), "first", "{output:?}");
+    assert_eq!(terminal.wait().code(), Some(0));
+}
+
+#[test]
+fn quit_leaves_the_process_running() {
+    let pinfold = Pinfold::start(PINFOLD);
+    let mut terminal = Terminal::start(&mut pinfold.command(&["run", "--name", "web", "echo up; sleep 300"]), 24, 100)
+        .expect("a terminal");
+    terminal.until("up");
+    let status = Command::new("kill").args(["-QUIT", &terminal.pid().to_string()]).status().expect("kill");
+    assert!(status.success());
+    terminal.until("pinfold stop");
+    assert_eq!(terminal.wait().code(), Some(131));
+    assert!(pinfold.show("web").outcome.is_none());
 }

@@ -59,7 +59,7 @@ fn doctor_tells_a_home_that_cannot_be_written() {
     let said = format!("bad   state: {} cannot be written: Permission denied", home.display());
     assert!(refused.stdout.contains(&said) && refused.stdout.contains("check its permissions"), "{}", refused.stdout);
     assert_eq!(unmade.code, Some(1), "{unmade:?}");
-    assert!(unmade.stdout.contains(&format!("bad   state: {inside} cannot be made")), "{}", unmade.stdout);
+    assert!(unmade.stdout.contains(&format!("bad   state: {inside} cannot be created")), "{}", unmade.stdout);
 }
 
 /// `timeout` sends TERM once and waits.
@@ -72,7 +72,7 @@ fn run_ends_at_the_first_term_also_if_the_daemon_is_silent() {
     client.signal(TERM);
     let cli = client.end();
     assert_eq!(cli.code, Some(143), "{cli:?}");
-    assert!(cli.stderr.contains("left before the daemon said whether it is started"), "{cli:?}");
+    assert!(cli.stderr.contains("interrupted before the daemon confirmed the start"), "{cli:?}");
     drop(stopped);
 
     let mut client = Running::start(&pinfold, &["run", "echo up; sleep 300"]);

@@ -32,7 +32,7 @@ fn variables_that_cannot_be_passed_on_are_named() {
     };
     let cli = run(&[]);
     assert_eq!((cli.code, cli.stdout.as_str()), (Some(0), "unset good\n"));
-    assert_eq!(cli.stderr, "pinfold: not passed on, since its value is not UTF-8: BAD\n");
+    assert_eq!(cli.stderr, "pinfold: not passed on because its value is not UTF-8: BAD\n");
     let json = run(&["--json"]);
     assert!(json.stderr.is_empty() && json.stdout.contains("its value is not UTF-8: BAD"), "{json:?}");
     assert_eq!(run(&["--unset", "BAD"]).stderr, "");
@@ -163,11 +163,11 @@ fn a_home_with_a_long_name_is_told_so_and_nothing_about_space() {
 }
 
 #[test]
-fn one_process_lives_on_with_its_keeper() {
+fn a_stopped_daemon_says_that_one_process_keeps_running() {
     let pinfold = Pinfold::start(PINFOLD);
     pinfold.sh("sleep 300");
     let cli = pinfold.cli(&["daemon", "stop"]);
-    assert_eq!(cli.stdout, "daemon stopped; 1 process lives on with its keeper\n");
+    assert_eq!(cli.stdout, "daemon stopped; 1 process keeps running\n");
     pinfold.start_daemon();
 }
 

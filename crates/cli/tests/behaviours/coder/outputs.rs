@@ -7,7 +7,7 @@ use pinfold_testkit::{Pinfold, until};
 use serde_json::json;
 
 use super::{ALICE, BOB, Client, with_settings};
-use crate::calls::Gate;
+use crate::requests::Gate;
 use crate::{PINFOLD, wire};
 
 #[test]

@@ -60,7 +60,7 @@ fn signal_order_when_it_cannot_be_sent() {
 
 #[test]
 fn signal_reaches_grandchildren() {
-    crate::calls::both_ways(|pinfold| {
+    crate::requests::both_ways(|pinfold| {
         let client = Client::new(pinfold);
         for signal in ["kill", "terminate"] {
             let id = client.start("setsid sleep 300 & (sleep 300 & sleep 300) & sleep 300; :");

@@ -3,14 +3,14 @@
 use std::time::{Duration, Instant};
 
 use pinfold_api::types::{Outcome, StartRequest};
+use pinfold_testkit::environments::{Containment, Environment, User};
 use pinfold_testkit::escapes::{WAYS, attempt};
-use pinfold_testkit::ground::{Containment, Ground, User};
 use pinfold_testkit::{Pinfold, alive, cpu_ms, until};
 
 use crate::PINFOLD;
 
 fn nobody_gets_away(user: User, containment: Containment) {
-    let ground = Ground { user, containment };
+    let ground = Environment { user, containment };
     let grounded = match ground.try_start(PINFOLD) {
         Ok(grounded) => grounded,
         Err(reason) => return println!("skipped: {ground}: {reason}"),

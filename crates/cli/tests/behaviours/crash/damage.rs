@@ -90,7 +90,8 @@ fn reboot_marks_lost() {
     let record = pinfold.show(&job.id);
     assert!(evidence(&record).contains("the machine was restarted"), "{record:?}");
     assert!(record.finished_at.is_some() && bystander.lives());
-    assert_eq!(pinfold.wait_finished(&job.id), record);
+    pinfold.wait_finished(&job.id);
+    assert_eq!(pinfold.show(&job.id), record);
     assert_eq!(pinfold.text(&job.id), "before the reboot\n");
     assert_eq!(events_of(&pinfold, &job.id), [EventKind::Started, EventKind::Lost]);
 }
@@ -98,7 +99,11 @@ fn reboot_marks_lost() {
 #[test]
 fn torn_state_tolerated() {
     let pinfold = Pinfold::start(PINFOLD);
-    let ended = |command: &str| pinfold.wait_finished(&pinfold.sh(&format!("{command}; exit 3")).id);
+    let ended = |command: &str| {
+        let id = pinfold.sh(&format!("{command}; exit 3")).id;
+        pinfold.wait_finished(&id);
+        pinfold.show(&id)
+    };
     let [garbage, cut, stub, whole] = ["echo garbage", "echo cut", ":", "echo whole"].map(ended);
     // The keeper of the torn one lives on with another process.
     let keeper = |of: &Record| intent(&pinfold, &of.id).keeper;

@@ -24,7 +24,7 @@ const STARTS: &[Case] = &[
     ("daemon.entry_registered", 1, work::life),
     ("daemon.intent_sent", 1, work::life),
     ("daemon.start_known", 1, work::life),
-    ("keeper.born", 1, work::life),
+    ("keeper.ready", 1, work::life),
     ("keeper.start_received", 1, work::life),
     ("keeper.intent_written", 1, work::life),
     ("keeper.leader_spawned", 1, work::life),
@@ -46,9 +46,9 @@ const ENDS: &[Case] = &[
     ("keeper.fact_written", 1, work::life),
     ("keeper.fact_written", 2, work::life),
     ("keeper.fact_written", 3, work::life),
-    ("keeper.told", 1, work::life),
-    ("keeper.told", 2, work::life),
-    ("keeper.told", 3, work::life),
+    ("keeper.messages_sent", 1, work::life),
+    ("keeper.messages_sent", 2, work::life),
+    ("keeper.messages_sent", 3, work::life),
     ("keeper.exit_observed", 1, work::life),
     ("keeper.output_drained", 1, work::life),
     ("keeper.leader_reaped", 1, work::life),
@@ -101,7 +101,7 @@ const ACTS: &[Case] = &[
     ("keeper.tree_signalled", 1, work::stop),
     ("keeper.tree_killed", 1, work::stop),
     ("keeper.handover_written", 1, work::hand_over),
-    ("keeper.told", 3, work::hand_over),
+    ("keeper.messages_sent", 3, work::hand_over),
     ("daemon.handover_known", 1, work::hand_over),
     ("daemon.session_registered", 1, work::change_session),
     ("daemon.session_registered", 2, work::change_session),
@@ -155,7 +155,7 @@ const RECOVERIES: &[Case] = &[
 ];
 
 /// Keepers that were armed by the first daemon, and meet the second.
-const MEETINGS: &[Case] = &[("keeper.daemon_came", 1, work::meet)];
+const MEETINGS: &[Case] = &[("keeper.daemon_connected", 1, work::meet)];
 
 const ALL: &[&[Case]] = &[STARTS, ENDS, LEDGER, OUTPUT, ACTS, HOMES, RECOVERIES, MEETINGS];
 

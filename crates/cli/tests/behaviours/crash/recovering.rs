@@ -2,13 +2,14 @@
 
 use std::collections::BTreeSet;
 
+use pinfold_api::input::Size;
 use pinfold_api::types::{EventKind, GcRequest, ListQuery, Outcome, StartRequest, Status};
 use pinfold_testkit::{Pidfd, Pinfold, Setup, until};
 
 use crate::PINFOLD;
-use crate::calls::request;
 use crate::clients::carriers_of;
 use crate::records::intent;
+use crate::requests::request;
 
 const MANY: usize = 200;
 
@@ -72,6 +73,26 @@ fn a_lost_process_takes_no_more_of_the_quota_than_it_has_on_disk() {
     let lost = pinfold.sh("exec sleep 300");
     Pidfd::open(pinfold.keeper_pid(&lost.id)).expect("its keeper").kill();
     assert_eq!(pinfold.wait_finished(&lost.id).status, Status::Lost);
+    let removed = pinfold.block(pinfold.client().gc(&GcRequest::default())).expect("an answer").removed;
+    assert_eq!(removed, Vec::<String>::new());
+    assert_eq!(pinfold.text(&finished.id), "kept\n");
+}
+
+/// What it wrote beyond its output limit was dropped, and takes no room from the ended processes of others.
+#[test]
+fn a_live_process_takes_no_more_of_the_quota_than_its_output_limit() {
+    let config = "[limits]\nstore = \"1M\"\n".to_owned();
+    let pinfold = Pinfold::start_with(PINFOLD, Setup { config, ..Setup::default() });
+    let (finished, _) = pinfold.run("echo kept");
+    let request = StartRequest {
+        command: Some("head -c 4000000 /dev/zero; exec sleep 300".into()),
+        output_limit: Some(Size::Text("128k".into())),
+        ..StartRequest::default()
+    };
+    let chatty = pinfold.start_request(&request).record.id;
+    until("all is written", || pinfold.show(&chatty).output.bytes == 4_000_000);
+    // The next daemon learns from the keeper how much was ever written.
+    pinfold.crash_and_restart();
     let removed = pinfold.block(pinfold.client().gc(&GcRequest::default())).expect("an answer").removed;
     assert_eq!(removed, Vec::<String>::new());
     assert_eq!(pinfold.text(&finished.id), "kept\n");

@@ -8,7 +8,7 @@ use pinfold_api::types::{ListQuery, Outcome, StartRequest, Started, Status};
 use pinfold_testkit::{Pinfold, Setup, children_of, place_text};
 
 use crate::PINFOLD;
-use crate::calls::{call, ordinary_user, program, request, said};
+use crate::requests::{call, ordinary_user, program, request, said};
 
 /// Runs a request in the foreground; it must exit with 0.
 fn run(pinfold: &Pinfold, request: StartRequest) -> Started {

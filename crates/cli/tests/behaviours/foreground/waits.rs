@@ -9,8 +9,8 @@ use pinfold_api::types::{
 use pinfold_testkit::{Pinfold, alive, until_some};
 
 use crate::PINFOLD;
-use crate::calls::{Gate, both_ways, call, leave, post, ready, reason, request, said, until_said, until_sleepers};
 use crate::clients::Running;
+use crate::requests::{Gate, both_ways, call, leave, post, ready, reason, request, said, until_said, until_sleepers};
 
 /// Every process with this command.
 fn all_with(pinfold: &Pinfold, command: &str) -> Vec<Record> {

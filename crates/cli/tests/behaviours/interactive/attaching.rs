@@ -5,11 +5,11 @@ use std::process::Command;
 use pinfold_api::client::{AttachReader, AttachWriter, ClientError, Received};
 use pinfold_api::error::ErrorCode;
 use pinfold_api::types::{AttachControl, AttachNotice, AttachQuery, Outcome, PtySize, StartRequest, Stdin};
-use pinfold_testkit::{PATIENCE, Pinfold, Terminal, place_text, until};
+use pinfold_testkit::{DEADLINE, Pinfold, Terminal, place_text, until};
 
 use super::{bytes, input, line, on_terminal, open, screen, text, until_shown};
 use crate::PINFOLD;
-use crate::calls::{Gate, request};
+use crate::requests::{Gate, request};
 
 fn attach(pinfold: &Pinfold, id: &str, query: &AttachQuery) -> (AttachReader, AttachWriter) {
     pinfold.block(pinfold.client().attach(id, query)).expect("an attachment")
@@ -17,7 +17,7 @@ fn attach(pinfold: &Pinfold, id: &str, query: &AttachQuery) -> (AttachReader, At
 
 /// The next frame, or nothing at the end.
 fn next(pinfold: &Pinfold, reader: &mut AttachReader) -> Option<Received> {
-    let frame = pinfold.block(async { tokio::time::timeout(PATIENCE, reader.next()).await });
+    let frame = pinfold.block(async { tokio::time::timeout(DEADLINE, reader.next()).await });
     frame.expect("a frame in time").transpose().expect("a frame")
 }
 
@@ -220,7 +220,7 @@ fn a_person_attaches_types_resizes_and_leaves() {
     person.write(b"again\r");
     person.until("got again");
     person.write(b"\x10\x11");
-    person.until("it goes on");
+    person.until("keeps running");
     assert_eq!(person.wait().code(), Some(0));
     assert!(person.echoes(), "the terminal was not put back");
     let before = screen(&pinfold, &record.id);

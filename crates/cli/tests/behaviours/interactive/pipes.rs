@@ -12,8 +12,8 @@ use serde_json::json;
 
 use super::{bytes, eof, input, open, text, try_input};
 use crate::PINFOLD;
-use crate::calls::{Gate, request, until_said};
 use crate::mcp::agent::Agent;
+use crate::requests::{Gate, request, until_said};
 
 /// Bytes of every value, so many of them, in no order that a line discipline would like.
 fn noise(count: usize) -> Vec<u8> {

@@ -9,8 +9,8 @@ use serde_json::json;
 
 use super::{eof, input, keys, line, on_terminal, open, screen, text, try_input, until_shown};
 use crate::PINFOLD;
-use crate::calls::{ordinary_user, request, until_said};
 use crate::mcp::agent::Agent;
+use crate::requests::{ordinary_user, request, until_said};
 
 #[test]
 fn tty_true() {
@@ -96,7 +96,7 @@ fn pty_failure_is_error() {
     let Some(hidden) = without_terminals() else { return };
     let error = hidden.try_start(&on_terminal("echo ran > $HOME/ran")).expect_err("no terminal is to be had");
     assert_eq!(error.code, ErrorCode::FailedToStart, "{error:?}");
-    assert!(error.message.contains("cannot make a terminal"), "{}", error.message);
+    assert!(error.message.contains("cannot open a terminal"), "{}", error.message);
     let id = error.id.expect("its record tells it");
     let outcome = hidden.show(&id).outcome;
     assert!(matches!(&outcome, Some(Outcome::FailedToStart { step, .. }) if step == "pty"), "{outcome:?}");
@@ -144,7 +144,7 @@ fn pty_queries_answered() {
 #[test]
 fn a_question_asked_while_there_is_no_daemon_is_answered_by_the_next() {
     let pinfold = Pinfold::start(PINFOLD);
-    let gate = crate::calls::Gate::new(&pinfold, "ask");
+    let gate = crate::requests::Gate::new(&pinfold, "ask");
     let command = format!(
         "stty -echo -icanon; echo ready; {}; printf '\\033[6n'; dd bs=1 count=6 2>/dev/null | od -An -c; echo done; sleep 300",
         gate.wait()
@@ -273,7 +273,7 @@ fn a_model_uses_a_terminal() {
     until("it ends", || agent.call("process_output", json!({ "id": id, "cursor": 0 })).facts["exit_code"] == 4);
     assert!(!last.is_error);
     // Somebody else's prompt is news; it is told with what it asks.
-    let gate = crate::calls::Gate::new(&pinfold, "gate");
+    let gate = crate::requests::Gate::new(&pinfold, "gate");
     let command = format!("{}; printf 'Password: '; read p", gate.wait());
     agent.call("execute", json!({ "command": command, "pty": true, "background": true }));
     gate.open();

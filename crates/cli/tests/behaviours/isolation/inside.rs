@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::Command;
 
 use pinfold_api::types::{HandoverRequest, ListQuery, Record, StartRequest, TokenRequest};
-use pinfold_testkit::ground::Ground;
+use pinfold_testkit::environments::Environment;
 use pinfold_testkit::{Pinfold, Setup, until, until_some};
 
 use crate::PINFOLD;
@@ -38,7 +38,7 @@ const WAYS: [&str; 4] = [
 
 #[test]
 fn a_kept_process_gets_no_more_than_its_owner_has() {
-    for ground in Ground::ALL {
+    for ground in Environment::ALL {
         let grounded = match ground.try_start(PINFOLD) {
             Ok(grounded) => grounded,
             Err(reason) => {
@@ -220,7 +220,7 @@ fn a_connection_whose_opener_has_ended_is_refused() {
     std::fs::write(&file, script).expect("written");
     let within = inside(&pinfold, &format!("perl {} {}", file.display(), Path::display(&socket)));
     for answer in [outside, within] {
-        assert!(answer.contains("403") && answer.contains("has ended"), "{answer}");
+        assert!(answer.contains("403") && answer.contains("has exited"), "{answer}");
     }
 }
 

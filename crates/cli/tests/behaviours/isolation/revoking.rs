@@ -4,7 +4,7 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
 
 use pinfold_api::types::{AgentMode, AgentRequest, OutputQuery, StartRequest, Stdin};
-use pinfold_testkit::{PATIENCE, Pinfold};
+use pinfold_testkit::{DEADLINE, Pinfold};
 
 use super::tcp::{ask, bearer, listening, token};
 
@@ -14,7 +14,7 @@ const UPGRADE: &str = "Upgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocke
 /// Opens a connection and sends a request on it.
 fn open(pinfold: &Pinfold, auth: &str, target: &str, headers: &str) -> TcpStream {
     let mut stream = TcpStream::connect(pinfold.health().tcp.expect("it listens")).expect("a connection");
-    stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+    stream.set_read_timeout(Some(DEADLINE)).expect("a timeout");
     let request = format!("GET {target} HTTP/1.1\r\nHost: localhost\r\nAuthorization: {auth}\r\n{headers}\r\n");
     stream.write_all(request.as_bytes()).expect("sent");
     stream

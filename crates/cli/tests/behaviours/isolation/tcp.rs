@@ -4,7 +4,7 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 
 use pinfold_api::types::{Record, StartRequest, TokenAnswer, TokenRequest};
-use pinfold_testkit::{PATIENCE, Pinfold, Setup};
+use pinfold_testkit::{DEADLINE, Pinfold, Setup};
 use serde_json::Value;
 
 use crate::PINFOLD;
@@ -27,7 +27,7 @@ pub(super) fn ask(
 
 pub(super) fn ask_at(address: &str, method: &str, target: &str, headers: &[(&str, &str)], body: &str) -> (u16, String) {
     let mut stream = TcpStream::connect(address).expect("a connection");
-    stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+    stream.set_read_timeout(Some(DEADLINE)).expect("a timeout");
     let mut head = format!("{method} {target} HTTP/1.1\r\nConnection: close\r\nContent-Length: {}\r\n", body.len());
     if !headers.iter().any(|(name, _)| *name == "Host") {
         head.push_str("Host: localhost\r\n");

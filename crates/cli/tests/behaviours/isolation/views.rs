@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use pinfold_api::client::Client;
 use pinfold_api::types::{EventKind, EventsQuery, StartRequest};
-use pinfold_testkit::{PATIENCE, Pinfold};
+use pinfold_testkit::{DEADLINE, Pinfold};
 
 use crate::PINFOLD;
 
@@ -31,7 +31,7 @@ fn an_open_stream_tells_events_of_children_that_came_later() {
     let mut seen = BTreeSet::new();
     pinfold.block(async {
         while !seen.contains(&last) {
-            let event = tokio::time::timeout(PATIENCE, stream.next()).await.expect("in time");
+            let event = tokio::time::timeout(DEADLINE, stream.next()).await.expect("in time");
             seen.insert(event.expect("the stream stays open").expect("an event").process);
         }
     });
@@ -102,7 +102,7 @@ fn a_consumer_that_acks_loses_no_event_of_children_that_come_meanwhile() {
             told
         };
         let both = async { tokio::join!(reading, starting) };
-        tokio::time::timeout(PATIENCE, both).await.expect("none is lost")
+        tokio::time::timeout(DEADLINE, both).await.expect("none is lost")
     });
     told.sort();
     assert_eq!(told, started.into_iter().collect::<Vec<_>>());

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use pinfold_api::types::{Outcome, StartRequest, Status};
-use pinfold_testkit::ground::Ground;
+use pinfold_testkit::environments::Environment;
 use pinfold_testkit::{Pidfd, Pinfold, alive, parent_of, until, until_some};
 
 use crate::PINFOLD;
@@ -57,7 +57,7 @@ fn cgroup_of(pid: u32) -> String {
 }
 
 /// Pause, stop and kill of a process reach neither the daemon that was started on its behalf, nor what others run.
-fn try_on(ground: Ground) {
+fn try_on(ground: Environment) {
     let grounded = match ground.try_start(PINFOLD) {
         Ok(grounded) => grounded,
         Err(reason) => return println!("skipped on {ground}: {reason}"),
@@ -98,7 +98,7 @@ fn try_on(ground: Ground) {
 
 #[test]
 fn a_daemon_wanted_from_inside_a_process_is_not_part_of_it() {
-    Ground::ALL.into_iter().for_each(try_on);
+    Environment::ALL.into_iter().for_each(try_on);
 }
 
 #[test]
@@ -124,7 +124,7 @@ fn a_daemon_is_not_run_inside_a_process_of_its_own() {
     let pinfold = Pinfold::start(PINFOLD);
     let (record, text) = pinfold.run(&format!("exec {} daemon run", pinfold.binary().display()));
     assert!(matches!(record.outcome, Some(Outcome::Exited { code: 1.. })), "{record:?}");
-    assert!(text.contains("inside a process"), "{text}");
+    assert!(text.contains("inside a pinfold process"), "{text}");
     // In a home of its own it may.
     let other = pinfold.home().join("other");
     let script =
@@ -182,4 +182,16 @@ fn a_daemon_started_by_a_keeper_has_nothing_of_the_client() {
     let left = |line: &&str| line.starts_with('Z') && line.split_whitespace().nth(1) == Some(&agent.keeper.to_string());
     assert_eq!(zombies.lines().find(left), None);
     until("it runs on", || pinfold.show(&agent.id).status == Status::Running);
+}
+
+/// The daemon needs many descriptors; a command that uses `select`, or closes every descriptor it could have, needs few.
+#[test]
+fn a_command_gets_the_descriptor_limit_that_the_daemon_was_started_with() {
+    let pinfold = Pinfold::prepare(PINFOLD, pinfold_testkit::Setup::default());
+    let start = format!("ulimit -Sn 256; exec {} daemon start", pinfold.binary().display());
+    let started = std::process::Command::new("sh").args(["-c", &start]).env("PINFOLD_HOME", pinfold.home()).output();
+    assert!(started.expect("a shell").status.success());
+    assert_eq!(pinfold.run("ulimit -Sn").1, "256\n");
+    let hard = std::process::Command::new("sh").args(["-c", "ulimit -Hn"]).output().expect("a shell").stdout;
+    assert_eq!(pinfold.run("ulimit -Hn").1.as_bytes(), hard, "it may raise the limit itself");
 }

@@ -6,11 +6,11 @@ use std::os::unix::net::UnixStream;
 use pinfold_api::types::{EventKind, InputRequest, ListQuery, Outcome, StartRequest, Status, Stdin};
 use pinfold_model::facts::Fact;
 use pinfold_model::link::{Decoder, FromKeeper, ToKeeper, VERSION, encode};
-use pinfold_testkit::{PATIENCE, Pidfd, Pinfold, alive, connections_of, cut_connections, until, until_some};
+use pinfold_testkit::{DEADLINE, Pidfd, Pinfold, alive, connections_of, cut_connections, until, until_some};
 
 use crate::PINFOLD;
-use crate::calls::{post, request};
 use crate::records::facts;
+use crate::requests::{post, request};
 
 const CONT: i32 = 18;
 const STOP: i32 = 19;
@@ -24,7 +24,7 @@ struct Stranger {
 impl Stranger {
     fn new(pinfold: &Pinfold, keeper: u32) -> Self {
         let stream = UnixStream::connect(pinfold.home().join("keepers").join(keeper.to_string())).expect("it listens");
-        stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+        stream.set_read_timeout(Some(DEADLINE)).expect("a timeout");
         Self { stream, decoder: Decoder::default() }
     }
 

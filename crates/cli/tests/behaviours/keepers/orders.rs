@@ -9,14 +9,14 @@ use std::process::Command;
 use std::sync::Arc;
 
 use pinfold_api::types::{Outcome, Status};
+use pinfold_model::cached_json::CachedJson;
 use pinfold_model::facts::{Fact, Intent};
 use pinfold_model::id::ProcessId;
 use pinfold_model::link::{Decoder, FromKeeper, Order, ToKeeper, encode};
 use pinfold_model::signal::Signal;
 use pinfold_model::spec::Program;
-use pinfold_model::spelled::Spelled;
 use pinfold_store::layout::{Home, HomeLock};
-use pinfold_testkit::{PATIENCE, Pinfold, alive, until_some};
+use pinfold_testkit::{DEADLINE, Pinfold, alive, until_some};
 
 use crate::PINFOLD;
 use crate::records::{facts, intent};
@@ -35,7 +35,7 @@ impl Played {
         let home = Home::open(pinfold.home()).expect("a home");
         let lock = until_some("the home's lock", || home.try_lock().ok());
         let stream = UnixStream::connect(home.keepers().join(keeper.to_string())).expect("a keeper");
-        stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+        stream.set_read_timeout(Some(DEADLINE)).expect("a timeout");
         Self { stream, decoder: Decoder::default(), _lock: lock }
     }
 
@@ -65,7 +65,7 @@ fn order(like: &Intent, number: u64, program: &Path) -> (ProcessId, Order) {
     intent.id = ProcessId::from_number(0, number);
     intent.spec.program = Program::Argv { argv: vec![program.to_str().expect("text").to_owned()] };
     let id = intent.id.clone();
-    (id, Order { intent: Arc::new(Spelled::from(intent)), env: BTreeMap::new(), limit_places: vec![], next: None })
+    (id, Order { intent: Arc::new(CachedJson::from(intent)), env: BTreeMap::new(), limit_places: vec![], next: None })
 }
 
 fn start(order: &Order) -> ToKeeper {

@@ -10,9 +10,10 @@ use pinfold_testkit::hung::HungMount;
 use pinfold_testkit::{Pidfd, Pinfold, Setup, children_of, until};
 
 use crate::PINFOLD;
-use crate::calls::request;
+use crate::requests::request;
 
 /// Directory, program, shell and PATH lead to the mount; whoever starts something else meanwhile notices nothing.
+/// D8
 #[test]
 fn a_hung_mount_stops_one_start_and_nobody_else() {
     let Some(mount) = HungMount::try_new() else { return };
@@ -101,7 +102,7 @@ fn a_client_of_a_silent_daemon_says_that_it_waits() {
     let mut ps = pinfold.command(&["ps"]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("ps");
     let mut said = String::new();
     BufReader::new(ps.stderr.as_mut().expect("its stderr")).read_line(&mut said).expect("a line");
-    assert!(said.contains("waiting for the daemon"), "{said}");
+    assert!(said.contains("the daemon does not answer"), "{said}");
     daemon.signal(18);
     assert!(ps.wait().expect("its end").success());
 }

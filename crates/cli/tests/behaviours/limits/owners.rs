@@ -5,7 +5,7 @@ use pinfold_api::types::{GcRequest, HandoverRequest, StartRequest, Status};
 use pinfold_testkit::{Pinfold, Setup};
 
 use crate::PINFOLD;
-use crate::calls::request;
+use crate::requests::request;
 
 fn start(config: &str) -> Pinfold {
     Pinfold::start_with(PINFOLD, Setup { config: config.to_owned(), ..Setup::default() })

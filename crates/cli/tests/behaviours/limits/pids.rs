@@ -5,10 +5,10 @@ use pinfold_testkit::Pinfold;
 
 use super::{ended, kept_by_controller};
 use crate::PINFOLD;
-use crate::calls::request;
 use crate::clients::carriers_of;
 use crate::containment::with_each_containment;
 use crate::records::intent;
+use crate::requests::request;
 
 fn limited(command: &str) -> StartRequest {
     StartRequest { pids_limit: Some(40), time_limit: Some("60s".into()), ..request(command) }

@@ -9,7 +9,7 @@ use pinfold_api::types::{ListQuery, Port, Ready, Restart, RestartPolicy, StartRe
 use pinfold_testkit::{Pinfold, Setup, until};
 
 use crate::PINFOLD;
-use crate::calls::{post, request};
+use crate::requests::{post, request};
 
 /// Many more than the daemon keeps in reserve.
 const REFUSALS: usize = 200;
@@ -117,7 +117,7 @@ fn refused_restarts_leave_no_keeper() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
     let port = listener.local_addr().expect("its number").port();
     drop(listener);
-    let gate = crate::calls::Gate::new(&pinfold, "gate");
+    let gate = crate::requests::Gate::new(&pinfold, "gate");
     let ports = [("PORT".to_owned(), Port::Number(port.into()))].into();
     let asked = StartRequest { ports, ..restarted(&format!("{}; exit 3", gate.wait())) };
     let first = pinfold_testkit::until_some("the port is free", || pinfold.try_start(&asked).ok()).record;

@@ -6,11 +6,11 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use pinfold_api::error::{ApiError, ErrorCode};
 use pinfold_api::types::{ListQuery, Status};
-use pinfold_testkit::ground::{is_root, setup};
+use pinfold_testkit::environments::{is_root, setup};
 use pinfold_testkit::{Cli, Pidfd, Pinfold, children_of, until};
 
 use crate::PINFOLD;
-use crate::calls::request;
+use crate::requests::request;
 
 /// A user of this test alone, since the kernel counts the processes of a user wherever they are.
 fn lonely_user() -> Option<(Pinfold, u32)> {

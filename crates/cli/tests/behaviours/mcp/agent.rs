@@ -9,7 +9,7 @@ use pinfold_testkit::Pinfold;
 use serde_json::{Value, json};
 
 /// How long an answer may take before the test gives up.
-const PATIENCE: Duration = Duration::from_secs(60);
+const DEADLINE: Duration = Duration::from_secs(60);
 
 /// A client with its shim.
 #[derive(Debug)]
@@ -131,7 +131,7 @@ impl Agent {
             return self.aside.remove(at);
         }
         loop {
-            match self.messages.recv_timeout(PATIENCE) {
+            match self.messages.recv_timeout(DEADLINE) {
                 Ok(message) if fits(&message) => return message,
                 Ok(message) => self.aside.push(message),
                 Err(RecvTimeoutError::Timeout) => panic!("never came: {what}"),

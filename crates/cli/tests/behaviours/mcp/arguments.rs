@@ -1,4 +1,4 @@
-//! Group 10: what a model may write, and what it is told when that is wrong.
+//! what a model may write, and what it is told when that is wrong.
 
 use pinfold_testkit::Pinfold;
 use serde_json::{Value, json};

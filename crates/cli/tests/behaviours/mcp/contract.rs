@@ -1,4 +1,4 @@
-//! Group 9: the contract of the tools, whatever the client.
+//! the contract of the tools, whatever the client.
 
 use pinfold_api::types::Status;
 use pinfold_testkit::{Pinfold, until};
@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::agent::{Agent, Called, shim};
 use crate::PINFOLD;
-use crate::calls::until_said;
+use crate::requests::until_said;
 
 fn tools(agent: &mut Agent) -> Vec<Value> {
     agent.request("tools/list", json!({}))["result"]["tools"].as_array().expect("tools").clone()

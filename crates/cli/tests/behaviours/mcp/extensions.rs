@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::agent::Agent;
 use crate::PINFOLD;
-use crate::calls::Gate;
+use crate::requests::Gate;
 
 fn modern(extensions: Value) -> Value {
     json!({

@@ -1,4 +1,4 @@
-//! Group 9: streamable HTTP, by hand over the daemon's socket.
+//! streamable HTTP, by hand over the daemon's socket.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::agent::{Agent, Called, shim};
 use crate::PINFOLD;
-use crate::calls::Gate;
+use crate::requests::Gate;
 
 /// Starts a command in the background and lets it end like this once the call is answered: what ends before is told with
 /// the answer itself.

@@ -1,4 +1,4 @@
-//! Group 9: the shim is expendable.
+//! the shim is expendable.
 
 use std::os::unix::process::CommandExt;
 
@@ -155,7 +155,7 @@ fn server_ready_under_1s() {
 fn transport_error_recovery() {
     let pinfold = Pinfold::start(PINFOLD);
     let mut agent = Agent::connect(&pinfold);
-    let gate = crate::calls::Gate::new(&pinfold, "gate");
+    let gate = crate::requests::Gate::new(&pinfold, "gate");
     let command = format!("echo run; {}; exit 7", gate.wait());
     let running = agent.begin_call("execute", json!({ "command": command, "timeout": "40s" }));
     until("the command is there", || pinfold.list(&Default::default()).total == 1);

@@ -153,7 +153,7 @@ fn assert_all_listed(pinfold: &Pinfold, ids: &[String]) {
 }
 
 fn ended(pinfold: &Pinfold, count: usize) -> Vec<String> {
-    let request = StartRequest { name: Some("ended".into()), ..crate::calls::request("exit 5") };
+    let request = StartRequest { name: Some("ended".into()), ..crate::requests::request("exit 5") };
     (0..count).map(|_| pinfold.wait_finished(&pinfold.start_request(&request).record.id).id).collect()
 }
 
@@ -169,7 +169,7 @@ fn without_index(pinfold: &Pinfold, in_the_way: impl FnOnce(), out_of_the_way: i
     });
     assert_all_listed(pinfold, &ids);
     let shown = pinfold.cli(&["daemon", "status"]).stdout;
-    assert!(shown.contains("trouble: the index cannot be written"), "{shown}");
+    assert!(shown.contains("problem: the index cannot be written"), "{shown}");
     out_of_the_way();
     until("health is good again", || pinfold.health().troubles.is_empty());
     assert_all_listed(pinfold, &ids);
@@ -193,7 +193,7 @@ fn what_ended_while_the_disk_of_the_index_was_full_stays_listed() {
 fn what_ended_while_another_program_had_locked_the_index_stays_listed() {
     let pinfold = Pinfold::start(PINFOLD);
     let other = rusqlite::Connection::open(pinfold.home().join("index.db")).expect("a second connection");
-    other.busy_timeout(pinfold_testkit::PATIENCE).expect("patience");
+    other.busy_timeout(pinfold_testkit::DEADLINE).expect("patience");
     let execute = |sql: &str| other.execute_batch(sql).expect(sql);
     without_index(&pinfold, || execute("BEGIN EXCLUSIVE"), || execute("ROLLBACK"));
 }

@@ -9,7 +9,7 @@ use pinfold_testkit::{Pinfold, place_text, until_some};
 
 use super::leased;
 use crate::PINFOLD;
-use crate::calls::request;
+use crate::requests::request;
 
 fn fixed(port: u16) -> StartRequest {
     let ports = [("PORT".to_owned(), Port::Number(port.into()))].into();

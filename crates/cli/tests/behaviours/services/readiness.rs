@@ -8,8 +8,8 @@ use pinfold_testkit::{Pinfold, until, until_some};
 
 use super::{SERVER, leased, ready, shown, told, until_ready};
 use crate::PINFOLD;
-use crate::calls::request;
 use crate::output::gate::Gate;
+use crate::requests::request;
 
 #[test]
 fn readiness_by_port() {

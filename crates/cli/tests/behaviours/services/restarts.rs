@@ -9,9 +9,9 @@ use serde_json::json;
 
 use super::{leased, until_ready};
 use crate::PINFOLD;
-use crate::calls::request;
 use crate::mcp::agent::Agent;
 use crate::output::gate::Gate;
+use crate::requests::request;
 
 /// A process under this policy, restarted after this long, by the name `web`.
 fn restarted(command: &str, when: &str, initial: &str) -> StartRequest {

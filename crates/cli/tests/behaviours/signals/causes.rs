@@ -5,7 +5,7 @@ use pinfold_testkit::{Pidfd, Pinfold};
 
 use super::{killed, on_term, terminated};
 use crate::PINFOLD;
-use crate::calls::{ready, request, send};
+use crate::requests::{ready, request, send};
 
 /// How and why it ended, as the record has it and as its last event told it.
 fn end_of(pinfold: &Pinfold, record: &Record) -> (Option<Outcome>, Option<Cause>, Option<String>) {

@@ -4,19 +4,19 @@ use std::path::PathBuf;
 
 use pinfold_api::client::Client;
 use pinfold_api::types::{GcRequest, ListQuery, StartRequest, StopRequest};
-use pinfold_testkit::{PATIENCE, Pinfold, alive, children_of, until};
+use pinfold_testkit::{DEADLINE, Pinfold, alive, children_of, until};
 use tokio::task::JoinSet;
 
 use super::traces::descriptors;
 use crate::PINFOLD;
-use crate::calls::request;
 use crate::records::intent;
+use crate::requests::request;
 
 const AT_ONCE: usize = 300;
 const ONE_AFTER_ANOTHER: usize = 2_000;
 const CLIENTS: usize = 16;
 /// Idle keepers that a daemon may hold in reserve.
-const IDLE_MOST: usize = 16;
+const MAX_IDLE: usize = 16;
 
 /// Lets every client do its share on a connection of its own; all connections are closed afterwards.
 fn with_clients<F>(pinfold: &Pinfold, count: usize, act: impl Fn(Client, usize) -> F)
@@ -64,7 +64,7 @@ impl Held {
     fn is_at_rest(self, descriptors: usize) -> bool {
         // A keeper that comes or goes just then may be counted with one and not with the other.
         self.descriptors <= descriptors + 2
-            && self.keepers <= IDLE_MOST
+            && self.keepers <= MAX_IDLE
             && self.zombies == 0
             // The nursery and the daemon may have left their trial cgroups; nobody else.
             && self.cgroups <= self.keepers
@@ -79,7 +79,7 @@ fn back_at_rest(pinfold: &Pinfold, cgroups: Option<&PathBuf>, descriptors: usize
         pinfold.block(pinfold.client().gc(&everything)).expect("a gc");
         held.insert(Held::now(pinfold, cgroups)).is_at_rest(descriptors)
     };
-    let deadline = std::time::Instant::now() + PATIENCE;
+    let deadline = std::time::Instant::now() + DEADLINE;
     while !rests() {
         assert!(
             std::time::Instant::now() < deadline,

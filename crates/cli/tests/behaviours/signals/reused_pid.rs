@@ -7,7 +7,7 @@ use pinfold_api::types::{ShutdownRequest, Status};
 use pinfold_testkit::{Pinfold, Setup, until};
 
 use crate::PINFOLD;
-use crate::calls::{call, is_root, said, until_sleepers};
+use crate::requests::{call, is_root, said, until_sleepers};
 
 /// A daemon whose pids are its own: everything in its namespace dies with it.
 struct Apart {

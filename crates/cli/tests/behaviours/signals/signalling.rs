@@ -8,8 +8,8 @@ use pinfold_testkit::{Pinfold, alive, until};
 
 use super::{assert_verified_empty, killed, terminated, with_grace};
 use crate::PINFOLD;
-use crate::calls::{both_ways, ready, request, send, until_said, until_sleepers};
 use crate::clients::Running;
+use crate::requests::{both_ways, ready, request, send, until_said, until_sleepers};
 
 /// A command that says which of these signals it got, and lives on.
 fn telling(signals: &str) -> String {

@@ -6,7 +6,7 @@ use pinfold_testkit::{Pinfold, alive, children_of, until};
 use tokio::task::JoinSet;
 
 use crate::PINFOLD;
-use crate::calls::request;
+use crate::requests::request;
 
 const LANES: usize = 25;
 

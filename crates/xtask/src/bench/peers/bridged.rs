@@ -1,5 +1,5 @@
-//! Tools that are libraries or servers with a protocol of their own: supervisord, pm2 and hermes-agent's registry, each
-//! through a bridge of a few lines in its own language, so that no command line is paid for.
+//! Tools that are libraries or servers with their own protocol: supervisord, pm2 and hermes-agent's registry. Each is used through
+//! a short bridge in its own language, so that the cost of a command line is not measured.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -9,10 +9,10 @@ use std::time::Duration;
 use anyhow::{Context, ensure};
 use serde_json::{Value, json};
 
-use super::peer::{Den, PATIENCE, Peer, polled};
+use super::peer::{DEADLINE, Peer, ToolDir, polled};
 use super::wire::Wire;
 
-/// How a bridge is told apart.
+/// The tool behind a bridge.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Kind {
     Supervisor,
@@ -22,26 +22,26 @@ pub(super) enum Kind {
 
 #[derive(Debug)]
 pub(super) struct Bridged {
-    den: Den,
+    den: ToolDir,
     programs: PathBuf,
     kind: Kind,
-    // Cloned out for a call, so that calls do not wait for each other.
+    // Cloned for each call, so that calls do not block each other.
     wire: Mutex<Option<std::sync::Arc<Wire>>>,
 }
 
 impl Bridged {
-    pub(super) fn new(kind: Kind, den: Den, programs: PathBuf) -> Self {
+    pub(super) fn new(kind: Kind, den: ToolDir, programs: PathBuf) -> Self {
         Bridged { den, programs, kind, wire: Mutex::new(None) }
     }
 
     fn call(&self, method: &str, argument: &str) -> anyhow::Result<Value> {
         let wire = self.wire.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        wire.context("not booted")?.call(method, json!([argument]), PATIENCE * 3)
+        wire.context("not booted")?.call(method, json!([argument]), DEADLINE * 3)
     }
 
     fn bridge(&self) -> anyhow::Result<Command> {
         let (name, text) = match self.kind {
-            // Python finds what lies beside a script first: under its own name it would be taken for supervisor itself.
+            // Not named supervisor.py: Python would import the script instead of the package.
             Kind::Supervisor => ("bridge.py", include_str!("bridges/supervisor.py")),
             Kind::Pm2 => ("pm2.js", include_str!("bridges/pm2.js")),
             Kind::Hermes => ("hermes.py", include_str!("bridges/hermes.py")),

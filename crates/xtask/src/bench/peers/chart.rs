@@ -1,4 +1,4 @@
-//! The cost of one run beside a bare spawn, drawn: a bar for each tool, on a logarithmic scale.
+//! Chart of the cost of one run relative to a bare spawn: one bar for each tool, on a logarithmic scale.
 
 use std::fmt::Write as _;
 
@@ -10,7 +10,7 @@ const LEFT: f64 = 190.0;
 const RIGHT: f64 = 90.0;
 const ROW: f64 = 26.0;
 const TOP: f64 = 46.0;
-/// Where the scale ends: a thousand times a bare spawn.
+/// End of the scale: a thousand times a bare spawn.
 const DECADES: f64 = 3.0;
 
 pub(super) fn svg(measured: &[Measured]) -> String {

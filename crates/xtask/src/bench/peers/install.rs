@@ -1,4 +1,4 @@
-//! Tools of others, from the registries of Debian, Python, npm and Rust, below target/peers; nothing else is touched.
+//! Installs other tools from Debian, PyPI, npm and crates.io below target/peers.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
 
-/// How long one install may take: some are built here.
-const PATIENCE: Duration = Duration::from_secs(1200);
+/// Timeout of one install: some are built from source.
+const DEADLINE: Duration = Duration::from_secs(1200);
 
-/// Where a tool comes from.
+/// The source of a tool.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Source {
     Debian(&'static str),
@@ -19,7 +19,7 @@ pub(super) enum Source {
 }
 
 impl Source {
-    /// Installs it, unless it is there, and gives the directory of its programs.
+    /// Installs it unless it is installed; returns the directory of its programs.
     pub(super) fn install(self, below: &Path) -> anyhow::Result<PathBuf> {
         let (package, programs) = match self {
             Source::Debian(package) => (package, "usr/bin"),
@@ -50,13 +50,13 @@ impl Source {
             Source::Python(package) => {
                 run(Command::new("python3").args(["-m", "venv"]).arg(place))?;
                 let mut pip = Command::new(place.join("bin/pip"));
-                // One of them asks for a newer Python than most machines have, and runs without it.
+                // One tool requires a newer Python than it needs.
                 pip.args(["install", "--quiet", "--disable-pip-version-check", "--ignore-requires-python", package]);
                 run(&mut pip)
             }
             Source::Npm(package) => {
-                // A dependency of one of them asks for a version that was never published. And what an install
-                // would fetch by a script of its own (a browser) is not needed.
+                // A dependency of one tool requires a version that was never published. Install scripts are skipped: one downloads a
+                // browser, which is not needed.
                 std::fs::write(place.join("package.json"), r#"{"overrides":{"typedarray.prototype.slice":"1.0.5"}}"#)?;
                 let mut npm = Command::new("npm");
                 run(npm.args(["install", "--ignore-scripts", "--silent", "--prefix"]).arg(place).arg(package))
@@ -67,7 +67,7 @@ impl Source {
                     cargo.args(["install", "--quiet", "--root"]).arg(place).args(exactly).arg(package);
                     run(cargo.env("CARGO_TARGET_DIR", place.join("build")))
                 };
-                // What its author had locked may be gone from the registry.
+                // Not --locked: a locked version may have been removed from the registry.
                 install(Some("--locked")).or_else(|_| install(None))?;
                 Ok(std::fs::remove_dir_all(place.join("build"))?)
             }
@@ -75,7 +75,7 @@ impl Source {
     }
 }
 
-/// Runs it to the end, with a bound; its words are kept for the case that it fails.
+/// Runs a command with a timeout; its output is shown if it fails.
 fn run(command: &mut Command) -> anyhow::Result<()> {
     let log = tempfile(command)?;
     let words = std::fs::File::create(&log)?;
@@ -85,7 +85,7 @@ fn run(command: &mut Command) -> anyhow::Result<()> {
         .stderr(words)
         .spawn()
         .with_context(|| format!("cannot run {:?}", command.get_program()))?;
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + DEADLINE;
     let status = loop {
         if let Some(status) = child.try_wait()? {
             break status;
@@ -93,7 +93,7 @@ fn run(command: &mut Command) -> anyhow::Result<()> {
         if Instant::now() > deadline {
             child.kill()?;
             child.wait()?;
-            bail!("took longer than {PATIENCE:?}");
+            bail!("took longer than {DEADLINE:?}");
         }
         std::thread::sleep(Duration::from_millis(50));
     };

@@ -1,4 +1,4 @@
-//! MCP servers that run commands: desktop-commander and mcp-background-job, as an agent's client speaks to them.
+//! MCP servers that run commands: desktop-commander and mcp-background-job, used as by an agent.
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -7,10 +7,10 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use serde_json::{Value, json};
 
-use super::peer::{Den, PATIENCE, Peer, polled};
+use super::peer::{DEADLINE, Peer, ToolDir, polled};
 use super::wire::Wire;
 
-/// Which of them.
+/// The server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     DesktopCommander,
@@ -19,14 +19,14 @@ pub(super) enum Kind {
 
 #[derive(Debug)]
 pub(super) struct McpServer {
-    den: Den,
+    den: ToolDir,
     programs: PathBuf,
     kind: Kind,
     wire: Mutex<Option<Arc<Wire>>>,
 }
 
 impl McpServer {
-    pub(super) fn new(kind: Kind, den: Den, programs: PathBuf) -> Self {
+    pub(super) fn new(kind: Kind, den: ToolDir, programs: PathBuf) -> Self {
         McpServer { den, programs, kind, wire: Mutex::new(None) }
     }
 
@@ -34,7 +34,7 @@ impl McpServer {
     fn tool(&self, name: &str, arguments: Value) -> anyhow::Result<(String, Value)> {
         let wire = self.wire.lock().unwrap_or_else(PoisonError::into_inner).clone().context("not booted")?;
         let params = json!({ "name": name, "arguments": arguments });
-        let mut result = wire.call("tools/call", params, PATIENCE * 3)?;
+        let mut result = wire.call("tools/call", params, DEADLINE * 3)?;
         let text = result["content"][0]["text"].as_str().unwrap_or_default().to_owned();
         if result["isError"] == true {
             bail!("{text}");
@@ -42,7 +42,7 @@ impl McpServer {
         Ok((text, result["structuredContent"].take()))
     }
 
-    /// What desktop-commander says of a job, waiting at most so long.
+    /// desktop-commander's status of a job, after waiting at most this long.
     fn read(&self, pid: &str, wait: Duration) -> anyhow::Result<String> {
         let arguments = json!({ "pid": pid.parse::<u64>()?, "timeout_ms": wait.as_millis() as u64, "offset": -20 });
         Ok(self.tool("read_process_output", arguments)?.0)
@@ -61,13 +61,13 @@ impl Peer for McpServer {
         let mut command = self.den.command(self.programs.join(self.name()));
         match self.kind {
             Kind::DesktopCommander => command.env("SHELL", "/bin/sh"),
-            // The most that it allows.
+            // The maximum that it allows.
             Kind::BackgroundJob => command.env("MCP_BG_MAX_JOBS", "100"),
         };
         let wire = Wire::open(&mut command)?;
         let client = json!({ "name": "bench", "version": "1" });
         let hello = json!({ "protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": client });
-        wire.call("initialize", hello, PATIENCE)?;
+        wire.call("initialize", hello, DEADLINE)?;
         wire.notify("notifications/initialized")?;
         *self.wire.lock().unwrap_or_else(PoisonError::into_inner) = Some(wire.into());
         Ok(())
@@ -96,7 +96,7 @@ impl Peer for McpServer {
                 let code = text.rsplit_once("completed with exit code ");
                 Ok(code.map(|(_, rest)| rest.split_whitespace().next().and_then(|code| code.parse().ok())))
             }),
-            // It tells no exit code, and nothing can be waited for.
+            // It has neither exit codes nor waits.
             Kind::BackgroundJob => polled(Duration::from_millis(1), || {
                 let (_, state) = self.tool("get_job_status", json!({ "job_id": job }))?;
                 Ok((state["status"] != "running").then_some(None))

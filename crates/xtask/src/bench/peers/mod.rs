@@ -1,14 +1,14 @@
-//! pinfold beside what a user would pick instead: the same work, in the same run, by turns.
+//! Compares pinfold with other tools: the same work in the same run, alternating.
 //!
-//! Owns the list of tools and the order of the work. What cannot be installed is named and skipped; what breaks is
-//! reported with its own words. Every process that a tool starts carries a mark, and is ended when the tool is done.
+//! Owns the list of tools and the order of the work. A tool that cannot be installed is skipped; a failure is reported with the
+//! tool's own error. Every process that a tool starts has a mark in its environment and is killed at the end.
 
 mod bridged;
 mod chart;
 mod install;
 mod mcp_servers;
-mod own;
 mod peer;
+mod pinfold;
 mod queues;
 mod runners;
 mod table;
@@ -23,16 +23,16 @@ use serde_json::Value;
 
 use super::Scale;
 use super::machine::Machine;
-use super::stage::Stage;
 use super::stats::Summary;
+use super::test_bed::TestDir;
 use install::Source;
 pub(super) use peer::marks_of_this_run;
-use peer::{Den, Peer};
+use peer::{Peer, ToolDir};
 
-/// A tool and what came of it.
+/// A tool and its results.
 pub(super) struct Measured {
     tool: Box<dyn Peer>,
-    den: Den,
+    den: ToolDir,
     /// Start → exit → result, in ms.
     single: Option<Summary>,
     /// Runs per second of sixteen clients.
@@ -43,20 +43,20 @@ pub(super) struct Measured {
     memory: [Option<f64>; 3],
     crash: Option<work::AfterCrash>,
     survivors: Option<usize>,
-    /// Why it is not measured any further.
+    /// Why it is not measured further.
     broken: Option<String>,
     remarks: Vec<String>,
 }
 
-/// What all of it comes to.
+/// The results of all tools.
 pub(super) struct Comparison {
     measured: Vec<Measured>,
     skipped: Vec<(&'static str, String)>,
 }
 
-type Make = fn(Den, std::path::PathBuf) -> Box<dyn Peer>;
+type Make = fn(ToolDir, std::path::PathBuf) -> Box<dyn Peer>;
 
-/// The tools, and where they come from.
+/// The tools and their sources.
 const TOOLS: &[(&str, Source, Make)] = &[
     ("nq", Source::Debian("nq"), |den, programs| Box::new(queues::Nq { den, programs })),
     ("task-spooler", Source::Debian("task-spooler"), |den, programs| Box::new(queues::TaskSpooler { den, programs })),
@@ -81,14 +81,14 @@ const TOOLS: &[(&str, Source, Make)] = &[
     }),
 ];
 
-/// Installs, measures, and ends everything again.
-pub(super) fn measure(stage: &Stage, scale: Scale, only: &[String]) -> anyhow::Result<Comparison> {
-    let place = crate::clients::place()?.with_file_name("peers");
+/// Installs, measures, and stops everything.
+pub(super) fn measure(stage: &TestDir, scale: Scale, only: &[String]) -> anyhow::Result<Comparison> {
+    let place = crate::external::clients::place()?.with_file_name("peers");
     let dens = stage.directory().join("peers");
     let mut measured = vec![
-        Measured::new(&dens, "bare", |den| Box::new(own::Bare { den }))?,
+        Measured::new(&dens, "bare", |den| Box::new(pinfold::Bare { den }))?,
         Measured::new(&dens, "pinfold", |den| {
-            Box::new(own::Pinfold { den, binary: stage.binary().to_owned(), boots: 0.into() })
+            Box::new(pinfold::Pinfold { den, binary: stage.binary().to_owned(), boots: 0.into() })
         })?,
     ];
     let mut skipped = Vec::new();
@@ -124,8 +124,8 @@ pub(super) fn measure(stage: &Stage, scale: Scale, only: &[String]) -> anyhow::R
 }
 
 impl Measured {
-    fn new(dens: &Path, name: &str, make: impl FnOnce(Den) -> Box<dyn Peer>) -> anyhow::Result<Self> {
-        let den = Den::make(dens, name)?;
+    fn new(dens: &Path, name: &str, make: impl FnOnce(ToolDir) -> Box<dyn Peer>) -> anyhow::Result<Self> {
+        let den = ToolDir::make(dens, name)?;
         let tool = make(den.clone());
         let (single, sixteen, capture, memory, crash) = (None, None, None, [None; 3], None);
         Ok(Measured {
@@ -142,7 +142,7 @@ impl Measured {
         })
     }
 
-    /// Whether it is the bare baseline, which has nothing that could be looked at later.
+    /// Whether it is the bare baseline, which keeps nothing.
     fn keeps_nothing(&self) -> bool {
         self.tool.name() == "bare spawn"
     }
@@ -157,7 +157,7 @@ impl Measured {
         self.remarks.push(remark);
     }
 
-    /// Ends all of its processes and brings it up anew.
+    /// Kills all its processes and starts it again.
     fn revive(&mut self) {
         if self.broken.is_some() {
             return;

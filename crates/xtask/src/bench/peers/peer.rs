@@ -1,4 +1,4 @@
-//! What is asked of every tool, pinfold among them: start, wait, read, stop.
+//! The operations of every tool, including pinfold: start, wait, read, stop.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -8,43 +8,43 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail, ensure};
 use pinfold_testkit::{Pidfd, carriers};
 
-/// How long anything may take that is not the work itself.
-pub(super) const PATIENCE: Duration = Duration::from_secs(60);
+/// Timeout of everything except the work itself.
+pub(super) const DEADLINE: Duration = Duration::from_secs(60);
 
-/// A tool, installed. A job is named by whatever the tool calls it.
+/// An installed tool. A job is identified by the tool's own name for it.
 pub(super) trait Peer: Sync {
     fn name(&self) -> &'static str;
-    /// Brings up its server, or does nothing where there is none. Called again after the server was killed.
+    /// Starts its server, if it has one. Called again after the server was killed.
     fn boot(&self) -> anyhow::Result<()>;
-    /// Forgets what was before, when all of its processes were ended and it is to be booted anew.
+    /// Resets its state after all its processes were killed, before it is started again.
     fn reset(&self) {}
     /// Starts `sh -c script`.
     fn start(&self, script: &str) -> anyhow::Result<String>;
-    /// Waits for the end of a job; its exit code, if the tool knows it.
+    /// Waits for the end of a job; returns its exit code if the tool knows it.
     fn wait(&self, job: &str) -> anyhow::Result<Option<i32>>;
-    /// The end of its output, at least the last line of it.
+    /// The end of its output, at least the last line.
     fn tail(&self, job: &str) -> anyhow::Result<String>;
-    /// Stops it, the way its users do.
+    /// Stops a job as users do.
     fn stop(&self, job: &str) -> anyhow::Result<()>;
-    /// What the command line of its server holds, for those that have one.
+    /// A part of its server's command line, if it has a server.
     fn server(&self) -> Option<&'static str>;
 }
 
-/// Where one tool lives while it is measured, and the mark by which its processes are known.
+/// The directory of one tool, and the mark that identifies its processes.
 #[derive(Clone, Debug)]
-pub(super) struct Den {
+pub(super) struct ToolDir {
     pub(super) directory: PathBuf,
     mark: String,
 }
 
-impl Den {
+impl ToolDir {
     pub(super) fn make(below: &Path, name: &str) -> anyhow::Result<Self> {
         let directory = below.join(name);
         std::fs::create_dir_all(&directory).with_context(|| format!("cannot make {}", directory.display()))?;
-        Ok(Den { directory, mark: format!("{}{name}", marks_of_this_run()) })
+        Ok(ToolDir { directory, mark: format!("{}{name}", marks_of_this_run()) })
     }
 
-    /// A program of the tool, with the mark in its environment, in the tool's own home.
+    /// A command of the tool, with the mark in its environment.
     pub(super) fn command(&self, program: impl AsRef<std::ffi::OsStr>) -> Command {
         let mut command = Command::new(program);
         let (name, value) = self.mark.split_once('=').unwrap_or_default();
@@ -53,14 +53,14 @@ impl Den {
         command
     }
 
-    /// Everybody who carries the mark.
+    /// All processes with the mark.
     pub(super) fn processes(&self) -> Vec<u32> {
         carriers::carriers_of(&self.mark).iter().map(|member| member.pid).collect()
     }
 
-    /// Ends everybody who carries the mark; returns when they are gone.
+    /// Kills all processes with the mark; returns when they are gone.
     pub(super) fn clear(&self) -> anyhow::Result<()> {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + DEADLINE;
         while !self.processes().is_empty() {
             ensure!(Instant::now() < deadline, "{:?} of {} do not end", self.processes(), self.mark);
             carriers::kill_carriers(&self.mark);
@@ -70,12 +70,12 @@ impl Den {
     }
 }
 
-/// What the mark of every process begins with that a tool of this run started.
+/// Prefix of the marks of this run.
 pub(in crate::bench) fn marks_of_this_run() -> String {
     format!("PINFOLD_BENCH_MARK={}-", std::process::id())
 }
 
-/// Runs to the end; what it printed, without the last newline. Fails if the program does.
+/// Runs a command; returns its output without the last newline. Fails if the command fails.
 pub(super) fn output_of(command: &mut Command) -> anyhow::Result<String> {
     let child = command.stdout(Stdio::piped()).spawn();
     let child = child.with_context(|| format!("cannot run {:?}", command.get_program()))?;
@@ -92,7 +92,7 @@ fn named(command: &Command) -> String {
     format!("`{}`", [program].into_iter().chain(short).collect::<Vec<_>>().join(" "))
 }
 
-/// Runs to the end; its exit code.
+/// Runs a command; returns its exit code.
 pub(super) fn code_of(command: &mut Command) -> anyhow::Result<Option<i32>> {
     let child = command.stdout(Stdio::null()).spawn();
     let mut child = child.with_context(|| format!("cannot run {:?}", command.get_program()))?;
@@ -100,7 +100,7 @@ pub(super) fn code_of(command: &mut Command) -> anyhow::Result<Option<i32>> {
     Ok(child.wait()?.code())
 }
 
-/// Kills a program that takes too long, unless it is dropped before. Tools hang.
+/// Kills a program that takes too long, unless dropped before.
 struct Watch {
     _done: Sender<()>,
 }
@@ -110,7 +110,7 @@ impl Watch {
         let (done, waits) = channel();
         if let Some(pidfd) = Pidfd::open(pid) {
             std::thread::spawn(move || {
-                if waits.recv_timeout(PATIENCE) == Err(RecvTimeoutError::Timeout) {
+                if waits.recv_timeout(DEADLINE) == Err(RecvTimeoutError::Timeout) {
                     pidfd.kill();
                 }
             });
@@ -119,15 +119,15 @@ impl Watch {
     }
 }
 
-/// Asks again and again, for tools in which nothing can be waited for.
+/// Polls, for tools without a wait.
 pub(super) fn polled<T>(pause: Duration, mut ask: impl FnMut() -> anyhow::Result<Option<T>>) -> anyhow::Result<T> {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + DEADLINE;
     loop {
         if let Some(answer) = ask()? {
             return Ok(answer);
         }
         if Instant::now() > deadline {
-            bail!("no answer after {PATIENCE:?}");
+            bail!("no answer after {DEADLINE:?}");
         }
         std::thread::sleep(pause);
     }

@@ -1,4 +1,4 @@
-//! Queues of shell commands: task-spooler, nq and pueue. A queue with enough room for all runs them at once.
+//! Queues of shell commands: task-spooler, nq and pueue, configured to run all jobs at once.
 
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -7,14 +7,14 @@ use std::time::Duration;
 use anyhow::Context;
 use serde_json::Value;
 
-use super::peer::{Den, Peer, code_of, file_tail, output_of, polled};
+use super::peer::{Peer, ToolDir, code_of, file_tail, output_of, polled};
 
-/// How many jobs run at once: all.
+/// Number of concurrent jobs: more than are ever started.
 const ROOM: &str = "2000";
 
 #[derive(Debug)]
 pub(super) struct TaskSpooler {
-    pub(super) den: Den,
+    pub(super) den: ToolDir,
     pub(super) programs: PathBuf,
 }
 
@@ -53,14 +53,14 @@ impl Peer for TaskSpooler {
     }
 
     fn server(&self) -> Option<&'static str> {
-        // The server is forked from the first client, and called like it.
+        // The server is forked from the first client and has the same name.
         Some("tsp -l")
     }
 }
 
 #[derive(Debug)]
 pub(super) struct Nq {
-    pub(super) den: Den,
+    pub(super) den: ToolDir,
     pub(super) programs: PathBuf,
 }
 
@@ -103,7 +103,7 @@ impl Peer for Nq {
         Ok(text)
     }
 
-    /// There is no other way than the pid in the name of the job.
+    /// nq has no stop: use the pid in the name of the job.
     fn stop(&self, job: &str) -> anyhow::Result<()> {
         let pid = job.rsplit_once('.').context("a job of nq")?.1;
         let pidfd = pinfold_testkit::Pidfd::open(pid.parse()?);
@@ -118,7 +118,7 @@ impl Peer for Nq {
 
 #[derive(Debug)]
 pub(super) struct Pueue {
-    pub(super) den: Den,
+    pub(super) den: ToolDir,
     pub(super) programs: PathBuf,
 }
 
@@ -163,7 +163,7 @@ impl Peer for Pueue {
         ]))
     }
 
-    /// `pueue wait` looks every two seconds; asking is quicker.
+    /// `pueue wait` polls every two seconds; polling the status is faster.
     fn wait(&self, job: &str) -> anyhow::Result<Option<i32>> {
         let done = polled(Duration::from_millis(5), || {
             let state = self.state_of(job)?;

@@ -8,9 +8,9 @@ use std::time::Duration;
 use anyhow::Context;
 use serde_json::{Value, json};
 
-use super::peer::{Den, Peer, code_of, file_tail, output_of, polled};
+use super::peer::{Peer, ToolDir, code_of, file_tail, output_of, polled};
 
-/// A name that no other job of this run has.
+/// A unique job name.
 fn next_name() -> String {
     static NUMBER: AtomicU32 = AtomicU32::new(0);
     format!("job{}", NUMBER.fetch_add(1, Ordering::Relaxed))
@@ -18,9 +18,9 @@ fn next_name() -> String {
 
 #[derive(Debug)]
 pub(super) struct AgentProcs {
-    pub(super) den: Den,
+    pub(super) den: ToolDir,
     pub(super) programs: PathBuf,
-    /// Each session has a server; one whose server is a zombie cannot be used again.
+    /// Each session has a server; a session whose server is a zombie cannot be used again.
     pub(super) session: AtomicU32,
 }
 
@@ -43,7 +43,7 @@ impl Peer for AgentProcs {
         self.session.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Its server comes with the first job.
+    /// The first job starts the server.
     fn boot(&self) -> anyhow::Result<()> {
         output_of(&mut self.command(&["run", "true", "--name", &format!("boot-{}", next_name())])).map(drop)
     }
@@ -74,7 +74,7 @@ impl Peer for AgentProcs {
 
 #[derive(Debug)]
 pub(super) struct Shep {
-    pub(super) den: Den,
+    pub(super) den: ToolDir,
     pub(super) programs: PathBuf,
 }
 
@@ -104,7 +104,7 @@ impl Peer for Shep {
         let name = next_name();
         let file = self.den.directory.join(format!("{name}.sh"));
         std::fs::write(&file, script)?;
-        // Only by such a file can it be told to run something once.
+        // Running something once is only possible with such a file.
         let app = json!({ "name": name, "script": file, "interpreter": "/bin/sh", "autorestart": false });
         let flock = file.with_extension("json");
         std::fs::write(&flock, json!({ "app": [app] }).to_string())?;
@@ -129,14 +129,14 @@ impl Peer for Shep {
     }
 }
 
-/// The exit code of a job that is not running any more.
+/// The exit code of a job that has ended.
 fn ended(all: &Value, job: &str) -> Option<Option<i32>> {
     let entry = find(all, job)?;
     let over = matches!(entry["status"].as_str(), Some("stopped" | "exited" | "errored" | "failed"));
     over.then(|| entry["last_exit"]["code"].as_i64().and_then(|code| i32::try_from(code).ok()))
 }
 
-/// The object that has this name, however deep.
+/// The object with this name, at any depth.
 fn find<'a>(value: &'a Value, name: &str) -> Option<&'a Value> {
     match value {
         Value::Object(fields) if fields.get("name").is_some_and(|own| own == name) => Some(value),

@@ -1,4 +1,4 @@
-//! What came of it, as a table for people and as JSON for programs.
+//! The results as a table and as JSON.
 
 use std::fmt::Write as _;
 
@@ -9,7 +9,7 @@ use super::{Comparison, Measured};
 use crate::bench::machine::Machine;
 use crate::bench::stats::Summary;
 
-/// What a job prints that is killed under its server.
+/// Number of lines of the job whose server is killed.
 const ALL_TICKS: usize = 30;
 
 pub(super) fn render(comparison: &Comparison, machine: &Machine) -> String {
@@ -35,13 +35,23 @@ pub(super) fn render(comparison: &Comparison, machine: &Machine) -> String {
     }
     for peer in &comparison.measured {
         for remark in peer.broken.iter().chain(&peer.remarks) {
-            let _ = writeln!(text, "\n- {}: {remark}", peer.tool.name());
+            let _ = writeln!(text, "\n- {}: {}", peer.tool.name(), shortened(remark));
         }
     }
     for (name, reason) in &comparison.skipped {
         let _ = writeln!(text, "\n- {name} is skipped: {reason}");
     }
     text
+}
+
+/// Maximum length of a remark: an error of a tool can quote the whole command of the test.
+const MAX_REMARK_CHARS: usize = 160;
+
+fn shortened(remark: &str) -> String {
+    match remark.char_indices().nth(MAX_REMARK_CHARS) {
+        Some((end, _)) => format!("{}…", remark[..end].trim_end()),
+        None => remark.to_owned(),
+    }
 }
 
 fn cost(peer: &Measured, bare: &Measured) -> String {

@@ -1,14 +1,14 @@
-//! tmux, as many agents use it: a session for each command, kept after its end so that it can be read.
+//! tmux, as many agents use it: one session for each command, kept after its end for its output.
 
 use std::path::PathBuf;
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use super::peer::{Den, Peer, code_of, output_of};
+use super::peer::{Peer, ToolDir, code_of, output_of};
 
 #[derive(Debug)]
 pub(super) struct Tmux {
-    pub(super) den: Den,
+    pub(super) den: ToolDir,
     pub(super) programs: PathBuf,
 }
 
@@ -34,7 +34,7 @@ impl Peer for Tmux {
         code_of(&mut self.tmux(&[&["start-server", ";"][..], &keep].concat())).map(drop)
     }
 
-    /// The command notes its code and says itself that it is over: of a command that ends at once, tmux may know neither.
+    /// The command writes its exit code and signals its end itself: tmux may miss both for a very short command.
     fn start(&self, script: &str) -> anyhow::Result<String> {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let job = format!("job{}", NUMBER.fetch_add(1, Ordering::Relaxed));

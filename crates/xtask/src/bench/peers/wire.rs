@@ -1,4 +1,4 @@
-//! JSON-RPC over the standard streams of a program: MCP servers speak it, and so do our bridges to libraries.
+//! JSON-RPC over stdin and stdout of a program: for MCP servers and for our bridges.
 
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Write};
@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 type Waiting = Arc<Mutex<HashMap<u64, Sender<Value>>>>;
 
-/// A program that answers. Calls may come from several threads.
+/// A JSON-RPC server. Calls may come from several threads.
 #[derive(Debug)]
 pub(super) struct Wire {
     child: Child,
@@ -34,7 +34,7 @@ impl Wire {
                     let _ = caller.send(message);
                 }
             }
-            // Nobody answers any more: whoever waits is told by the end of its channel.
+            // No more answers: pending calls fail because their channel is closed.
             locked(&answers).clear();
         });
         Ok(Wire { child, writer: Mutex::new((0, stdin)), waiting })
@@ -58,7 +58,7 @@ impl Wire {
         Ok(answer["result"].take())
     }
 
-    /// A message that nobody answers.
+    /// A notification.
     pub(super) fn notify(&self, method: &str) -> anyhow::Result<()> {
         let message = json!({ "jsonrpc": "2.0", "method": method });
         Ok(locked(&self.writer).1.write_all(format!("{message}\n").as_bytes())?)

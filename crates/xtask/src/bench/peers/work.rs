@@ -1,4 +1,4 @@
-//! The same work for every tool, by turns: what it costs, what it keeps and what it leaves running.
+//! The same work for every tool, alternating: cost, what is kept after a crash, and what a stop leaves running.
 
 use std::sync::Barrier;
 use std::time::{Duration, Instant};
@@ -7,13 +7,13 @@ use anyhow::{Context, ensure};
 use pinfold_testkit::{Pidfd, carriers, command_line};
 
 use super::Measured;
-use super::peer::{Den, Peer, polled};
+use super::peer::{Peer, ToolDir, polled};
 use crate::bench::Scale;
 use crate::bench::procfs::pss_mib;
-use crate::bench::stage::{joined, settle};
 use crate::bench::stats::{Better, Samples, Summary};
+use crate::bench::test_bed::{joined, settle};
 
-/// Rounds of one run each, and how long one tool may take for all of them.
+/// Rounds of one run each, and the time limit for all rounds of one tool.
 const ROUNDS: usize = 300;
 const SHARE: Duration = Duration::from_secs(30);
 const CLIENTS: usize = 16;
@@ -23,7 +23,7 @@ const STRETCHES: usize = 3;
 const OUTPUT_MB: usize = 500;
 const CAPTURES: usize = 3;
 const TICKS: usize = 30;
-/// After this everything that happens by itself has happened.
+/// Time for background work to finish.
 const CALM: Duration = Duration::from_secs(1);
 
 /// Start → exit → result of `true`, every tool once in each round.
@@ -37,7 +37,7 @@ pub(super) fn single(peers: &mut [Measured], scale: Scale) {
             }
             let begun = Instant::now();
             match once(peer.tool.as_ref(), "true", 0) {
-                // The first warms up.
+                // The first one warms up.
                 Ok(()) if round > 0 => samples[at].push_ms(begun.elapsed()),
                 Ok(()) => {}
                 Err(error) => peer.fails("a single run", &error),
@@ -105,7 +105,7 @@ pub(super) fn capture(peers: &mut [Measured], scale: Scale) {
             let begun = Instant::now();
             let done = peer.tool.start(&script).and_then(|job| {
                 peer.tool.wait(&job)?;
-                // Some know the end before they have read all.
+                // Some tools report the exit before they have read all output.
                 polled(Duration::from_millis(1), || ends_well(peer, &job))
             });
             match done {
@@ -125,7 +125,7 @@ fn ends_well(peer: &Measured, job: &str) -> anyhow::Result<Option<()>> {
     Ok(peer.tool.tail(job)?.contains("the end").then_some(()))
 }
 
-/// MiB beyond the jobs' own: at rest and with so many running.
+/// Memory overhead in MiB at rest and with this many running jobs.
 pub(super) fn memory(peers: &mut [Measured], scale: Scale) {
     let counts = [scale.of(100), scale.of(500)];
     for peer in peers.iter_mut().filter(|peer| !peer.keeps_nothing()) {
@@ -156,11 +156,11 @@ fn is_sleep(pid: u32) -> bool {
     std::fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|comm| comm.trim() == "sleep")
 }
 
-fn sleepers(den: &Den) -> usize {
+fn sleepers(den: &ToolDir) -> usize {
     den.processes().into_iter().filter(|pid| is_sleep(*pid)).count()
 }
 
-fn own_memory(den: &Den) -> f64 {
+fn own_memory(den: &ToolDir) -> f64 {
     den.processes()
         .into_iter()
         .filter(|pid| !is_sleep(*pid))
@@ -168,14 +168,14 @@ fn own_memory(den: &Den) -> f64 {
         .fold(0.0, |sum, mib| sum + mib)
 }
 
-/// What is left of a job whose server is killed under it.
+/// What remains of a job whose server is killed.
 #[derive(Clone, Debug)]
 pub(super) struct AfterCrash {
     /// It ran to its end.
     pub(super) ran_on: bool,
     /// A second copy of it was started.
     pub(super) doubled: bool,
-    /// The last tick that can still be read.
+    /// The last line that can still be read.
     pub(super) ticks: usize,
     pub(super) code: Option<i32>,
 }
@@ -197,7 +197,7 @@ pub(super) fn crash(peers: &mut [Measured]) {
 fn crashed(peer: &Measured, server: &str) -> anyhow::Result<AfterCrash> {
     let ticks = peer.den.directory.join("ticks");
     let _ = std::fs::remove_file(&ticks);
-    // It notes its own progress, so that its fate is known without the tool.
+    // It writes its progress to a file, so that the result is known without the tool.
     let script = format!(
         "for i in $(seq {TICKS}); do echo tick $i; echo $i >> {0}; sleep 0.1; done; echo over >> {0}; exit 7",
         ticks.display()
@@ -211,7 +211,7 @@ fn crashed(peer: &Measured, server: &str) -> anyhow::Result<AfterCrash> {
     servers.iter().filter_map(|pid| Pidfd::open(*pid)).for_each(|server| server.kill());
     std::thread::sleep(CALM);
     peer.tool.boot().context("it does not start again")?;
-    // As long as it would take, and a second copy as well.
+    // Time for the job, and for a second copy of it.
     std::thread::sleep(Duration::from_millis(100) * TICKS as u32 * 2);
     let noted = noted();
     let firsts = noted.lines().filter(|line| *line == "1").count();
@@ -222,14 +222,14 @@ fn crashed(peer: &Measured, server: &str) -> anyhow::Result<AfterCrash> {
     Ok(AfterCrash { ran_on: noted.contains("over"), doubled: firsts > 1, ticks: kept.unwrap_or(0), code })
 }
 
-/// Asks for the exit code of what should be over; a tool that has forgotten it may never answer.
+/// The exit code of a job that should have ended; a tool that has lost the job may never answer.
 fn bounded_wait(peer: &Measured, job: &str) -> Option<Option<i32>> {
     let begun = Instant::now();
     let answer = peer.tool.wait(job).ok();
     (begun.elapsed() < Duration::from_secs(50)).then_some(answer).flatten()
 }
 
-/// Seven children, each a way of its own to be missed by a stop; how many are left.
+/// Starts seven children, each with another way to escape a stop; returns how many survive.
 pub(super) fn escapes(peers: &mut [Measured]) {
     for (at, peer) in peers.iter_mut().enumerate().filter(|(_, peer)| !peer.keeps_nothing()) {
         peer.revive();
@@ -255,7 +255,7 @@ fn survivors(tool: &dyn Peer, at: usize) -> anyhow::Result<usize> {
         polled(Duration::from_millis(20), || Ok((living() == naps.len()).then_some(())))?;
         std::thread::sleep(CALM);
         tool.stop(&job)?;
-        // Some kill a while after their answer: what counts is what is left when nothing changes any more.
+        // Some tools kill after they have answered: count when nothing changes any more.
         let mut before = usize::MAX;
         for _ in 0..12 {
             std::thread::sleep(CALM);
@@ -271,7 +271,7 @@ fn survivors(tool: &dyn Peer, at: usize) -> anyhow::Result<usize> {
     result
 }
 
-/// Whether a `sleep` of this number lives; its shells do not count.
+/// Whether a `sleep` with this argument is alive; shells do not count.
 fn is_living(nap: &str) -> bool {
     carriers::carriers_of(nap).iter().any(|member| member.stat.comm == "sleep")
 }
@@ -283,7 +283,7 @@ fn once(tool: &dyn Peer, script: &str, expected: i32) -> anyhow::Result<()> {
     tool.tail(&job).map(drop)
 }
 
-/// The middle of it, for the table.
+/// The median, for the table.
 pub(super) fn p50(summary: Option<Summary>) -> Option<f64> {
     summary.map(|summary| summary.p50)
 }

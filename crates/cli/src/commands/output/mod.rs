@@ -1,0 +1,7 @@
+//! Commands that show what processes print and what happened to them: logs, terminals, events, and `top` with all of them.
+
+pub(crate) mod copy_output;
+pub(crate) mod events;
+pub(crate) mod logs;
+pub(crate) mod terminal;
+pub(crate) mod top;

@@ -1,0 +1,173 @@
+//! Actions that need a question first: stop, kill, and the answer to an agent.
+
+use pinfold_api::types::{Ask, InboxKind, Record, Verdict};
+
+use crate::describe::{title, verdict_word};
+use crate::message::{Action, Effect, Force};
+use crate::processes::Row;
+use crate::state::{Confirm, Overlay, State, View, ViewKind, tree_rows};
+use crate::text::one_line;
+
+use super::commands::ask_input;
+
+/// Asks before a stop, and names what will be stopped.
+pub(super) fn ask_stop(state: &mut State, force: Force) -> Vec<Effect> {
+    let verb = if force == Force::Kill { "Kill" } else { "Stop" };
+    if let (ViewKind::Processes, Some(Row::Owner { name, .. })) = (state.kind(), state.processes.selected_row()) {
+        let name = name.clone();
+        return ask_stop_owner(state, &name, verb, force);
+    }
+    if state.kind() == ViewKind::Agents
+        && let Some(agent) = state.agent()
+    {
+        let named = agent.name.clone().unwrap_or_else(|| agent.id.clone());
+        let lines = vec![format!("{} agent {}, {} turns so far", agent.kind, agent.id, agent.turns)];
+        let action = Action::StopAgent { id: agent.id.clone() };
+        confirm(state, format!("Stop the agent {}?", one_line(&named)), lines, None, action);
+        return Vec::new();
+    }
+    let Some(id) = state.subject() else {
+        state.say("select a process first");
+        return Vec::new();
+    };
+    let lines = match state.record(&id) {
+        Some(record) if is_over(record) => {
+            let label = state.label(&id);
+            state.say(format!("{label} has ended already"));
+            return Vec::new();
+        }
+        Some(record) => member_lines(record),
+        None => Vec::new(),
+    };
+    let question = format!("{verb} {}?", one_line(&state.label(&id)));
+    confirm(state, question, lines, Some(id.clone()), Action::Stop { ids: vec![id.clone()], force });
+    // What is known may be a second old, or without the tree: ask for the members now.
+    vec![Effect::Show { id }]
+}
+
+fn ask_stop_owner(state: &mut State, owner: &str, verb: &str, force: Force) -> Vec<Effect> {
+    let live = state.processes.live_below(owner);
+    if live.is_empty() {
+        state.say(format!("{owner} has no live process"));
+        return Vec::new();
+    }
+    let ids: Vec<String> = live.iter().map(|record| record.id.clone()).collect();
+    let lines = live.iter().map(|record| format!("{} {}", record.id, title(record))).collect();
+    let count = crate::quantity::render_count(ids.len(), "process", "processes");
+    let question = format!("{verb} {count} of {}?", one_line(owner));
+    confirm(state, question, lines, None, Action::Stop { ids, force });
+    Vec::new()
+}
+
+fn confirm(state: &mut State, title: String, lines: Vec<String>, process: Option<String>, action: Action) {
+    state.overlay = Some(Overlay::Confirm(Confirm { title, lines, process, action, otherwise: None, offset: 0 }));
+}
+
+fn is_over(record: &Record) -> bool {
+    record.status.is_over() && !record.awaits_restart()
+}
+
+/// The members of a process's tree, one in a line.
+pub(super) fn member_lines(record: &Record) -> Vec<String> {
+    let member = |(member, depth, _): (&pinfold_api::types::TreeMember, usize, bool)| {
+        format!("{}{} {}", "  ".repeat(depth.min(8)), member.pid, one_line(&member.command))
+    };
+    let lines: Vec<String> = tree_rows(record).into_iter().map(member).collect();
+    if lines.is_empty() { vec![one_line(&record.command)] } else { lines }
+}
+
+/// Answers what the selected row asks. A list shows only the beginning of a question, so there it is shown first.
+pub(super) fn answer(state: &mut State, verdict: Verdict) -> Vec<Effect> {
+    match state.kind() {
+        ViewKind::Inbox => answer_item(state, verdict),
+        ViewKind::Agents => match state.agent().and_then(|agent| Some((agent.id.clone(), agent.asks.first()?.clone())))
+        {
+            Some((agent, ask)) => vec![answer_effect(agent, &ask, verdict)],
+            None => nothing(state),
+        },
+        ViewKind::Turns => {
+            let View::Turns(turns) = state.view() else { return Vec::new() };
+            let agent = state.agents.iter().find(|agent| agent.id == turns.agent);
+            match agent.and_then(|agent| Some((agent.id.clone(), agent.asks.first()?.clone()))) {
+                Some((agent, ask)) => show_question(state, agent, &ask),
+                None => nothing(state),
+            }
+        }
+        _ => {
+            let Some(id) = state.subject() else { return nothing(state) };
+            let asking =
+                state.asking_agent(&id).and_then(|agent| Some((agent.id.clone(), agent.asks.first()?.clone())));
+            if let Some((agent, ask)) = asking {
+                return show_question(state, agent, &ask);
+            }
+            match state.record(&id).and_then(|record| record.waiting_for_input) {
+                Some(true) => ask_input(state, id, letter(verdict)),
+                _ => nothing(state),
+            }
+        }
+    }
+}
+
+fn answer_item(state: &mut State, verdict: Verdict) -> Vec<Effect> {
+    let Some(item) = state.inbox_item() else {
+        state.say("select an item first");
+        return Vec::new();
+    };
+    match (item.kind, &item.agent, &item.ask, &item.process) {
+        (InboxKind::Permission, Some(agent), Some(ask), _) => vec![answer_effect(agent.clone(), ask, verdict)],
+        // What the process expects is not known: the letter is typed, the person sends it.
+        (InboxKind::WaitingForInput, _, _, Some(id)) => {
+            let id = id.clone();
+            ask_input(state, id, letter(verdict))
+        }
+        _ => nothing(state),
+    }
+}
+
+fn nothing(state: &mut State) -> Vec<Effect> {
+    state.say("nothing is asked here; ! goes to the next question");
+    Vec::new()
+}
+
+fn letter(verdict: Verdict) -> &'static str {
+    match verdict {
+        Verdict::Allow => "y",
+        Verdict::Deny => "n",
+    }
+}
+
+fn answer_effect(agent: String, ask: &Ask, verdict: Verdict) -> Effect {
+    Effect::Act(answer_action(agent, ask, verdict))
+}
+
+fn answer_action(agent: String, ask: &Ask, verdict: Verdict) -> Action {
+    let what = format!("{}: {}", verdict_word(verdict), one_line(&ask.what));
+    Action::Answer { agent, ask: ask.id.clone(), verdict, what }
+}
+
+/// Shows the whole question; `y` and `n` answer it.
+fn show_question(state: &mut State, agent: String, ask: &Ask) -> Vec<Effect> {
+    let lines = question_lines(ask);
+    let action = answer_action(agent.clone(), ask, Verdict::Allow);
+    let otherwise = Some(answer_action(agent.clone(), ask, Verdict::Deny));
+    let title = format!(
+        "{} asks: allow?",
+        one_line(
+            &state.agents.iter().find(|known| known.id == agent).and_then(|known| known.name.clone()).unwrap_or(agent)
+        )
+    );
+    state.overlay = Some(Overlay::Confirm(Confirm { title, lines, process: None, action, otherwise, offset: 0 }));
+    Vec::new()
+}
+
+/// A question in full: what it wants, and the agent's own data.
+pub(crate) fn question_lines(ask: &Ask) -> Vec<String> {
+    let mut lines: Vec<String> = ask.what.lines().map(one_line).collect();
+    if let Some(fields) = ask.detail.as_object() {
+        lines.extend(fields.iter().map(|(name, value)| {
+            let value = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+            one_line(&format!("{name}: {value}"))
+        }));
+    }
+    lines
+}
