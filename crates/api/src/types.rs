@@ -59,7 +59,7 @@ pub use service::{LifeShown, Port, Ready, ReadyShown, Restart, RestartPolicy};
 pub use session::{
     AdoptAnswer, AdoptRefusal, AdoptRequest, LeftBehind, LeftBehindList, ServerProcess, SessionAnswer, SessionRequest,
 };
-pub use start::{Lifetime, Notify, OnWaitTimeout, StartRequest, Started, Waited};
+pub use start::{Lifetime, NewsState, Notify, OnWaitTimeout, StartRequest, Started, Waited};
 pub use stop::{SignalAnswer, SignalRequest, StopAnswer, StopRequest};
 pub use turn::{
     AgentAttachQuery, AgentEvent, AgentEventKind, AgentEventPage, AgentEventsQuery, IfBusy, InterruptAnswer,

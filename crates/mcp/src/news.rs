@@ -12,7 +12,7 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use pinfold_api::types::{Cause, Event, EventKind, EventsQuery, Outcome, OutputQuery};
+use pinfold_api::types::{Cause, Event, EventKind, EventsQuery, NewsState, Outcome, OutputQuery};
 use serde::Serialize;
 use serde_json::{Map, Value};
 use tokio::sync::Mutex as AsyncMutex;
@@ -75,6 +75,8 @@ struct Mailbox {
     has_unacked: bool,
     /// Whether a task that acknowledges is scheduled.
     ack_scheduled: bool,
+    /// The daemon's number of the last change whose news were fetched. None if others may be waiting.
+    up_to_date: Option<u64>,
 }
 
 /// The news of one result.
@@ -123,19 +125,26 @@ impl Default for News {
 impl News {
     /// Collects the news for a result that shows these processes. If the daemon does not answer, the news are added to
     /// a later result.
-    pub(crate) async fn collect(&self, ctx: &CallContext<'_>, shown: &[Shown]) -> Delivery {
+    ///
+    /// `state` is what the daemon said about news when it reported those processes. If there are none, it is not asked
+    /// again.
+    pub(crate) async fn collect(&self, ctx: &CallContext<'_>, shown: &[Shown], state: Option<NewsState>) -> Delivery {
         let CallContext { daemon, caller, read_positions, claim, .. } = ctx;
         let mailbox = self.mailbox(&caller.owner);
         let mut mailbox = mailbox.lock().await;
         mailbox.note_shown(shown);
-        if mailbox.fetch(&self.reader, daemon, caller, LEASE).await.is_err() {
-            return Delivery::default();
-        }
+        let may_have_news = !mailbox.pending.is_empty() || state.is_none_or(|state| state.pending);
+        let complete = match may_have_news {
+            true => mailbox.fetch(&self.reader, daemon, caller, LEASE).await,
+            false => Ok(true),
+        };
+        let Ok(complete) = complete else { return Delivery::default() };
         mailbox.drop_seen(&caller.owner, read_positions);
         let pending = std::mem::take(&mut mailbox.pending);
         let (reported_by_others, events): (Vec<_>, Vec<_>) =
             pending.into_iter().partition(|event| claim.is_reported_by_another(&caller.owner, event));
         mailbox.pending.extend(reported_by_others);
+        mailbox.up_to_date = state.map(|state| state.last).filter(|_| complete && mailbox.pending.is_empty());
         mailbox.in_flight.extend(events.first().map(|event| event.seq));
         for event in events.iter().filter(|event| event.completion) {
             mailbox.note_reported(&event.process);
@@ -153,6 +162,11 @@ impl News {
         }
         let more = events.len().saturating_sub(items.len());
         Delivery { events, items, more }
+    }
+
+    /// The number of the last change whose news this owner has; 0 if there may be others.
+    pub(crate) async fn up_to_date(&self, owner: &str) -> u64 {
+        self.mailbox(owner).lock().await.up_to_date.unwrap_or(0)
     }
 
     /// Puts the news of a cancelled call back.
@@ -284,13 +298,15 @@ impl Mailbox {
         }
     }
 
+    /// Fetches new events. False if there may be more: a page was full to the end, or another reader holds a lease.
     async fn fetch(
         &mut self,
         reader: &str,
         daemon: &DaemonAccess,
         caller: &Caller,
         lease: Duration,
-    ) -> Result<(), ToolError> {
+    ) -> Result<bool, ToolError> {
+        self.up_to_date = None;
         self.drop_expired();
         // Measured before the request, so that it ends no later than the daemon's lease.
         let lease_ends = Instant::now().checked_add(lease);
@@ -305,7 +321,7 @@ impl Mailbox {
                 ..EventsQuery::default()
             };
             let page = daemon.retry(|client| async move { client.events(query).await }).await?;
-            let full = page.events.len() == PAGE_SIZE as usize;
+            let (full, held_by_another) = (page.events.len() == PAGE_SIZE as usize, page.held_by_another);
             if !page.events.is_empty() {
                 self.lease_ends = lease_ends;
             }
@@ -314,10 +330,10 @@ impl Mailbox {
             self.pending.extend(page.events.into_iter().filter(|event| event.seq > fetched));
             self.fetched = self.fetched.max(self.pending.back().map_or(0, |event| event.seq));
             if !full {
-                break;
+                return Ok(!held_by_another);
             }
         }
-        Ok(())
+        Ok(false)
     }
 
     /// Drops events that the owner has already seen.

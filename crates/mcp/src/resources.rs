@@ -104,7 +104,7 @@ pub(crate) async fn read(daemon: &DaemonAccess, uri: &str) -> Result<ResourceCon
     let record = record.map_err(|error| protocol_error(error, not_found))?;
     let range = ReadRange { tail: Some(OUTPUT_TAIL.into()), budget: Some(view::MAX_BUDGET), ..ReadRange::default() };
     let (seen, hint) =
-        view::read_output(daemon, &record, &range).await.map_err(|error| protocol_error(error, not_found))?;
+        view::read_output(daemon, &record, &range, None).await.map_err(|error| protocol_error(error, not_found))?;
     let mut facts = Facts::from_record(&record).with_output(seen);
     facts.notes.extend(hint);
     let text = match serde_json::to_value(&facts) {

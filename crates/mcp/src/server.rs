@@ -174,7 +174,7 @@ impl Server {
         let mut facts = answer.facts;
         // An error result has no news: they are added to the next result.
         if !answer.is_error && !context.ct.is_cancelled() {
-            let delivery = news.collect(ctx, &answer.shown).await;
+            let delivery = news.collect(ctx, &answer.shown, answer.news).await;
             delivery.add_to(&mut facts);
             match context.ct.is_cancelled() {
                 true => news.put_back(&caller.owner, delivery).await,

@@ -11,7 +11,7 @@ use crate::facts::{self, Line, OutputView};
 use crate::tool_error::ToolError;
 
 /// Output up to this size is shown whole. Also the budget for a command that succeeded.
-const MAX_WHOLE_OUTPUT: u64 = 8 << 10;
+pub(crate) const MAX_WHOLE_OUTPUT: u64 = 8 << 10;
 /// Budget for a running command.
 const RUNNING_BUDGET: u64 = 4 << 10;
 /// Budget for a failed command.
@@ -53,11 +53,13 @@ pub(crate) fn budget(arguments: &Arguments) -> Result<(Option<u64>, Option<Strin
 }
 
 /// Reads output with a budget that depends on the state of the process. Returns it with the next cursor, and the
-/// daemon's hint if there is one.
+/// daemon's hint if there is one. A `page` of the same range that the daemon has already sent is used if it shows the
+/// same.
 pub(crate) async fn read_output(
     daemon: &DaemonAccess,
     record: &Record,
     range: &ReadRange,
+    page: Option<OutputPage>,
 ) -> Result<((OutputView, u64), Option<String>), ToolError> {
     let failed = facts::has_failed(record);
     let new = record.output.bytes.saturating_sub(range.cursor.unwrap_or(0));
@@ -76,12 +78,20 @@ pub(crate) async fn read_output(
         collapse_cr: Some(true),
         ..OutputQuery::default()
     };
-    let page = fetch_page(daemon, &record.id, &query).await?;
+    let page = match page.filter(|page| is_whole(page) && facts::has_ended(record)) {
+        Some(page) => page,
+        None => fetch_page(daemon, &record.id, &query).await?,
+    };
     let (mut view, next) = facts::output_view(&page, range.cursor);
     if failed && page.omitted_bytes > 0 {
         view.error_lines = error_lines(daemon, record, range, view.output.as_deref().unwrap_or_default()).await?;
     }
     Ok(((view, next), page.hint))
+}
+
+/// Whether a page shows everything up to its end, and has no escape sequences to be removed.
+fn is_whole(page: &OutputPage) -> bool {
+    page.cursor == 0 && page.gap.is_none() && page.omitted_bytes == 0 && !page.text.contains('\u{1b}')
 }
 
 /// Fetches one page of output.

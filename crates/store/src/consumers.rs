@@ -48,6 +48,15 @@ pub struct Fetch {
     pub now: Moment,
 }
 
+/// The answer to a fetch.
+#[derive(Clone, Debug)]
+pub struct Fetched {
+    pub events: Vec<Event>,
+    pub consumer: Consumer,
+    /// Whether another reader holds the lease, so that there may be events that are not given to this one.
+    pub held_by_another: bool,
+}
+
 /// A consumer cannot be created, because there are too many.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("there are already {MAX_CONSUMERS} consumers: delete one with DELETE /v1/consumers/NAME")]
@@ -55,7 +64,7 @@ pub struct TooManyConsumers;
 
 impl Index {
     /// Returns the consumer's next events and leases them. Creates the consumer if it does not exist.
-    pub fn fetch(&mut self, fetch: &Fetch) -> Result<Result<(Vec<Event>, Consumer), TooManyConsumers>, IndexError> {
+    pub fn fetch(&mut self, fetch: &Fetch) -> Result<Result<Fetched, TooManyConsumers>, IndexError> {
         let known = self.consumer(&fetch.key)?;
         if known.is_none() && self.consumers(&fetch.key.scope)?.len() >= MAX_CONSUMERS {
             return Ok(Err(TooManyConsumers));
@@ -64,7 +73,7 @@ impl Index {
         let mut consumer = known.unwrap_or(Consumer { key: fetch.key.clone(), cursor: fetch.begin, lease: None });
         let leased = consumer.lease.filter(|(through, until)| *until > fetch.now && *through > consumer.cursor);
         if leased.is_some() && self.holders.get(&fetch.key) != fetch.reader.as_ref() {
-            return Ok(Ok((vec![], consumer)));
+            return Ok(Ok(Fetched { events: vec![], consumer, held_by_another: true }));
         }
         let from = leased.map_or(consumer.cursor, |(through, _)| through);
         let events = self.events_after(from, &fetch.filter, fetch.limit)?;
@@ -83,7 +92,7 @@ impl Index {
             transaction.commit()?;
             crash_point!("store.lease_committed");
         }
-        Ok(Ok((events, consumer)))
+        Ok(Ok(Fetched { events, consumer, held_by_another: false }))
     }
 
     /// Acknowledges events up to this number. `None` if there is no such consumer.

@@ -73,6 +73,9 @@ pub struct EventPage {
     /// When the lease on these events expires.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub leased_until: Option<String>,
+    /// True if another reader of this consumer holds a lease: events are given to this one when it ends.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub held_by_another: bool,
 }
 
 /// A reader of events with a cursor of its own.

@@ -126,6 +126,10 @@ pub struct StartRequest {
     /// Maximum bytes of output text in the response to a `wait`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub budget: Option<Size>,
+    /// With `wait`: the `news.last` of an earlier response, or 0. The response then says whether there may be news of the
+    /// owner's other processes since then, so that a client need not ask `/v1/events` after each command.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub news_after: Option<u64>,
 }
 
 /// What happens to a process when its owner is ended.
@@ -202,9 +206,21 @@ pub struct Started {
     /// The output so far, if a `wait` was requested.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub output_page: Option<OutputPage>,
+    /// Whether the owner's other processes may have news, if `news_after` was given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub news: Option<NewsState>,
     /// Things worth knowing about this start.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub hints: Vec<String>,
+}
+
+/// Whether there may be events of an owner's other processes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct NewsState {
+    /// Pass it as `news_after` of the next start, once the events up to now have been read.
+    pub last: u64,
+    /// False if there is none since `news_after`; otherwise ask `/v1/events`.
+    pub pending: bool,
 }
 
 /// How a wait inside a start ended.

@@ -7,7 +7,7 @@ use pinfold_api::error::ErrorCode;
 use pinfold_api::types::{Consumer, ConsumerList, EventPage};
 use pinfold_model::spec::check_name;
 use pinfold_os::crash_point;
-use pinfold_store::consumers::{self, ConsumerKey, Fetch};
+use pinfold_store::consumers::{self, ConsumerKey, Fetch, Fetched};
 
 use crate::clock::{now, rfc3339};
 use crate::core::Core;
@@ -53,13 +53,13 @@ impl Core {
             let fetched = self.index_writer.run(move |index| index.fetch(&fetch)).await?;
             let full =
                 |error: consumers::TooManyConsumers| RequestError::new(ErrorCode::LimitReached, error.to_string());
-            let (rows, consumer) = fetched?.map_err(full)?;
+            let Fetched { events: rows, consumer, held_by_another } = fetched?.map_err(full)?;
             let next = rows.last().map_or(consumer.cursor, |row| row.seq);
             if !rows.is_empty() || tokio::time::Instant::now() >= deadline {
                 let leased_until = consumer.lease.filter(|_| !rows.is_empty()).map(|(_, until)| rfc3339(until));
                 let truncated = self.is_truncated(consumer.cursor).await?;
                 let events = rows.into_iter().filter_map(parse_event).collect();
-                return Ok(EventPage { events, next, truncated, leased_until });
+                return Ok(EventPage { events, next, truncated, leased_until, held_by_another });
             }
             // Another reader's lease may end before a new event comes.
             let ends = consumer.lease.map(|(_, until)| Duration::from_micros(until.0.saturating_sub(now().0)));

@@ -8,10 +8,15 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use pinfold_api::error::ErrorCode;
+use pinfold_api::types::NewsState;
+use pinfold_model::facts::History;
+use pinfold_model::id::ProcessId;
 use pinfold_os::crash_point;
 use pinfold_store::index::{Change, Index, IndexError};
 use tokio::sync::{Notify, mpsc, oneshot, watch};
 
+use crate::clock::now;
+use crate::events::recent_changes::RecentChanges;
 use crate::lock::lock;
 use crate::registry::Registry;
 use crate::request_error::RequestError;
@@ -76,6 +81,8 @@ pub(crate) struct IndexWriter {
     /// Notified when new deliveries were committed to the outbox.
     pub(super) deliveries: Arc<Notify>,
     failure: Arc<Mutex<Option<WriteFailure>>>,
+    /// Everything sent, committed or not.
+    recent: Arc<Mutex<RecentChanges>>,
 }
 
 /// Why the last commit failed, and how many changes wait.
@@ -109,16 +116,38 @@ impl IndexWriter {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().map_err(failed)?;
         let work = move || runtime.block_on(writer.run(messages));
         std::thread::Builder::new().name("index".into()).spawn(work).map_err(failed)?;
-        Ok(Self { queue, flush_now, pending, last_event, deliveries, failure })
+        let recent = Arc::new(Mutex::new(RecentChanges::after(now().0)));
+        Ok(Self { queue, flush_now, pending, last_event, deliveries, failure, recent })
     }
 
     /// Queues changes, to be committed soon.
     pub(crate) async fn apply(&self, changes: Vec<Change>) {
-        self.apply_with(move || changes).await;
+        for change in &changes {
+            if let Change::Event(event) = change {
+                lock(&self.recent).note(&event.process, &event.owner);
+            }
+        }
+        self.queue_changes(move || changes).await;
     }
 
-    /// Queues changes that are computed on the writer's thread.
-    pub(crate) async fn apply_with(&self, changes: impl FnOnce() -> Vec<Change> + Send + 'static) {
+    /// Queues changes of one process that are computed on the writer's thread.
+    pub(crate) async fn apply_with(&self, history: &History, changes: impl FnOnce() -> Vec<Change> + Send + 'static) {
+        lock(&self.recent).note(&history.intent.id, history.owner());
+        self.queue_changes(changes).await;
+    }
+
+    /// The number of the latest change, for [`Self::news`].
+    pub(crate) fn last_change(&self) -> u64 {
+        lock(&self.recent).last()
+    }
+
+    /// What to say to the owner of this process, whose news up to the change `after` are known, if it has read what the
+    /// process did up to the change `last`.
+    pub(crate) fn news(&self, after: u64, last: u64, process: &ProcessId, owner: &str) -> NewsState {
+        NewsState { last, pending: lock(&self.recent).may_include_others(after, process, owner) }
+    }
+
+    async fn queue_changes(&self, changes: impl FnOnce() -> Vec<Change> + Send + 'static) {
         self.pending.fetch_add(1, Ordering::AcqRel);
         let _ = self.queue.send(Message::Apply(DeferredChanges(Box::new(changes)))).await;
     }

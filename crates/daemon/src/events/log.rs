@@ -99,7 +99,7 @@ impl Core {
         let rows = self.query(move |queries| queries.events_after(after, &filter, limit)).await?;
         let events: Vec<Event> = rows.into_iter().filter_map(parse_event).collect();
         let next = events.last().map_or(after, |event| event.seq);
-        Ok(EventPage { events, next, truncated: false, leased_until: None })
+        Ok(EventPage { events, next, truncated: false, leased_until: None, held_by_another: false })
     }
 
     /// Whether events after this number were already pruned.

@@ -54,7 +54,7 @@ impl Core {
             let end = end.map(|(bytes, history)| Change::Put(Box::new(history), bytes));
             event.into_iter().chain(end).collect()
         };
-        self.index_writer.apply_with(made).await;
+        self.index_writer.apply_with(&history, made).await;
         if over {
             self.follow_end(&history).await;
         }

@@ -39,6 +39,15 @@ const MAX_WAIT: Duration = Duration::from_secs(3600);
 /// Text in the answer to a start that waited, unless asked otherwise.
 const BUDGET: &str = "32k";
 
+/// How a start waits for its process, and what it then reports.
+#[derive(Debug)]
+struct StartWait {
+    limit: Option<Duration>,
+    budget: Option<String>,
+    on_timeout: OnWaitTimeout,
+    news_after: Option<u64>,
+}
+
 impl Core {
     /// Starts a process, and waits for it if the request says so.
     pub(crate) async fn start(
@@ -46,9 +55,12 @@ impl Core {
         caller: &Caller,
         mut request: StartRequest,
     ) -> Result<Started, RequestError> {
-        let wait = request.wait.as_ref().map(|wait| parse_duration(&wait.text())).transpose()?;
-        let budget = request.budget.as_ref().map(|budget| budget.text());
-        let on_timeout = request.on_wait_timeout.unwrap_or(OnWaitTimeout::Keep);
+        let wait = StartWait {
+            limit: request.wait.as_ref().map(|wait| parse_duration(&wait.text())).transpose()?,
+            budget: request.budget.as_ref().map(|budget| budget.text()),
+            on_timeout: request.on_wait_timeout.unwrap_or(OnWaitTimeout::Keep),
+            news_after: request.news_after,
+        };
         let sandbox = request.sandbox.take();
         let mut spec = self.parse(caller, request)?;
         spec.sandbox = self.sandbox_of(caller, sandbox, &spec).await?;
@@ -63,7 +75,7 @@ impl Core {
             if let FoundProcess::Here(entry) = &existing {
                 self.decided(entry).await?;
             }
-            return self.answer(existing, false, (wait, budget, on_timeout), vec![]).await;
+            return self.answer(existing, false, wait, vec![]).await;
         }
         self.index_writer.try_admit()?;
         self.try_admit(&spec)?;
@@ -73,7 +85,7 @@ impl Core {
         // Goes on even if the client goes away: the process is then found by its key or in the list.
         let started = tokio::spawn(async move { core.start_spec(spec).await });
         let (found, created, _unanswered) = started.await.map_err(RequestError::internal)??;
-        self.answer(found, created, (wait, budget, on_timeout), hints).await
+        self.answer(found, created, wait, hints).await
     }
 
     fn parse(&self, caller: &Caller, request: StartRequest) -> Result<Spec, RequestError> {
@@ -239,12 +251,13 @@ impl Core {
         self: &Arc<Self>,
         found: FoundProcess,
         created: bool,
-        (wait, budget, on_timeout): (Option<Duration>, Option<String>, OnWaitTimeout),
+        wait: StartWait,
         hints: Vec<String>,
     ) -> Result<Started, RequestError> {
-        let Some(asked) = wait.filter(|wait| !wait.is_zero()) else {
+        let StartWait { limit, budget, on_timeout, news_after } = wait;
+        let Some(asked) = limit.filter(|wait| !wait.is_zero()) else {
             let record = records::record(&found.snapshot(), &self.home.process(found.id()), TreeDetail::Skip);
-            return Ok(Started { record, created, waited: None, output_page: None, hints });
+            return Ok(Started { record, created, waited: None, output_page: None, news: None, hints });
         };
         let limit = asked.clamp(MIN_WAIT, MAX_WAIT);
         let mut gate = self.owners.releasable_wait(found.snapshot().history.owner());
@@ -261,6 +274,8 @@ impl Core {
             }
             (FoundProcess::Ended(_), _) => WaitReason::Exited,
         };
+        // Before the record is read: what it does not show yet is then news for the next start.
+        let last_change = self.index_writer.last_change();
         let query = OutputQuery { budget: Some(budget.unwrap_or_else(|| BUDGET.to_owned())), ..OutputQuery::default() };
         let page = self.read_page(&found, &query).await?;
         if let FoundProcess::Here(entry) = &found {
@@ -268,7 +283,8 @@ impl Core {
         }
         let record = self.record(&found).await?;
         let waited = Waited { reason, limit_ms: limit.as_millis() as u64, clamped: limit != asked };
-        Ok(Started { record, created, waited: Some(waited), output_page: Some(page), hints })
+        let news = news_after.map(|after| self.index_writer.news(after, last_change, found.id(), &record.owner));
+        Ok(Started { record, created, waited: Some(waited), output_page: Some(page), news, hints })
     }
 
     /// Waits for the leader's end, and stops the tree if it does not come in time.

@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use pinfold_api::input::Span;
+use pinfold_api::input::{Size, Span};
 use pinfold_api::types::{
-    Lifetime, Pty, ReadyState, Record, Restart, SandboxRequest, StartRequest, Started, Stdin, Streams, WaitAnswer,
-    WaitQuery, WaitReason,
+    Lifetime, NewsState, OutputPage, Pty, ReadyState, Record, Restart, SandboxRequest, StartRequest, Started, Stdin,
+    Streams, WaitAnswer, WaitQuery, WaitReason,
 };
 use serde::de::DeserializeOwned;
 
@@ -63,6 +63,11 @@ pub(super) async fn call(ctx: &CallContext<'_>, arguments: &Arguments) -> Result
     };
     let (budget, budget_note) = view::budget(arguments)?;
     let mut request = request(ctx, arguments, limit.min(START_WAIT))?;
+    request.budget = Some(Size::Text(budget.unwrap_or(view::MAX_WHOLE_OUTPUT).to_string()));
+    request.news_after = match has_own_news(&request) {
+        true => None,
+        false => Some(ctx.news.up_to_date(&ctx.caller.owner).await),
+    };
     let task = (!background && !waits_for_ready && ctx.may_create_task()).then(|| random::hex(16));
     request.labels.extend(task.iter().map(|task| (tasks::LABEL.to_owned(), task.clone())));
     let started_at = Instant::now();
@@ -70,6 +75,7 @@ pub(super) async fn call(ctx: &CallContext<'_>, arguments: &Arguments) -> Result
     let started = ctx.await_with_progress("the start", start(ctx, &request)).await?;
     let hints = started.hints.clone();
     let mut record = started.record;
+    let (mut page, mut news) = (started.output_page, started.news);
     let mut reason = started.waited.as_ref().map(|waited| waited.reason);
     if let Some(task) = task.filter(|_| !facts::has_ended(&record)) {
         return Ok(Answer { task: Some((task, record)), ..Answer::default() });
@@ -84,8 +90,11 @@ pub(super) async fn call(ctx: &CallContext<'_>, arguments: &Arguments) -> Result
             .await_with_progress(&record.id, wait_for_decision(ctx, &record.id, remaining, (until, can_prompt)))
             .await?;
         (reason, record) = (Some(answer.reason), answer.record);
+        // The start's answer is out of date.
+        (page, news) = (None, news.map(|news| NewsState { pending: true, ..news }));
     }
-    let mut facts = describe(ctx, &record, ReadRange { cursor: Some(0), budget, ..ReadRange::default() }).await?;
+    let range = ReadRange { cursor: Some(0), budget, ..ReadRange::default() };
+    let mut facts = describe(ctx, &record, range, page).await?;
     // Omit empty output of a running command, but show that an ended command wrote nothing.
     if !facts::has_ended(&record) {
         facts.drop_empty_output();
@@ -98,7 +107,12 @@ pub(super) async fn call(ctx: &CallContext<'_>, arguments: &Arguments) -> Result
     facts.notes.extend(budget_note);
     facts.notes.extend(limit_note.filter(|_| !facts::has_ended(&record)));
     facts.notes.extend(next_step_note(ctx, &record));
-    Ok(Answer::for_process(ctx, facts, &record))
+    Ok(Answer { news, ..Answer::for_process(ctx, facts, &record) })
+}
+
+/// Whether there may be news of the process itself other than its end, which the result shows.
+fn has_own_news(request: &StartRequest) -> bool {
+    request.notify.is_some() || request.ready.is_some() || request.restart.is_some() || request.pty.is_some()
 }
 
 /// Waits for the exit or for readiness. If the process has a terminal or stdin, also returns when it waits for input.
@@ -128,7 +142,7 @@ fn is_ready(record: &Record) -> bool {
 
 /// The result that the call would have had if it had waited for the end.
 pub(super) async fn outcome(ctx: &CallContext<'_>, record: &Record) -> Result<Answer, ToolError> {
-    let mut facts = describe(ctx, record, ReadRange { cursor: Some(0), ..ReadRange::default() }).await?;
+    let mut facts = describe(ctx, record, ReadRange { cursor: Some(0), ..ReadRange::default() }, None).await?;
     facts.reason = Some(WaitReason::Exited);
     facts.notes.extend(next_step_note(ctx, record));
     Ok(Answer::for_process(ctx, facts, record))
@@ -144,9 +158,15 @@ async fn start(ctx: &CallContext<'_>, request: &StartRequest) -> Result<Started,
     })
 }
 
-/// Returns the facts of a process with a range of its output, and marks this output as read.
-pub(super) async fn describe(ctx: &CallContext<'_>, record: &Record, range: ReadRange) -> Result<Facts, ToolError> {
-    let (seen, hint) = view::read_output(&ctx.daemon, record, &range).await?;
+/// Returns the facts of a process with a range of its output, and marks this output as read. `page` is what the daemon has
+/// already sent of this range.
+pub(super) async fn describe(
+    ctx: &CallContext<'_>,
+    record: &Record,
+    range: ReadRange,
+    page: Option<OutputPage>,
+) -> Result<Facts, ToolError> {
+    let (seen, hint) = view::read_output(&ctx.daemon, record, &range, page).await?;
     ctx.read_positions.record_read(&ctx.caller.owner, &record.id, seen.1, seen.0.omitted);
     let mut facts = Facts::from_record(record).with_output(seen);
     facts.notes.extend(hint.filter(|_| ctx.read_positions.mark_explained(&ctx.caller.owner, "silence")));

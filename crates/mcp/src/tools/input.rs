@@ -42,7 +42,8 @@ pub(super) async fn call(ctx: &CallContext<'_>, arguments: &Arguments) -> Result
     let before = ctx.read_positions.cursor(&ctx.caller.owner, &id);
     let (reason, record) = ctx.await_with_progress(&id, reaction(ctx, &id, sent.cursor, limit)).await?;
     let mut facts =
-        execute::describe(ctx, &record, ReadRange { cursor: Some(before), budget, ..ReadRange::default() }).await?;
+        execute::describe(ctx, &record, ReadRange { cursor: Some(before), budget, ..ReadRange::default() }, None)
+            .await?;
     if record.pty.is_some() {
         let wanted = id.as_str();
         let screen = ctx.daemon.retry(|client| async move { client.screen(wanted).await }).await?;

@@ -13,7 +13,7 @@ mod wait;
 
 use std::time::Duration;
 
-use pinfold_api::types::{Lifetime, ReadyShown, ReadyState, Record};
+use pinfold_api::types::{Lifetime, NewsState, ReadyShown, ReadyState, Record};
 use rmcp::RoleServer;
 use rmcp::model::ProgressNotificationParam;
 use rmcp::service::RequestContext;
@@ -90,6 +90,8 @@ pub(crate) struct Answer {
     pub(crate) shown: Vec<Shown>,
     /// The task that the call became, if the client supports tasks.
     pub(crate) task: Option<(String, Record)>,
+    /// What the daemon said about news of other processes in the same request.
+    pub(crate) news: Option<NewsState>,
 }
 
 /// A process that a result shows.

@@ -50,7 +50,7 @@ pub(super) async fn call(ctx: &CallContext<'_>, arguments: &Arguments) -> Result
     let (owner, id) = (&ctx.caller.owner, &record.id);
     let before = ctx.read_positions.cursor(owner, id);
     let from = if tail.is_some() { None } else { cursor.or(Some(before)) };
-    let mut facts = execute::describe(ctx, &record, ReadRange { cursor: from, tail, budget, stream }).await?;
+    let mut facts = execute::describe(ctx, &record, ReadRange { cursor: from, tail, budget, stream }, None).await?;
     if !facts::has_ended(&record) && facts.cursor.is_none_or(|cursor| cursor <= before) {
         let empty = ctx.read_positions.record_empty_read(owner, id);
         facts.notes.extend((empty >= EMPTY_READS_BEFORE_HINT).then(|| {

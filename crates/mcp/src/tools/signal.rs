@@ -43,7 +43,8 @@ async fn stop(ctx: &CallContext<'_>, id: &str, grace: Option<String>) -> Result<
         None => wait::record(ctx, id).await?,
     };
     let from = ctx.read_positions.cursor(&ctx.caller.owner, &record.id);
-    let mut facts = execute::describe(ctx, &record, ReadRange { cursor: Some(from), ..ReadRange::default() }).await?;
+    let mut facts =
+        execute::describe(ctx, &record, ReadRange { cursor: Some(from), ..ReadRange::default() }, None).await?;
     // Shows output since the last read; empty output is omitted.
     facts.drop_empty_output();
     match &answer {
@@ -71,7 +72,7 @@ async fn send(ctx: &CallContext<'_>, id: &str, signal: &str) -> Result<Answer, T
     let answer = answer.map_err(|error| error.with_example(EXAMPLE))?;
     let from = ctx.read_positions.cursor(&ctx.caller.owner, &record.id);
     let range = ReadRange { cursor: Some(from), ..ReadRange::default() };
-    let mut facts = execute::describe(ctx, &answer.record, range).await?;
+    let mut facts = execute::describe(ctx, &answer.record, range, None).await?;
     facts.reached = Some(answer.reached);
     if !answer.refused.is_empty() {
         facts.survivors = facts::survivors(&answer.refused);

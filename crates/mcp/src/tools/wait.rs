@@ -60,9 +60,13 @@ async fn one(
     let answer =
         ctx.await_with_progress(&record.id, wait_with_deadline(ctx, &record.id, &Wait { limit, query })).await?;
     let cursor = arguments.count("cursor")?.unwrap_or(read);
-    let mut facts =
-        execute::describe(ctx, &answer.record, ReadRange { cursor: Some(cursor), budget, ..ReadRange::default() })
-            .await?;
+    let mut facts = execute::describe(
+        ctx,
+        &answer.record,
+        ReadRange { cursor: Some(cursor), budget, ..ReadRange::default() },
+        None,
+    )
+    .await?;
     // Omit `ended_before` if the call waited for the exit, a quiet period or a prompt: the outcome already says that
     // the process ended.
     let waits_for_more = matches!(until.as_deref(), Some("match" | "port" | "ready"));

@@ -2,11 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use pinfold_api::types::{Event, EventPage, EventsQuery, StartRequest};
+use pinfold_api::types::{Event, EventPage, EventsQuery, NewsState, StartRequest};
 use pinfold_testkit::{Pinfold, until};
 use tokio::task::JoinSet;
 
 use crate::PINFOLD;
+use crate::requests::Gate;
 
 fn query(consumer: &str) -> EventsQuery {
     let (kinds, consumer) = (Some("announce".into()), Some(consumer.into()));
@@ -110,4 +111,45 @@ fn stream_begins_at_a_consumers_cursor() {
         first
     });
     assert_eq!(streamed, page.events[1]);
+}
+
+/// The answer to a start says whether other processes of the owner have news, without a look at the log.
+#[test]
+fn a_start_says_whether_there_is_other_news() {
+    let pinfold = Pinfold::start(PINFOLD);
+    let start = |owner: &str, command: &str, news_after: u64| {
+        let request = StartRequest {
+            command: Some(command.into()),
+            owner: Some(owner.into()),
+            wait: Some("60s".into()),
+            news_after: Some(news_after),
+            ..StartRequest::default()
+        };
+        pinfold.start_request(&request).news.expect("news")
+    };
+    let mut last = start("chat", "true", 0);
+    assert!(last.pending, "nothing is known about the time before");
+    // Its own end is in the answer, and another owner's is not its news. More than once, because the end of the tree may be
+    // noted after the answer.
+    let settle = |last: &mut NewsState| {
+        until("no other news", || {
+            start("another", "true", 0);
+            *last = start("chat", "exit 3", last.last);
+            !last.pending
+        });
+    };
+    settle(&mut last);
+    let gate = Gate::new(&pinfold, "end");
+    let other = StartRequest { owner: Some("chat".into()), command: Some(gate.wait()), ..StartRequest::default() };
+    let other = pinfold.start_request(&other).record.id;
+    last = start("chat", "true", last.last);
+    assert!(last.pending, "another process has started");
+    settle(&mut last);
+    gate.open();
+    pinfold.wait_finished(&other);
+    assert!(start("chat", "true", last.last).pending, "another process has ended");
+    // A number of an earlier daemon says nothing.
+    let last = start("chat", "true", 0).last;
+    pinfold.crash_and_restart();
+    assert!(start("chat", "true", last).pending);
 }
