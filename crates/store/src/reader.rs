@@ -12,6 +12,8 @@ use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
+use pinfold_model::units::Moment;
+
 use crate::marks::{Run, Stream, push_run, runs_of_segment};
 use crate::output::segment_path;
 
@@ -146,6 +148,19 @@ impl OutputReader {
             }
         }
         Ok(runs)
+    }
+
+    /// The cursor of the first retained byte that arrived at this time or later, else the end. `started` is when the
+    /// process started: the time of bytes without a mark.
+    pub fn first_since(&self, time: Moment, started: Moment) -> io::Result<u64> {
+        let (segments, end) = self.segments()?;
+        for segment in segments {
+            let runs = runs_of_segment(&self.dir, segment.start, segment.start..segment.end)?;
+            if let Some(run) = runs.into_iter().find(|run| run.at.unwrap_or(started) >= time) {
+                return Ok(run.range.start);
+            }
+        }
+        Ok(end)
     }
 
     /// The cursor this many bytes before the end.

@@ -13,6 +13,9 @@ pub struct OutputQuery {
     pub cursor: Option<u64>,
     /// Read only the last bytes (`4k`) or lines (`20 lines`).
     pub tail: Option<String>,
+    /// Read from the first byte that arrived at this time or later: RFC 3339, or a duration for that long ago. The times
+    /// are exact to a tenth of a second.
+    pub since: Option<String>,
     /// Read at most this many bytes from the cursor on, contiguous.
     pub max_bytes: Option<String>,
     /// Show the whole range in at most this many bytes of text: the beginning, the number of omitted bytes, the end.
@@ -37,8 +40,8 @@ pub struct OutputQuery {
     pub wait: Option<String>,
     /// With `wait`: wait for `output` (default), for the leader's `exit`, or until the output is `closed`.
     pub until: Option<String>,
-    /// Stream the bytes from the cursor on, as they are written, until the output is complete. Goes with `cursor`, `tail`, `stream`
-    /// and `format`.
+    /// Stream the bytes from the cursor on, as they are written, until the output is complete. Can be combined with `cursor`,
+    /// `tail`, `since`, `stream` and `format`.
     pub follow: Option<bool>,
 }
 

@@ -39,6 +39,21 @@ impl Paint {
     }
 }
 
+/// Colours that tell several processes apart; red is left for errors.
+const LABELS: [AnsiColor; 6] =
+    [AnsiColor::Cyan, AnsiColor::Yellow, AnsiColor::Green, AnsiColor::Magenta, AnsiColor::Blue, AnsiColor::BrightBlack];
+
+impl Paint {
+    /// The label of one of several processes, each in a colour of its own.
+    pub(crate) fn label(self, place: usize, text: &str) -> String {
+        if self == Paint::Plain {
+            return text.to_owned();
+        }
+        let style = Style::new().fg_color(Some(LABELS[place % LABELS.len()].into()));
+        format!("{style}{text}{style:#}")
+    }
+}
+
 /// The escape sequences of [`Paint::apply`].
 const OURS: [&str; 6] = ["\u{1b}[0m", "\u{1b}[1m", "\u{1b}[2m", "\u{1b}[31m", "\u{1b}[32m", "\u{1b}[36m"];
 

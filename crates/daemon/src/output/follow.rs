@@ -56,7 +56,7 @@ impl Core {
         let wanted = check(query, streams_of(&found))?;
         let (state, directory) = (found.snapshot(), self.home.process(found.id()));
         let stream = wanted.stream;
-        let first = blocking(move || start(&reader(&state, &directory), &wanted.start));
+        let first = blocking(move || start(&reader(&state, &directory), &state.history, &wanted.start));
         let cursor = first.await?.map_err(RequestError::internal)?;
         let (closed, piece) = self.next_piece(&found, stream, cursor).await?;
         let (queue, pieces) = mpsc::channel(QUEUE);
@@ -140,7 +140,9 @@ fn refuse_others(query: &OutputQuery) -> Result<(), RequestError> {
     ];
     match others.into_iter().find(|(_, is_given)| *is_given) {
         Some((name, _)) => {
-            let message = format!("`follow` goes with cursor, tail, stream and format only: leave out `{name}`");
+            let message = format!(
+                "`follow` can be combined only with cursor, tail, since, stream and format: leave out `{name}`"
+            );
             Err(RequestError::invalid(message))
         }
         None => Ok(()),

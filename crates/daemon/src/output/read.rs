@@ -14,7 +14,7 @@ use pinfold_model::units::{Moment, parse_duration, parse_size};
 use pinfold_store::marks::{Run, Stream};
 use pinfold_store::reader::{OutputReader, Piece};
 
-use crate::clock::{now, rfc3339};
+use crate::clock::{now, parse_moment, rfc3339};
 use crate::core::{Core, blocking};
 use crate::output::filter::{FilterInput, filter};
 use crate::registry::records::reader;
@@ -54,6 +54,8 @@ pub(super) enum Start {
     Cursor(u64),
     TailBytes(u64),
     TailLines(usize),
+    /// What arrived at this time or later.
+    Since(Moment),
 }
 
 #[derive(Debug)]
@@ -117,7 +119,7 @@ impl Core {
         };
         let piece = blocking(move || {
             let reader = reader(&state, &directory);
-            let cursor = start(&reader, &parsed.start)?;
+            let cursor = start(&reader, &state.history, &parsed.start)?;
             read_piece(&reader, parsed.stream, cursor, max_bytes).map(|piece| RawPage { piece, state })
         });
         piece.await?.map_err(RequestError::internal)
@@ -219,6 +221,12 @@ pub(crate) fn check(query: &OutputQuery, streams: Streams) -> Result<ReadQuery, 
 }
 
 fn parse_start(query: &OutputQuery) -> Result<Start, RequestError> {
+    if let Some(since) = &query.since {
+        let alone = query.tail.is_none() && query.cursor.is_none();
+        let time = parse_moment("since", since)?;
+        let both = || RequestError::invalid("give `since` or `cursor` or `tail`, only one of them");
+        return alone.then_some(Start::Since(time)).ok_or_else(both);
+    }
     match (&query.tail, query.cursor) {
         (Some(_), Some(_)) => Err(RequestError::invalid("give `cursor` or `tail`, not both")),
         (None, cursor) => Ok(Start::Cursor(cursor.unwrap_or(0))),
@@ -236,11 +244,12 @@ fn parse_start(query: &OutputQuery) -> Result<Start, RequestError> {
     }
 }
 
-pub(super) fn start(reader: &OutputReader, start: &Start) -> std::io::Result<u64> {
+pub(super) fn start(reader: &OutputReader, history: &History, start: &Start) -> std::io::Result<u64> {
     match start {
         Start::Cursor(cursor) => Ok(*cursor),
         Start::TailBytes(bytes) => reader.tail_start(*bytes),
         Start::TailLines(lines) => reader.tail_lines(*lines, MAX_TAIL_SCAN),
+        Start::Since(time) => reader.first_since(*time, started_at(history)),
     }
 }
 
@@ -259,7 +268,7 @@ pub(super) fn read_piece(
 fn read(state: &State, directory: PathBuf, parsed: ReadQuery) -> std::io::Result<OutputPage> {
     let history = &state.history;
     let reader = reader(state, &directory);
-    let cursor = start(&reader, &parsed.start)?;
+    let cursor = start(&reader, history, &parsed.start)?;
     let closed = is_closed(history);
     if parsed.grep.is_some() {
         return grep(history, &reader, cursor, parsed);
@@ -270,8 +279,7 @@ fn read(state: &State, directory: PathBuf, parsed: ReadQuery) -> std::io::Result
         }
         // One stream, or lines with times: a contiguous range within the budget.
         ReadLimit::Budget(_) | ReadLimit::Bytes(_) => {
-            let started = history.start.as_ref().map_or(history.intent.at, |start| start.at);
-            contiguous_view(&reader, cursor, &parsed, (closed, started))?
+            contiguous_view(&reader, cursor, &parsed, (closed, started_at(history)))?
         }
     };
     Ok(page(history, rendered, reader.extent()?.end))
@@ -402,6 +410,11 @@ fn with_times(bytes: &[u8], runs: &[Run], options: &Options, started: Moment) ->
         before += end;
     }
     text
+}
+
+/// The time of output without a mark.
+fn started_at(history: &History) -> Moment {
+    history.start.as_ref().map_or(history.intent.at, |start| start.at)
 }
 
 fn is_closed(history: &History) -> bool {

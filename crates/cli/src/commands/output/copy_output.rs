@@ -13,7 +13,7 @@ use crate::render::quantity::render_size;
 use crate::session::Session;
 
 /// Maximum size of one read.
-const CHUNK: &str = "1M";
+const CHUNK: u64 = 1 << 20;
 /// How long one read waits for output; it is then repeated.
 const DEADLINE: &str = "5m";
 
@@ -37,6 +37,8 @@ pub(crate) struct ReadPosition {
     pub(crate) id: String,
     /// Offset of the next byte.
     pub(crate) cursor: u64,
+    /// Where [`until_caught_up`] stops, if before the end of what exists.
+    pub(crate) end: Option<u64>,
     /// Start with the last bytes or lines instead.
     pub(crate) tail: Option<String>,
 }
@@ -88,8 +90,11 @@ pub(crate) async fn until_caught_up(
     mut position: ReadPosition,
     stream: Stream,
 ) -> Result<(), Failure> {
-    let mut end = None;
+    let mut end = position.end;
     loop {
+        if end.is_some_and(|end| position.cursor >= end) {
+            return Ok(());
+        }
         let page = read(session, &position, stream, false).await?;
         let end = *end.get_or_insert(page.end);
         let drained = page.bytes.is_empty() || page.next_cursor >= end;
@@ -106,10 +111,11 @@ async fn read(session: &Session, position: &ReadPosition, stream: Stream, wait: 
         Stream::Stdout => Some("stdout"),
         Stream::Stderr | Stream::StderrToStdout => Some("stderr"),
     };
+    let size = position.end.map_or(CHUNK, |end| end.saturating_sub(position.cursor).clamp(1, CHUNK));
     let query = OutputQuery {
         cursor: position.tail.is_none().then_some(position.cursor),
         tail: position.tail.clone(),
-        max_bytes: position.tail.is_none().then(|| CHUNK.to_owned()),
+        max_bytes: position.tail.is_none().then(|| size.to_string()),
         stream: stream.map(str::to_owned),
         wait: wait.then(|| DEADLINE.to_owned()),
         ..Default::default()

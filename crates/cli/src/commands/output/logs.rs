@@ -1,27 +1,32 @@
-//! `logs`: print the output of a process, as raw bytes or as text.
+//! `logs`: print the output of a process, as raw bytes or as text. Several processes: `interleave`.
 
 use clap::Args;
 use pinfold_api::types::{Match, OutputPage, OutputQuery, Status};
 
 use super::copy_output::{self, ReadPosition, Stream};
+use super::interleave;
 use crate::console::Console;
 use crate::failure::Failure;
 use crate::session::Session;
 
 /// Raw bytes in one page of text.
-const PAGE: &str = "1M";
+const PAGE: u64 = 1 << 20;
 /// How long one read waits with `--follow`.
 const DEADLINE: &str = "5m";
 
-/// Print the output of a process
+/// Print the output of processes
 ///
-/// Prints the bytes as they were written. With --grep, --times, --strip-ansi or --budget they are converted to text.
+/// Prints the bytes as they were written. With --grep, --times, --strip-ansi or --budget they are converted to text. The lines of several
+/// processes are printed in the order in which they arrived, each after the name of its process.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  pinfold logs --tail 50 -f web\n  pinfold logs --grep 'error|warn' -C 2 k3v9\n  \
-                        pinfold logs --budget 4k k3v9      head and tail, with the size of what is omitted")]
+                        pinfold logs --budget 4k k3v9      head and tail, with the size of what is omitted\n  \
+                        pinfold logs -f web db worker      all three, interleaved\n  \
+                        pinfold logs --since 10m --until 2026-01-31T12:00:00Z web")]
 pub(crate) struct LogsArgs {
-    /// Process: id, unique prefix of an id, or name (the live process of that name, otherwise the latest that ended)
-    pub(crate) id: String,
+    /// Processes: ids, unique prefixes of ids, or names (the live process of that name, otherwise the latest that ended)
+    #[arg(required = true, value_name = "ID")]
+    pub(crate) ids: Vec<String>,
     /// Follow new output until the process closes it
     #[arg(short, long)]
     pub(crate) follow: bool,
@@ -31,6 +36,12 @@ pub(crate) struct LogsArgs {
     /// Start at this byte offset
     #[arg(long, value_name = "N", conflicts_with = "tail")]
     pub(crate) cursor: Option<u64>,
+    /// Only output that arrived at this time or later, such as 2026-01-31T12:00:00Z, or in the last 10m
+    #[arg(long, value_name = "TIME|DURATION", conflicts_with_all = ["tail", "cursor"])]
+    pub(crate) since: Option<String>,
+    /// Only output that arrived before this time, or more than this long ago
+    #[arg(long, value_name = "TIME|DURATION", conflicts_with_all = ["tail", "follow"])]
+    pub(crate) until: Option<String>,
     /// Only lines that match
     #[arg(long, value_name = "REGEX")]
     pub(crate) grep: Option<String>,
@@ -59,13 +70,24 @@ pub(crate) struct LogsArgs {
 
 /// Prints the output, and follows it with `--follow`.
 pub(crate) async fn run(session: &Session, args: &LogsArgs, console: &mut Console) -> Result<u8, Failure> {
+    let [id] = args.ids.as_slice() else {
+        if let Some(option) = args.option_for_one_process() {
+            return Err(Failure::invalid(format!("{option} works with one process: give one, or leave out {option}")));
+        }
+        return interleave::run(session, args, console).await;
+    };
+    // Use the id from here on: the name may refer to another process later.
+    let id = session.ask(async |client| client.show(id).await).await?.id;
+    let cursor = match &args.since {
+        Some(since) => Some(cursor_at(session, &id, since).await?),
+        None => args.cursor,
+    };
+    let end = end_cursor(session, &id, args).await?;
     if console.json || args.wants_text() {
-        print_text(session, args, console).await?;
+        print_text(session, (id, cursor, end), args, console).await?;
         return Ok(0);
     }
-    // Use the id from here on: the name may refer to another process later.
-    let id = session.ask(async |client| client.show(&args.id).await).await?.id;
-    let position = ReadPosition { id, cursor: args.cursor.unwrap_or(0), tail: args.tail.as_deref().map(tail_of) };
+    let position = ReadPosition { id, cursor: cursor.unwrap_or(0), end, tail: args.tail.as_deref().map(tail_of) };
     let stream = match (args.stdout, args.stderr) {
         (true, _) => Stream::Stdout,
         (_, true) => Stream::StderrToStdout,
@@ -80,19 +102,29 @@ pub(crate) async fn run(session: &Session, args: &LogsArgs, console: &mut Consol
 }
 
 /// Prints text: one page with `--budget` or as one JSON document, otherwise all pages.
-async fn print_text(session: &Session, args: &LogsArgs, console: &mut Console) -> Result<(), Failure> {
+async fn print_text(
+    session: &Session,
+    (id, cursor, end): (String, Option<u64>, Option<u64>),
+    args: &LogsArgs,
+    console: &mut Console,
+) -> Result<(), Failure> {
     let mut query = query(args);
-    let mut id = args.id.clone();
+    query.cursor = cursor;
+    if end.is_some_and(|end| end <= cursor.unwrap_or(0)) {
+        return Ok(());
+    }
     let whole = args.budget.is_some() || (console.json && !args.follow);
     if whole {
-        let page = session.ask(async |client| client.output(&id, &query).await).await?;
+        query.max_bytes = query.max_bytes.take().map(|_| page_size(cursor, end));
+        let page = until_end(session.ask(async |client| client.output(&id, &query).await).await?, end);
         return match console.json {
             true => console.document(&page),
             false => console.bytes(render_page(&page, args.context).as_bytes()),
         };
     }
     loop {
-        let page = session.ask(async |client| client.output(&id, &query).await).await?;
+        query.max_bytes = query.max_bytes.take().map(|_| page_size(query.cursor, end));
+        let page = until_end(session.ask(async |client| client.output(&id, &query).await).await?, end);
         if console.json {
             console.json_line(&page)?;
         } else {
@@ -100,31 +132,56 @@ async fn print_text(session: &Session, args: &LogsArgs, console: &mut Console) -
         }
         let stuck = query.cursor == Some(page.next_cursor);
         let over = page.closed || matches!(page.status, Status::Finished | Status::Lost);
-        if (over || !args.follow) && (stuck || page.next_cursor >= page.end) {
+        if (over || !args.follow) && (stuck || page.next_cursor >= end.unwrap_or(page.end)) {
             return Ok(());
         }
         query.tail = None;
-        query.max_bytes = Some(PAGE.to_owned());
+        query.max_bytes = Some(String::new());
         query.cursor = Some(page.next_cursor);
-        id = page.id;
     }
 }
 
-fn query(args: &LogsArgs) -> OutputQuery {
-    let stream = match (args.stdout, args.stderr) {
-        (true, _) => Some("stdout"),
-        (_, true) => Some("stderr"),
-        (false, false) => None,
+/// The size of the next page, which must not go beyond the end.
+fn page_size(cursor: Option<u64>, end: Option<u64>) -> String {
+    end.map_or(PAGE, |end| end.saturating_sub(cursor.unwrap_or(0)).min(PAGE)).to_string()
+}
+
+/// A search goes beyond the end.
+fn until_end(mut page: OutputPage, end: Option<u64>) -> OutputPage {
+    if let (Some(end), Some(matches)) = (end, &mut page.matches) {
+        matches.retain(|found| found.cursor < end);
+    }
+    page
+}
+
+/// The cursor of the first output that arrived at this time or later.
+async fn cursor_at(session: &Session, id: &str, time: &str) -> Result<u64, Failure> {
+    let query = OutputQuery { since: Some(time.to_owned()), max_bytes: Some("1".into()), ..OutputQuery::default() };
+    Ok(session.ask(async |client| client.output_raw(id, &query).await).await?.cursor)
+}
+
+/// The cursor at which `--until` ends the output.
+pub(super) async fn end_cursor(session: &Session, id: &str, args: &LogsArgs) -> Result<Option<u64>, Failure> {
+    let Some(until) = &args.until else { return Ok(None) };
+    let end = cursor_at(session, id, until).await;
+    // The API knows the time as `since`.
+    let rename = |mut failure: Failure| {
+        failure.error.message = failure.error.message.replacen("since", "until", 1);
+        failure
     };
+    end.map(Some).map_err(rename)
+}
+
+fn query(args: &LogsArgs) -> OutputQuery {
     let paged = args.tail.is_none() && args.budget.is_none();
     OutputQuery {
         cursor: args.cursor,
         tail: args.tail.as_deref().map(tail_of),
-        max_bytes: paged.then(|| PAGE.to_owned()),
+        max_bytes: paged.then(|| PAGE.to_string()),
         budget: args.budget.clone(),
         grep: args.grep.clone(),
         context: args.context,
-        stream: stream.map(str::to_owned),
+        stream: args.stream().map(str::to_owned),
         strip_ansi: args.strip_ansi.then_some(true),
         collapse_cr: args.strip_ansi.then_some(true),
         times: args.times.then_some(true),
@@ -134,7 +191,7 @@ fn query(args: &LogsArgs) -> OutputQuery {
 }
 
 /// A plain number counts lines, a number with a unit bytes.
-fn tail_of(text: &str) -> String {
+pub(super) fn tail_of(text: &str) -> String {
     let lines = text.bytes().all(|byte| byte.is_ascii_digit());
     if lines { format!("{text} lines") } else { text.to_owned() }
 }
@@ -157,6 +214,26 @@ fn render_page(page: &OutputPage, context: Option<u32>) -> String {
 }
 
 impl LogsArgs {
+    /// The stream that is read, if only one is.
+    pub(super) fn stream(&self) -> Option<&'static str> {
+        match (self.stdout, self.stderr) {
+            (true, _) => Some("stdout"),
+            (_, true) => Some("stderr"),
+            (false, false) => None,
+        }
+    }
+
+    /// An option that is given and does not work with several processes.
+    fn option_for_one_process(&self) -> Option<&'static str> {
+        let given = [
+            ("--grep", self.grep.is_some()),
+            ("--cursor", self.cursor.is_some()),
+            ("--budget", self.budget.is_some()),
+            ("--raw", self.raw),
+        ];
+        given.into_iter().find(|(_, is_given)| *is_given).map(|(option, _)| option)
+    }
+
     fn wants_text(&self) -> bool {
         self.grep.is_some() || self.times || self.strip_ansi || self.budget.is_some()
     }

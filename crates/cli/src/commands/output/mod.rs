@@ -2,6 +2,7 @@
 
 pub(crate) mod copy_output;
 pub(crate) mod events;
+mod interleave;
 pub(crate) mod logs;
 pub(crate) mod terminal;
 pub(crate) mod top;
