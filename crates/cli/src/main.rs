@@ -24,6 +24,7 @@ fn main() -> ExitCode {
     if std::env::args_os().nth(1).is_some_and(|word| word == "nursery") {
         pinfold_keeper::nursery::main()
     }
+    commands::shell::completions::answer_script();
     let args = args::Args::read();
     let mut console = console::Console::new(args.global.json);
     match commands::dispatch(args, &mut console).and_then(|code| console.finish().map(|()| code)) {

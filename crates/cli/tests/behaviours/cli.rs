@@ -1,7 +1,9 @@
 //! The command line as a person or a script uses it.
 
 mod commands;
+mod completion;
 mod json;
+mod logs;
 mod owners;
 mod removal;
 mod repetition;
@@ -74,7 +76,9 @@ fn some_commands_need_no_daemon_and_start_none() {
     let config = pinfold.cli(&["config"]);
     assert!(config.code == Some(0) && config.stdout.contains("output_limit = "), "{config:?}");
     assert_eq!(pinfold.cli(&["config", "path"]).stdout, format!("{home}/config.toml\n"));
-    for (shell, mark) in [("bash", "complete -F"), ("zsh", "#compdef pinfold"), ("fish", "complete -c pinfold")] {
+    for (shell, mark) in
+        [("bash", "-F _clap_complete_pinfold"), ("zsh", "#compdef pinfold"), ("fish", "--command pinfold")]
+    {
         assert!(pinfold.cli(&["completions", shell]).stdout.contains(mark), "{shell}");
     }
     assert!(pinfold.cli(&["man"]).stdout.contains(".TH pinfold"));
