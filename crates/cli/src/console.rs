@@ -46,6 +46,12 @@ impl Console {
         Some(size.map_or(80, |(width, _)| usize::from(width.0)))
     }
 
+    /// Lines of the terminal; unlimited if stdout is not one.
+    pub(crate) fn height(&self) -> usize {
+        let size = self.terminal.then(|| terminal_size::terminal_size_of(io::stdout())).flatten();
+        size.map_or(usize::MAX, |(_, height)| usize::from(height.0))
+    }
+
     /// Prints text; control characters are escaped.
     pub(crate) fn text(&mut self, text: &str) -> Result<(), Failure> {
         Ok(io::stdout().write_all(paint::guard(text, self.paint()).as_bytes())?)

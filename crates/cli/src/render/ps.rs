@@ -6,11 +6,12 @@ use pinfold_api::types::{ProcessList, Record};
 use super::outcome::{outcome_tone, render_outcome, render_status, status_tone};
 use super::paint::{Paint, Tone};
 use super::quantity::{between, render_duration, render_size, since};
-use super::table::{Cell, Heading, Side, cell, cut, plain, render_table, without_empty_columns};
+use super::table::{Cell, Heading, Side, cell, cut, fit_columns, plain, render_table, without_empty_columns};
 
 const HEADINGS: &[Heading] = &[
     ("ID", Side::Left),
     ("NAME", Side::Left),
+    ("OWNER", Side::Left),
     ("STATUS", Side::Left),
     ("OUTCOME", Side::Left),
     ("AGE", Side::Right),
@@ -22,6 +23,8 @@ const HEADINGS: &[Heading] = &[
 ];
 /// Longer names are cut: the command needs the space.
 const MAX_NAME: usize = 20;
+/// Columns that a narrow terminal does without, the first ones first. `pinfold show` has all of it.
+const DISPENSABLE: &[&str] = &["PIDS", "OUT", "RAN", "OWNER", "PORTS", "AGE"];
 /// Further ports are counted.
 const MAX_PORTS: usize = 3;
 
@@ -36,9 +39,11 @@ pub(crate) fn render_list(list: &ProcessList, now: Timestamp, width: Option<usiz
         let none = if list.notes.is_empty() { "no processes\n" } else { "no processes known yet\n" };
         return none.to_owned() + &notes;
     }
-    let rows: Vec<_> = list.processes.iter().map(|record| row(record, now)).collect();
+    let owner = list.processes.first().map(|record| &record.owner);
+    let one_owner = list.processes.iter().all(|record| Some(&record.owner) == owner);
+    let rows: Vec<_> = list.processes.iter().map(|record| row(record, one_owner && width.is_some(), now)).collect();
     let (headings, rows) = match width {
-        Some(_) => without_empty_columns(HEADINGS, rows),
+        Some(width) => fit_columns(without_empty_columns(HEADINGS, rows), width, DISPENSABLE),
         None => (HEADINGS.to_vec(), rows),
     };
     let mut text = render_table(&headings, &rows, width, paint);
@@ -56,13 +61,15 @@ pub(crate) fn render_list(list: &ProcessList, now: Timestamp, width: Option<usiz
     text + &notes
 }
 
-fn row(record: &Record, now: Timestamp) -> Vec<Cell> {
+/// `one_owner`: the owner is the same in all rows, which then leave it out.
+fn row(record: &Record, one_owner: bool, now: Timestamp) -> Vec<Cell> {
     let outcome = record.outcome.as_ref();
     let start = record.started_at.as_deref().unwrap_or(&record.created_at);
     let age = since(start, now).map_or_else(dash, render_duration);
     vec![
         cell(&record.id, Tone::Strong),
         plain(record.name.as_deref().map_or_else(dash, |name| cut(name, MAX_NAME))),
+        plain(if one_owner { dash() } else { cut(&record.owner, MAX_NAME) }),
         cell(render_list_status(record, now), status_tone(record)),
         cell(outcome.map_or_else(dash, |outcome| render_outcome(outcome, record.cause)), outcome_tone(outcome)),
         plain(age),

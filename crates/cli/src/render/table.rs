@@ -6,6 +6,8 @@ use super::paint::{Paint, Tone};
 
 /// Minimum width of the last column on a narrow terminal.
 const MIN_LAST: usize = 12;
+/// Width of the last column that other columns are left out for.
+const COMFORTABLE_LAST: usize = 24;
 
 /// One cell.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -58,17 +60,40 @@ pub(crate) fn without_empty_columns(headings: &[Heading], rows: Vec<Vec<Cell>>) 
     (headings, rows.into_iter().map(keep).collect())
 }
 
+/// Removes columns in this order until the last one has room: on a narrow terminal a row stays on one line.
+pub(crate) fn fit_columns(
+    (mut headings, mut rows): (Vec<Heading>, Vec<Vec<Cell>>),
+    width: usize,
+    dispensable: &[&str],
+) -> (Vec<Heading>, Vec<Vec<Cell>>) {
+    for name in dispensable {
+        let widths = widths(&headings, &rows);
+        let before: usize = widths[..widths.len().saturating_sub(1)].iter().map(|width| width + 2).sum();
+        let wanted = widths.last().map_or(0, |last| (*last).min(COMFORTABLE_LAST));
+        if before + wanted <= width {
+            break;
+        }
+        if let Some(column) = headings.iter().position(|(heading, _)| heading == name) {
+            headings.remove(column);
+            rows.iter_mut().for_each(|row| drop(row.remove(column)));
+        }
+    }
+    (headings, rows)
+}
+
+/// The width of each column.
+fn widths(headings: &[Heading], rows: &[Vec<Cell>]) -> Vec<usize> {
+    let width = |(column, (heading, _)): (usize, &Heading)| {
+        let cells = rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.text.chars().count());
+        cells.chain([heading.len()]).max().unwrap_or(0)
+    };
+    headings.iter().enumerate().map(width).collect()
+}
+
 /// The rows below their headings; the last column is cut to the width of the terminal.
 pub(crate) fn render_table(headings: &[Heading], rows: &[Vec<Cell>], width: Option<usize>, paint: Paint) -> String {
     let last = headings.len().saturating_sub(1);
-    let widths: Vec<usize> = headings
-        .iter()
-        .enumerate()
-        .map(|(column, (heading, _))| {
-            let cells = rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.text.chars().count());
-            cells.chain([heading.len()]).max().unwrap_or(0)
-        })
-        .collect();
+    let widths = widths(headings, rows);
     let before: usize = widths[..last].iter().map(|width| width + 2).sum();
     let room = width.map(|width| width.saturating_sub(before).max(MIN_LAST));
 
@@ -110,6 +135,13 @@ mod tests {
         ];
         let text = render_table(HEADINGS, &rows, None, Paint::Plain);
         assert_eq!(text, "ID          OUT  COMMAND\nk3v9x2  3.0 KiB  npm run dev\né           0 B  a b  [31mc\n");
+    }
+
+    #[test]
+    fn columns_are_left_out_in_order_until_the_last_has_room() {
+        let rows = || vec![vec![plain("k3v9x2"), plain("3.0 KiB"), plain("npm run dev")]];
+        let fitted = |width| fit_columns((HEADINGS.to_vec(), rows()), width, &["OUT", "ID"]).0.len();
+        assert_eq!((fitted(28), fitted(27), fitted(18)), (3, 2, 1));
     }
 
     #[test]

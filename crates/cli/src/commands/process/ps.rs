@@ -1,10 +1,11 @@
 //! `ps`: list processes.
 
 use clap::Args;
-use pinfold_api::types::{ListQuery, ProcessList};
+use pinfold_api::types::{EventsQuery, ListQuery, ProcessList, Record};
 
 use crate::console::Console;
 use crate::failure::Failure;
+use crate::render::paint::guard;
 use crate::render::ps::render_list;
 use crate::session::Session;
 
@@ -12,6 +13,8 @@ use crate::session::Session;
 const DEFAULT_LIMIT: u32 = 20;
 /// Maximum page size of the API.
 const MAX_PAGE: u32 = 500;
+/// How often `--watch` shows new ages and sizes when nothing else happens.
+const REFRESH: &str = "2s";
 
 /// List processes: live ones first, then the most recent
 ///
@@ -19,7 +22,7 @@ const MAX_PAGE: u32 = 500;
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  pinfold ps --owner chat-7 --status live\n  pinfold ps --status ended --label team=ui\n  \
-                        pinfold stop $(pinfold ps -q --status live)"
+                        pinfold stop $(pinfold ps -q --status live)\n  pinfold ps --watch --label team=ui"
 )]
 pub(crate) struct PsArgs {
     /// Show all processes, without a limit
@@ -43,6 +46,9 @@ pub(crate) struct PsArgs {
     /// Print only ids, one per line
     #[arg(short, long)]
     pub(crate) quiet: bool,
+    /// Show the list again whenever something changes, until interrupted
+    #[arg(short, long, conflicts_with = "quiet")]
+    pub(crate) watch: bool,
 }
 
 /// Lists and prints.
@@ -52,7 +58,11 @@ pub(crate) async fn run(session: &Session, args: &PsArgs, console: &mut Console)
             "--quiet and --json exclude each other: the ids are in `ps --json` as `processes[].id`",
         ));
     }
-    let list = list(session, query(args), if args.all { u32::MAX } else { args.limit }).await?;
+    let max = if args.all { u32::MAX } else { args.limit };
+    if args.watch {
+        return watch(session, args, max, console).await;
+    }
+    let list = list(session, query(args), max).await?;
     if console.json {
         console.document(&list)?;
     } else if args.quiet {
@@ -62,6 +72,56 @@ pub(crate) async fn run(session: &Session, args: &PsArgs, console: &mut Console)
         console.text(&render_list(&list, jiff::Timestamp::now(), console.width(), console.paint()))?;
     }
     Ok(0)
+}
+
+/// Prints the list again and again: at once when an event arrives, and every [`REFRESH`] for ages and output. On a
+/// terminal it replaces the earlier list; otherwise, and with `--json`, only a list that changed is printed.
+async fn watch(session: &Session, args: &PsArgs, max: u32, console: &mut Console) -> Result<u8, Failure> {
+    let mut printed: Option<ProcessList> = None;
+    let mut after = "latest".to_owned();
+    loop {
+        let list = list(session, query(args), max).await?;
+        if console.is_terminal() && !console.json {
+            let text = render_list(&list, jiff::Timestamp::now(), console.width(), console.paint());
+            let shown = cut_to_height(&text, console.height());
+            // Home, the list with each line cleared to its end, then clear what an earlier list left below.
+            let frame = format!("\u{1b}[H{}\u{1b}[J", visible_frame(&shown, console));
+            console.bytes(if printed.is_none() { format!("\u{1b}[2J{frame}") } else { frame }.as_bytes())?;
+        } else if printed.as_ref().is_none_or(|printed| !is_same(printed, &list)) {
+            match console.json {
+                true => console.json_line(&list)?,
+                false => console.text_now(&render_list(&list, jiff::Timestamp::now(), None, console.paint()))?,
+            }
+        }
+        printed = Some(list);
+        let query = EventsQuery {
+            after: Some(after.clone()),
+            owner: args.owner.clone(),
+            wait: Some(REFRESH.to_owned()),
+            ..EventsQuery::default()
+        };
+        let page = session.ask(async |client| client.events(&query).await).await?;
+        after = if page.next == 0 { after } else { page.next.to_string() };
+    }
+}
+
+/// Whether two lists show the same processes in the same states.
+fn is_same(one: &ProcessList, other: &ProcessList) -> bool {
+    let state = |list: &ProcessList| {
+        let of = |record: &Record| (record.id.clone(), record.status, record.outcome.clone(), record.paused);
+        (list.total, list.processes.iter().map(of).collect::<Vec<_>>())
+    };
+    state(one) == state(other)
+}
+
+/// The first lines, as many as a terminal shows.
+fn cut_to_height(text: &str, height: usize) -> String {
+    text.lines().take(height.saturating_sub(1)).map(|line| format!("{line}\n")).collect()
+}
+
+/// The lines with control characters escaped, each cleared to the end of the screen's line.
+fn visible_frame(text: &str, console: &Console) -> String {
+    text.lines().map(|line| format!("{}\u{1b}[K\n", guard(line, console.paint()))).collect()
 }
 
 /// Fetches pages until `max` processes are listed or there are no more.
