@@ -3,7 +3,9 @@
 //! A field becomes the option of the same name, if the command has one; [`OTHERS`] lists fields whose option has another name.
 
 /// (field, option) where the two names differ.
-const OTHERS: [(&str, &str); 9] = [
+const OTHERS: [(&str, &str); 11] = [
+    ("created_after", "since"),
+    ("created_before", "since"),
     ("idempotency_key", "key"),
     ("keys", "key"),
     ("labels", "label"),

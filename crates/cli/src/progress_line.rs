@@ -99,8 +99,7 @@ fn redraw(id: &str, begun: Instant) {
 /// The line, shorter than the terminal is wide, so that it never wraps.
 fn render(id: &str, elapsed: Duration, columns: usize) -> String {
     let elapsed = render_duration(Duration::from_secs(elapsed.as_secs()));
-    let text =
-        format!("pinfold: {id} runs for {elapsed} without output; Ctrl-C interrupts it, Ctrl-\\ leaves it running");
+    let text = format!("pinfold: {id}: no output for {elapsed} (Ctrl-C interrupts it, Ctrl-\\ detaches)");
     cut(&text, columns.saturating_sub(1))
 }
 
@@ -120,7 +119,7 @@ mod tests {
     #[test]
     fn the_line_is_cut_to_the_terminal() {
         let line = |columns| render("k3v9x2", Duration::from_millis(2900), columns);
-        assert!(line(120).starts_with("pinfold: k3v9x2 runs for 2s without output; Ctrl-C"), "{}", line(120));
+        assert!(line(120).starts_with("pinfold: k3v9x2: no output for 2s (Ctrl-C"), "{}", line(120));
         for columns in [2, 20, 40] {
             assert_eq!(line(columns).chars().count(), columns - 1);
         }

@@ -144,9 +144,9 @@ fn a_failed_dependency_skips_its_dependents_and_up_exits_with_1() {
     let (code, summary) = project.up(&[]);
     assert_eq!(code, Some(1), "{summary}");
     assert_eq!(state(&summary, "bad"), "started failed");
-    assert_eq!(state(&summary, "needs"), "started skipped");
+    assert_eq!(state(&summary, "needs"), "none skipped");
     assert_eq!(state(&summary, "slow"), "started failed");
-    assert_eq!(state(&summary, "missing"), "started failed");
+    assert_eq!(state(&summary, "missing"), "none failed");
     assert_eq!(state(&summary, "other"), "started started", "what depends on nothing is started");
     let text = |name: &str| process(&summary, name)["text"].as_str().unwrap_or_default().to_owned();
     assert!(text("bad").contains("exit 3") && text("bad").contains("pinfold logs"), "{summary}");

@@ -36,7 +36,8 @@ pub(crate) struct Leases {
 enum Holder {
     /// A start that is under way.
     Starting,
-    Chain(ProcessId),
+    /// A service: its first process, and the latest.
+    Chain { first: ProcessId, latest: ProcessId },
 }
 
 /// Ports reserved for a start. They are free again if this is dropped before a process got them.
@@ -70,10 +71,10 @@ impl Leases {
         {
             let mut held = lock(&self.held);
             match held.get(&port) {
-                Some(Holder::Chain(holder)) if Some(holder) == chain => {}
-                Some(Holder::Chain(holder)) => {
+                Some(Holder::Chain { first, .. }) if Some(first) == chain => {}
+                Some(Holder::Chain { latest, .. }) => {
                     let message = format!(
-                        "port {port} ({name}) is leased to {holder}: stop that process, or lease another port (`lease` finds a free one)"
+                        "port {port} ({name}) is leased to {latest}: stop that process, or lease another port (`lease` finds a free one)"
                     );
                     return Err(RequestError::new(ErrorCode::LimitReached, message));
                 }
@@ -129,8 +130,9 @@ impl Leases {
         let chain = first_run(history);
         let mut held = lock(&self.held);
         for port in ports_of(history) {
-            match held.insert(port, Holder::Chain(chain.clone())) {
-                Some(Holder::Chain(other)) if other != *chain => {
+            let holder = Holder::Chain { first: chain.clone(), latest: history.intent.id.clone() };
+            match held.insert(port, holder) {
+                Some(Holder::Chain { first: other, .. }) if other != *chain => {
                     tracing::error!(port, process = %chain, %other, "a port is leased twice");
                 }
                 _ => {}
@@ -140,10 +142,9 @@ impl Leases {
 
     /// The process has ended and will not be restarted.
     pub(super) fn free(&self, history: &History) {
-        let chain = Holder::Chain(first_run(history).clone());
         let mut held = lock(&self.held);
         for port in ports_of(history) {
-            if held.get(&port) == Some(&chain) {
+            if matches!(held.get(&port), Some(Holder::Chain { first, .. }) if first == first_run(history)) {
                 held.remove(&port);
             }
         }

@@ -77,7 +77,7 @@ struct UpSummary {
 struct ProcessSummary {
     name: String,
     id: Option<String>,
-    /// `kept`, `started` or `replaced`.
+    /// `kept`, `started`, `replaced`, or `none` if it was not started.
     action: &'static str,
     state: State,
     /// Why it failed or was skipped, or how it became ready.
@@ -334,6 +334,9 @@ struct Change {
 impl Change {
     fn apply(self, summary: &mut ProcessSummary) {
         summary.state = self.state;
+        if self.state.is_failure() && self.id.is_none() {
+            summary.action = "none";
+        }
         summary.id = self.id.or(summary.id.take());
         summary.text = self.text;
         if !self.ports.is_empty() {
@@ -417,7 +420,7 @@ impl BringUp {
                     self.change(
                         State::Failed,
                         Some(id.clone()),
-                        Some(format!("not ready in time: {text}; see `pinfold logs {id}`")),
+                        Some(format!("still running, but not ready in time: {text}; see `pinfold logs {id}`")),
                     );
                 }
             }

@@ -155,7 +155,7 @@ fn a_terminal_shows_what_run_waits_for_until_there_is_output() {
     let command = format!("until [ -e {} ]; do sleep 0.05; done; echo first", go.display());
     let mut command = pinfold.command(&["run", &command]);
     let mut terminal = Terminal::start(command.env("TERM", "xterm"), 24, 100).expect("a terminal");
-    let waiting = terminal.until("without output");
+    let waiting = terminal.until("no output for");
     assert!(waiting.contains("\x1b7"), "{waiting:?}");
     std::fs::write(&go, "").expect("written");
     let output = terminal.until("first");
