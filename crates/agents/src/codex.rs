@@ -25,9 +25,9 @@ pub struct Codex {
     interrupt: Interrupt,
     /// The last error that will end the turn.
     error: Option<String>,
-    /// The request that sent the message of a denial.
+    /// Denials that wait until codex has taken their message: the request that sent it, and the denial.
     #[serde(default)]
-    steer: Option<u64>,
+    denials: Vec<(u64, Value)>,
     /// Token counts of the thread: at the start of the turn, and now.
     before: Option<TurnUsage>,
     now: Option<TurnUsage>,
@@ -73,7 +73,7 @@ impl Codex {
             turn: TurnStep::None,
             interrupt: Interrupt::No,
             error: None,
-            steer: None,
+            denials: vec![],
             before: None,
             now: None,
         }
@@ -118,7 +118,7 @@ impl Codex {
     }
 
     /// The message of a denial, as input to the turn that asked: an answer to a request for approval has no place for text.
-    fn steer(&mut self, ask: &Ask, message: &str) -> Option<Value> {
+    fn steer(&mut self, ask: &Ask, message: &str) -> Option<(u64, Value)> {
         let params = &ask.detail["params"];
         let own = match &self.turn {
             TurnStep::Running(turn) => Some(turn.clone()),
@@ -129,9 +129,13 @@ impl Codex {
         let text = format!("Permission was denied ({}): {message}", cut(&ask.what, 200));
         let input = json!([{ "type": "text", "text": cut(&text, MAX_DETAIL) }]);
         let params = json!({ "threadId": thread, "expectedTurnId": turn, "input": input });
-        let (id, request) = self.request("turn/steer", params);
-        self.steer = Some(id);
-        Some(request)
+        Some(self.request("turn/steer", params))
+    }
+
+    /// The denial whose message was sent with this request.
+    fn take_denial(&mut self, request: u64) -> Option<Value> {
+        let place = self.denials.iter().position(|(id, _)| *id == request)?;
+        Some(self.denials.remove(place).1)
     }
 
     fn answered(&mut self, id: u64, message: &Value) -> Vec<AgentMessage> {
@@ -145,12 +149,12 @@ impl Codex {
                 self.interrupt = Interrupt::Wanted;
                 vec![]
             }
-            _ if self.steer == Some(id) => {
-                self.steer = None;
+            _ => {
+                let Some(denial) = self.take_denial(id) else { return vec![] };
                 let text = |error: String| format!("it did not take the message of a denial: {}", cut(&error, 300));
-                error.map(|error| AgentMessage::Notice(text(error))).into_iter().collect()
+                let notice = error.map(|error| AgentMessage::Notice(text(error)));
+                notice.into_iter().chain([AgentMessage::Reply(denial)]).collect()
             }
-            _ => vec![],
         }
     }
 
@@ -198,6 +202,7 @@ impl Codex {
     fn end_turn(&mut self, ended: TurnEnd) -> Vec<AgentMessage> {
         self.turn = TurnStep::None;
         self.interrupt = Interrupt::No;
+        self.denials.clear();
         self.error = None;
         vec![AgentMessage::Ended(ended)]
     }
@@ -319,8 +324,15 @@ impl Adapter for Codex {
             (_, Verdict::Allow) => json!({ "decision": "accept" }),
             (_, Verdict::Deny) => json!({ "decision": "decline" }),
         };
-        // The message first: it is then beside the denial in the next request to the model.
-        steer.into_iter().chain([json!({ "id": native, "result": result })]).collect()
+        let answer = json!({ "id": native, "result": result });
+        // The message first, and the denial once codex has taken it: both are then in the next request to the model.
+        match steer {
+            Some((id, steer)) => {
+                self.denials.push((id, answer));
+                vec![steer]
+            }
+            None => vec![answer],
+        }
     }
 
     fn save(&self) -> Value {

@@ -1,4 +1,4 @@
-//! What an agent is told beside its protocol's own words: why it may not, and what of its turn is to end.
+//! What is sent to an agent besides its protocol's answers: the reason of a denial, and the end of background tasks.
 
 use pinfold_agents::{Conversation, Effect, Kind, Settings};
 use pinfold_api::types::{Approvals, Turn, Verdict};
@@ -33,14 +33,19 @@ fn the_message_of_a_denial_goes_to_codex_before_the_denial() {
     let params = json!({ "threadId": "t", "turnId": "u1", "command": "rm -rf x" });
     let mut conversation = asking(COMMAND, &params);
     let effects = conversation.answer("ask-77", Verdict::Deny, Some("use trash")).expect("it asks");
-    let [steer, denial] = sent(&effects).try_into().expect("two messages");
+    let [steer] = sent(&effects).try_into().expect("the message alone");
     assert_eq!((&steer["method"], &steer["params"]["expectedTurnId"]), (&json!("turn/steer"), &json!("u1")));
     let text = steer["params"]["input"][0]["text"].as_str().expect("a text");
     assert!(text.contains("use trash") && text.contains("rm -rf x"), "{text}");
-    assert_eq!(denial, json!({ "id": 77, "result": { "decision": "decline" } }));
-    // If codex does not take it, people are told.
+    let denial = json!({ "id": 77, "result": { "decision": "decline" } });
+    let taken = json!({ "id": steer["id"], "result": {} }).to_string();
+    assert_eq!(sent(&conversation.line(taken.as_bytes())), [denial.clone()]);
+    assert_eq!(sent(&conversation.line(taken.as_bytes())), [Value::Null; 0], "once");
+    // If codex does not take the message, the denial is sent all the same, and a notice says so.
+    let mut conversation = asking(COMMAND, &params);
+    conversation.answer("ask-77", Verdict::Deny, Some("use trash")).expect("it asks");
     let refused = json!({ "id": steer["id"], "error": { "code": 1, "message": "no active turn" } });
-    conversation.line(refused.to_string().as_bytes());
+    assert_eq!(sent(&conversation.line(refused.to_string().as_bytes())), [denial]);
     assert!(conversation.notices().iter().any(|notice| notice.contains("no active turn")));
 }
 

@@ -105,7 +105,9 @@ mod tests {
         let mut shell = Command::new("sh").args(["-c", "sleep 60 & sleep 60 & wait"]).spawn().unwrap();
         let root = (shell.id(), proc::start_time(shell.id()).unwrap());
         let deadline = std::time::Instant::now() + Duration::from_secs(30);
-        while measure_by_walk(root).is_none_or(|load| load.processes < 2) && std::time::Instant::now() < deadline {
+        // A child that has not executed its program yet has no memory of its own.
+        let is_complete = |load: &TreeLoad| load.processes == 2 && load.max_rss_bytes > 0;
+        while !measure_by_walk(root).as_ref().is_some_and(is_complete) && std::time::Instant::now() < deadline {
             std::thread::sleep(Duration::from_millis(5));
         }
         let (walked, passed) = (measure_by_walk(root), measure_by_pass(&[root]));

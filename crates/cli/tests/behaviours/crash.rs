@@ -145,7 +145,7 @@ fn flags_survive_crash() {
 #[test]
 fn client_death_policy() {
     let pinfold = Pinfold::start(PINFOLD);
-    let help = pinfold.cli(&["run", "--help"]).stdout;
+    let help = pinfold.cli(&["run", "--help"]).stdout.split_whitespace().collect::<Vec<_>>().join(" ");
     for part in ["Ctrl-C is passed on", "so does TERM or", "the process keeps running"] {
         assert!(help.contains(part), "{help}");
     }

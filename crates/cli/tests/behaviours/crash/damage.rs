@@ -143,7 +143,10 @@ fn torn_state_tolerated() {
 #[test]
 fn newer_schema_refused() {
     let pinfold = Pinfold::start(PINFOLD);
-    let [kept, newer] = [4, 5].map(|code| pinfold.wait_finished(&pinfold.sh(&format!("exit {code}")).id));
+    let [kept, newer] = [4, 5].map(|code| {
+        let id = pinfold.wait_finished(&pinfold.sh(&format!("exit {code}")).id).id;
+        pinfold.show(&id)
+    });
     pinfold.kill_daemon();
     until("idle keepers leave", || pinfold.keepers().is_empty());
     let refused = |name: &str, change: &dyn Fn(&mut Vec<u8>)| {

@@ -141,7 +141,7 @@ fn returns_before_client_timeout() {
     let stubborn = agent.background("trap '' TERM; echo ready; while :; do sleep 0.1; done");
     until_said(&pinfold, &stubborn, "ready");
     let called = agent.call("process_signal", json!({ "id": stubborn, "grace": "3s" }));
-    assert!(called.notes().contains("goes on"), "{}", called.text);
+    assert!(called.notes().contains("still stopping"), "{}", called.text);
     assert_eq!(pinfold.wait_finished(&stubborn).status, Status::Finished);
 }
 

@@ -134,7 +134,7 @@ fn start_implies_stop() {
     }
     assert!(pinfold.show(&id).tree.is_empty());
     let again = agent.call("process_signal", json!({ "id": id }));
-    assert!(!again.is_error && again.notes().contains("over before"), "{}", again.text);
+    assert!(!again.is_error && again.notes().contains("already ended"), "{}", again.text);
 }
 
 #[test]
