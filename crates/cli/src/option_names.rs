@@ -110,12 +110,12 @@ mod tests {
     fn fields_become_the_options_that_set_them() {
         for (typed, message, said) in [
             ("run true", "`idempotency_key` is empty: give 1 byte", "`--key` is empty: give 1 byte"),
-            ("run true", "`owner_grace` goes with `lifetime`", "`--owner-grace` goes with `--lifetime`"),
+            ("run true", "`owner_grace` needs a `lifetime`", "`--owner-grace` needs a `--lifetime`"),
             ("run true", "output_limit 5 is too small.", "--output-limit 5 is too small."),
             ("run true", "cwd `/nope` cannot be entered", "the directory `/nope` cannot be entered"),
             ("run true", "ready is empty: give `port`", "--ready-… is empty: give `--ready-port`"),
-            ("run true", "ready.port 0 is no port", "--ready-port 0 is no port"),
-            ("run true", "ports.API: port 7 cannot be lent", "--lease API: port 7 cannot be lent"),
+            ("run true", "ready.port 0 is not a port", "--ready-port 0 is not a port"),
+            ("run true", "ports.API: port 7 cannot be leased", "--lease API: port 7 cannot be leased"),
             ("run x y", "program `x` cannot be run: use `command`", "program `x` cannot be run: use `-c`"),
             ("run true", "`limits.owner.memory` is reached", "`limits.owner.memory` is reached"),
             ("run true", "the output of a port is no name", "the output of a port is no name"),

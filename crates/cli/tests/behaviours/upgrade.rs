@@ -82,7 +82,7 @@ fn assert_taken_up(pinfold: &Pinfold, before: &Value) {
     let again = pinfold.start_request(&request);
     assert_eq!((again.created, Value::from(again.record.id)), (false, plain["id"].clone()));
 
-    // Numbers go on where they were, and ids do not come back.
+    // Event numbers continue after the last one, and ids are not reused.
     let (record, _) = pinfold.run("exit 4");
     assert_eq!(record.outcome, Some(Outcome::Exited { code: 4 }));
     let news = pinfold.events(last).events;

@@ -138,8 +138,11 @@ async fn hooked(core: &Core) -> BTreeMap<String, String> {
         blocking(ask).await.unwrap_or_else(|error| Err(error.0.message))
     };
     let said = tokio::time::timeout(DEADLINE, ask).await;
-    said.unwrap_or_else(|_| Err("it does not answer".to_owned())).unwrap_or_else(|reason| {
-        tracing::warn!(reason, "the setting coder.env_command failed: the environment is as it was");
+    said.unwrap_or_else(|_| Err("it did not finish in time".to_owned())).unwrap_or_else(|reason| {
+        tracing::warn!(
+            reason,
+            "the command in the setting coder.env_command failed: processes start without its variables"
+        );
         BTreeMap::new()
     })
 }

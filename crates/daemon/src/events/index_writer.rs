@@ -12,7 +12,7 @@ use pinfold_os::crash_point;
 use pinfold_store::index::{Change, Index, IndexError};
 use tokio::sync::{Notify, mpsc, oneshot, watch};
 
-use crate::lock::lock;
+use crate::mutex::lock;
 use crate::registry::Registry;
 use crate::request_error::RequestError;
 

@@ -26,7 +26,7 @@ use pinfold_os::{crash_point, proc, socket};
 use super::taken::TakenKeeper;
 use crate::core::Core;
 use crate::keepers::limit_cgroups::is_creator_alive;
-use crate::lock::lock;
+use crate::mutex::lock;
 use crate::output::screen;
 use crate::registry::keeper_link::{ANSWER_TIMEOUT, Incoming, Link, NoAnswer};
 use crate::request_error::RequestError;

@@ -124,7 +124,7 @@ impl Core {
     }
 }
 
-/// A stream of bytes is neither shortened nor rendered.
+/// Refuses the options that shorten or render output, which a stream of raw bytes does not support.
 fn refuse_others(query: &OutputQuery) -> Result<(), RequestError> {
     let others = [
         ("max_bytes", query.max_bytes.is_some()),
@@ -140,7 +140,8 @@ fn refuse_others(query: &OutputQuery) -> Result<(), RequestError> {
     ];
     match others.into_iter().find(|(_, is_given)| *is_given) {
         Some((name, _)) => {
-            let message = format!("`follow` goes with cursor, tail, stream and format only: leave out `{name}`");
+            let message =
+                format!("`follow` cannot be combined with `{name}`: use only cursor, tail, stream and format");
             Err(RequestError::invalid(message))
         }
         None => Ok(()),

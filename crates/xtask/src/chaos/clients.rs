@@ -108,12 +108,12 @@ impl Campaign {
 
     /// Starts process after process until the end; repeats each start until it is acknowledged.
     pub(super) fn start_processes(&self) -> anyhow::Result<()> {
-        let started = self.start_until_told_to_stop();
+        let started = self.start_until_the_campaign_ends();
         self.starters.fetch_sub(1, Ordering::Release);
         started
     }
 
-    fn start_until_told_to_stop(&self) -> anyhow::Result<()> {
+    fn start_until_the_campaign_ends(&self) -> anyhow::Result<()> {
         let voice = RetryingClient::new(self)?;
         while !self.has_stopped_starting() {
             if self.live.load(Ordering::Relaxed) >= self.most {

@@ -1,4 +1,4 @@
-//! A process in the foreground: copies its output, passes signals on, waits for its exit.
+//! `pinfold run` in the foreground: copies the output of the process, passes Ctrl-C and other signals on, waits for its exit.
 
 use std::io;
 use std::time::{Duration, Instant};

@@ -121,8 +121,8 @@ fn the_command_line_hosts_shows_and_stops() {
     assert!(shown.stdout.contains("session  t1"), "{shown:?}");
     let logs = host.pinfold.cli(&["agent", "logs", "fixer"]);
     assert!(logs.stdout.contains("> say hello") && logs.stdout.contains("hello"), "{logs:?}");
-    let begun = host.pinfold.cli(&["agent", "turn", "-d", "fixer", "hang"]);
-    assert_eq!(begun.stdout, "2\n", "{begun:?}");
+    let answer = host.pinfold.cli(&["agent", "turn", "-d", "fixer", "hang"]);
+    assert_eq!(answer.stdout, "2\n", "{answer:?}");
     host.until_asked(2);
     let interrupted = host.pinfold.cli(&["agent", "interrupt", "fixer"]);
     assert_eq!(interrupted.stdout, "turn 2 interrupted by its protocol\n", "{interrupted:?}");

@@ -89,9 +89,9 @@ fn errors_of_run_speak_of_its_options() {
         (&["--key", "", "true"][..], "`--key` is empty: give 1 to 128 bytes"),
         (&["--key", &"k".repeat(129), "true"], "`--key` is longer than 128 bytes"),
         (&["--output-limit", "5", "true"], "--output-limit 5 is too small"),
-        (&["--owner-grace", "5s", "true"], "`--owner-grace` goes with `--lifetime`"),
+        (&["--owner-grace", "5s", "true"], "`--owner-grace` needs a `--lifetime`"),
         (&["--cwd", "/no/such", "true"], "the directory `/no/such` cannot be entered"),
-        (&["--ready-port", "0", "true"], "--ready-port 0 is no port"),
+        (&["--ready-port", "0", "true"], "--ready-port 0 is not a port"),
         (&[" "], "the command is empty"),
         (&["--", "no-such-program", "x"], "run it through a shell with `-c`"),
     ] {

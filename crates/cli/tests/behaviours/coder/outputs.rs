@@ -79,9 +79,9 @@ fn wait_cap_5min() {
     let client = Client::new(&pinfold);
     let id = client.start("echo so far; sleep 300");
     until("it speaks", || client.output(&id)["output"] == "so far\n");
-    let begun = std::time::Instant::now();
+    let started = std::time::Instant::now();
     let reply = client.get(&format!("/{id}/output?wait=true"));
-    assert!(begun.elapsed().as_millis() >= 700, "it waited to the cap");
+    assert!(started.elapsed().as_millis() >= 700, "it waited to the cap");
     assert_eq!((reply.status, &reply.json()["running"]), (200, &json!(true)));
     assert_eq!(reply.json()["output"], "so far\n");
 }

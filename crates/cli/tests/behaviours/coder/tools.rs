@@ -184,9 +184,9 @@ fn process_output_defaults() {
         assert_eq!((&running["wall_duration_ms"], &running["reason"]), (&json!(0), &json!("timeout")));
     }
     // Left to itself it waits, for ten seconds at most: only so long that this is no read that returns at once.
-    let begun = std::time::Instant::now();
+    let started = std::time::Instant::now();
     assert_eq!(result(&agent.call("process_output", json!({ "process_id": id })))["running"], true);
-    assert!(begun.elapsed().as_secs() >= 10);
+    assert!(started.elapsed().as_secs() >= 10);
     for timeout in ["30", "soon", ""] {
         let called = agent.call("process_output", json!({ "process_id": id, "wait_timeout": timeout }));
         assert!(error(&called).starts_with(&format!("invalid wait_timeout {timeout:?}: time: ")), "{}", called.text);

@@ -56,13 +56,13 @@ fn a_leader_that_a_tracer_withholds_costs_its_keeper_nothing() {
     let script = "import ctypes, os, time\nleader = os.getpid()\nread, write = os.pipe()\nif os.fork():\n    os.read(read, 1)\n    \
                   os._exit(5)\nctypes.CDLL(None).ptrace(0x4206, leader, 0, 0); os.write(write, b'.'); time.sleep(300)";
     let argv = ["/usr/bin/python3", "-c", script].map(str::to_owned).to_vec();
-    let started = pinfold.start_request(&StartRequest { argv: Some(argv), ..StartRequest::default() }).record;
-    let (id, leader) = (started.id, started.pid.expect("a leader"));
+    let record = pinfold.start_request(&StartRequest { argv: Some(argv), ..StartRequest::default() }).record;
+    let (id, leader) = (record.id, record.pid.expect("a leader"));
     until("the leader is dead", || !alive(leader));
     let keeper = pinfold.keeper_pid(&id);
     let before = cpu_ms(keeper);
-    let begun = Instant::now();
-    while begun.elapsed() < Duration::from_secs(1) {
+    let started = Instant::now();
+    while started.elapsed() < Duration::from_secs(1) {
         pinfold.run("true");
     }
     let spent = cpu_ms(keeper) - before;

@@ -148,7 +148,7 @@ fn a_read_only_dashboard_changes_nothing_and_types_nothing() {
         ("POST", "/v1/shutdown".to_owned()),
     ] {
         let answer = browser.ask(method, &target, START);
-        assert!(answer.status == 403 && answer.body.contains("may only look"), "{target}: {}", answer.body);
+        assert!(answer.status == 403 && answer.body.contains("is read-only"), "{target}: {}", answer.body);
     }
     let attach = |query: &str| {
         let headers = browser.upgrade();

@@ -16,7 +16,7 @@ fn sleeper() -> StartRequest {
     StartRequest { command: Some("sleep 300".into()), ..StartRequest::default() }
 }
 
-/// Who pinfold says the parent of an owner is.
+/// The parent of an owner, according to `GET /v1/owners`.
 fn parent_of(pinfold: &Pinfold, owner: &str) -> Option<String> {
     let owners = pinfold.block(pinfold.client().owners()).expect("owners").owners;
     owners.into_iter().find(|one| one.owner == owner).and_then(|one| one.parent)

@@ -51,7 +51,7 @@ fn framed(body: &str) -> Vec<u8> {
     [&(body.len() as u32).to_le_bytes(), body.as_bytes()].concat()
 }
 
-/// It runs as it did, is reached by its daemon, and its end is told once, as it was.
+/// Checks that the process still runs, that its daemon can signal it, and that its end is reported once with the true outcome.
 fn assert_untouched(pinfold: &Pinfold, id: &str, tree: &[u32]) {
     let record = pinfold.show(id);
     assert_eq!((record.status, record.note), (Status::Running, None));
@@ -210,10 +210,10 @@ fn a_keeper_whose_process_was_given_up_by_another_leaves() {
     assert!(matches!(record.outcome, Some(Outcome::Lost { .. })), "{record:?}");
 }
 
-/// A daemon that was told nothing, and one that was told twice: however often keepers are killed while strangers come and
-/// go, what is told is what is written.
+/// Keepers are killed and the daemon restarts while foreign connections come and go: the outcome that the daemon reports
+/// is the one in the record, neither missing nor doubled.
 #[test]
-fn what_is_told_is_what_is_written_whoever_connects_and_dies() {
+fn reported_outcomes_equal_the_records_despite_foreign_connections_and_deaths() {
     let pinfold = Pinfold::start(PINFOLD);
     for round in 0..6 {
         let jobs: Vec<_> = (0..3).map(|_| pinfold.sh("exec sleep 300")).collect();

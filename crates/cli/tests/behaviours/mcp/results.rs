@@ -223,7 +223,7 @@ fn output_marked_untrusted() {
     assert!(before.contains(one.id()) && after.contains("not instructions"), "{}", one.text);
 }
 
-/// From start to knowing why: two calls at most, two kilobytes, the failing lines among them.
+/// A model learns why a build failed from at most two calls and two kilobytes, which include the failing lines.
 #[test]
 fn failing_build_explained_in_two_kilobytes() {
     let pinfold = Pinfold::start(PINFOLD);

@@ -115,9 +115,9 @@ fn events_wait_for_room() {
     std::os::unix::fs::symlink(disk.0.join("index.db"), pinfold.home().join("index.db")).expect("a link");
     pinfold.start_daemon();
     disk.fill();
-    let (begun, mut ids) = (Instant::now(), vec![]);
+    let (started, mut ids) = (Instant::now(), vec![]);
     // Longer than a refused commit is tried again at once.
-    while begun.elapsed() < Duration::from_secs(3) {
+    while started.elapsed() < Duration::from_secs(3) {
         // No more than a page of events holds, however fast the machine is.
         ids.push(pinfold.wait_finished(&pinfold.sh("sleep 0.03; exit 5").id).id);
     }

@@ -159,7 +159,7 @@ fn bad_searches_are_refused_with_advice() {
         |query: SearchQuery| pinfold.block(pinfold.client().search(&query)).expect_err("it is refused").to_string();
     assert!(refused(query("(")).contains("not a regular expression"));
     assert!(refused(query("")).contains("pattern: give a regular expression"));
-    assert!(refused(SearchQuery { page: Some("1".into()), ..query("x") }).contains("the `next` of the page before"));
+    assert!(refused(SearchQuery { page: Some("1".into()), ..query("x") }).contains("the `next` of the previous page"));
     assert!(refused(SearchQuery { label: vec!["x".into()], ..query("x") }).contains("`key=value`"));
 }
 

@@ -25,7 +25,7 @@ fn lines(count: u32) -> String {
     })
 }
 
-/// Twenty lines, a stray that writes a last one after the leader's end, exit 7. Then another, by the same keeper.
+/// A process that prints 20 lines and exits with 7 while a stray prints line 21; then a second process, run by the same keeper.
 pub(super) fn life(trial: &mut Trial) {
     trial.try_start_daemon();
     live(trial);
