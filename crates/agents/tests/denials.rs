@@ -1,4 +1,4 @@
-//! What an agent is told beside its protocol's own words: why it may not, and what of its turn is to end.
+//! Messages to an agent beyond its protocol's standard ones: the reason of a denial, and which tasks of a turn to stop.
 
 use pinfold_agents::{Conversation, Effect, Kind, Settings};
 use pinfold_api::types::{Approvals, Turn, Verdict};
@@ -38,7 +38,7 @@ fn the_message_of_a_denial_goes_to_codex_before_the_denial() {
     let text = steer["params"]["input"][0]["text"].as_str().expect("a text");
     assert!(text.contains("use trash") && text.contains("rm -rf x"), "{text}");
     assert_eq!(denial, json!({ "id": 77, "result": { "decision": "decline" } }));
-    // If codex does not take it, people are told.
+    // If codex does not accept it, an event says so.
     let refused = json!({ "id": steer["id"], "error": { "code": 1, "message": "no active turn" } });
     conversation.line(refused.to_string().as_bytes());
     assert!(conversation.notices().iter().any(|notice| notice.contains("no active turn")));

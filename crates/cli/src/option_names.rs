@@ -118,7 +118,7 @@ mod tests {
             ("run true", "ports.API: port 7 cannot be leased", "--lease API: port 7 cannot be leased"),
             ("run x y", "program `x` cannot be run: use `command`", "program `x` cannot be run: use `-c`"),
             ("run true", "`limits.owner.memory` is reached", "`limits.owner.memory` is reached"),
-            ("run true", "the output of a port is no name", "the output of a port is no name"),
+            ("run true", "the output of a port is not a name", "the output of a port is not a name"),
             ("run true", "owner `bob` has 2", "owner `bob` has 2"),
             ("--json agent run codex", "`idempotency_key` must have 1 byte", "`--key` must have 1 byte"),
             ("wait a", "until=match needs a `pattern`", "--until=match needs a `--pattern`"),

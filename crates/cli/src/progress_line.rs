@@ -59,7 +59,7 @@ impl Drop for ProgressLine {
     }
 }
 
-/// Erases the line for good. Called before output is printed.
+/// Erases the line and stops redrawing it. Called before output is printed.
 pub(crate) fn end() {
     change(Phase::Off);
     ENDED.notify_all();

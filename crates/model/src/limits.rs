@@ -16,7 +16,7 @@ pub const MIN_CPUS: f64 = 0.01;
 /// More cores than any machine has.
 pub const MAX_CPUS: f64 = 4096.0;
 
-/// The limits of a process; `None` is no limit.
+/// The limits of a process; `None` means unlimited.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ProcessLimits {
     /// From its start on.
@@ -26,7 +26,7 @@ pub struct ProcessLimits {
     pub tree: TreeLimits,
 }
 
-/// The limits of a whole tree; `None` is no limit.
+/// The limits of a whole tree; `None` means unlimited.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TreeLimits {
     /// Bytes of memory of all its processes together.

@@ -497,13 +497,13 @@ mod tests {
         let started = Fact::Started(Start { pid: 1, start_time: 2, at });
         for fact in [started, Fact::Finished(finish), Fact::Closed { at }] {
             let json = serde_json::to_string(&fact).expect("JSON");
-            let told = FromKeeper::Fact { id: id(), fact };
-            let frame = encode(&told);
+            let message = FromKeeper::Fact { id: id(), fact };
+            let frame = encode(&message);
             assert_eq!(encode_fact(&id(), &json), frame);
             let frame = &frame[HEADER..];
             assert!(super::split_fact(frame).is_some(), "{}", String::from_utf8_lossy(frame));
-            assert_eq!(FromKeeper::parse(frame).expect("a fact"), told);
-            assert_eq!(serde_json::from_slice::<FromKeeper>(frame).expect("the same"), told);
+            assert_eq!(FromKeeper::parse(frame).expect("a fact"), message);
+            assert_eq!(serde_json::from_slice::<FromKeeper>(frame).expect("the same"), message);
         }
         for wrong in [r#"{"fact":"started","pid":1}"#, r#"{"fact":"finished","at":1}"#, "7"] {
             let frame = format!(r#"{{"say":"fact","id":"{}","fact":{wrong}}}"#, id());

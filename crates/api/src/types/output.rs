@@ -37,7 +37,7 @@ pub struct OutputQuery {
     pub wait: Option<String>,
     /// With `wait`: wait for `output` (default), for the leader's `exit`, or until the output is `closed`.
     pub until: Option<String>,
-    /// Stream the bytes from the cursor on, as they are written, until the output is complete. Goes with `cursor`, `tail`, `stream`
+    /// Stream the bytes from the cursor on, as they are written, until the output is complete. Can be combined only with `cursor`, `tail`, `stream`
     /// and `format`.
     pub follow: Option<bool>,
 }

@@ -228,7 +228,7 @@ impl Core {
         answers.is_ok_and(|listener| listener == Some(pid)).then_some(Origin::NotRecovered)
     }
 
-    /// Whether a process is in a cgroup that was made for a kept process.
+    /// Whether a process is in a cgroup that was made for a managed process.
     fn is_in_our_cgroup(&self, pid: u32) -> bool {
         self.cgroups.is_ok() && proc::cgroups(pid).is_ok_and(|text| text.contains(&*self.cgroup_name))
     }

@@ -1,6 +1,6 @@
 //! The environment of a command: the daemon's, then the hook's variables, the request's, and the chat.
 //!
-//! The hook is a command of the configuration. It is not run as a kept process, because its output may be secret
+//! The hook is a command of the configuration. It is not run as a managed process, because its output may be secret
 //! and must not be stored. Bounds: [`HOOK_TIMEOUT`], [`MAX_OUTPUT`] bytes; run again after [`MAX_AGE`].
 
 use std::collections::BTreeMap;

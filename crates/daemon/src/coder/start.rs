@@ -76,12 +76,12 @@ async fn start_once(core: Arc<Core>, chat: Chat, asked: Asked) -> Result<(FoundP
     };
     ticket.begin(&fingerprint);
     // Continues even if the client disconnects: it can find the process by its key.
-    let begun = tokio::spawn(async move {
-        let begun = begin(&core, &chat, asked, Some((key, fingerprint))).await;
+    let task = tokio::spawn(async move {
+        let started = begin(&core, &chat, asked, Some((key, fingerprint))).await;
         drop(ticket);
-        begun
+        started
     });
-    let found = begun.await.map_err(|error| failed(&error.to_string()))??;
+    let found = task.await.map_err(|error| failed(&error.to_string()))??;
     Ok((found, false))
 }
 

@@ -223,7 +223,7 @@ pub(super) async fn give_back(core: &Arc<Core>, link: Arc<Link>) {
     lock(&core.keepers.idle).push(link);
 }
 
-/// Assigns the id of a keeper's next process. If there is none to be had, the next start reports why.
+/// Assigns the id of a keeper's next process. If no id can be assigned, the next start reports why.
 pub(crate) fn assign_next_id(core: &Core, link: &Link) -> Option<ProcessId> {
     let id = lock(&core.ids).next().ok()?;
     link.set_prepared(id.clone());

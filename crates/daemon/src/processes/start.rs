@@ -212,7 +212,7 @@ impl Core {
         let wanted = spec.service.ready.as_ref().is_some_and(|ready| ready.by == ReadyBy::Peer);
         let open = || {
             ReadySocket::open(&self.home, id).map_err(|error| match error.kind() {
-                // The path is too long, which is no matter of space or permissions.
+                // The path is too long: neither space nor permissions are the problem.
                 std::io::ErrorKind::InvalidInput => RequestError::invalid(error.to_string()),
                 _ => unwritable(&error.to_string()),
             })

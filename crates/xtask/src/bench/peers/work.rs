@@ -215,8 +215,8 @@ fn crashed(peer: &Measured, server: &str) -> anyhow::Result<AfterCrash> {
     std::thread::sleep(Duration::from_millis(100) * TICKS as u32 * 2);
     let noted = noted();
     let firsts = noted.lines().filter(|line| *line == "1").count();
-    let told = peer.tool.tail(&job).unwrap_or_default();
-    let kept = (1..=TICKS).rev().find(|tick| told.lines().any(|line| line.trim().ends_with(&format!("tick {tick}"))));
+    let tail = peer.tool.tail(&job).unwrap_or_default();
+    let kept = (1..=TICKS).rev().find(|tick| tail.lines().any(|line| line.trim().ends_with(&format!("tick {tick}"))));
     let known = |code: &Option<i32>| code.is_some();
     let code = bounded_wait(peer, &job).filter(known).flatten();
     Ok(AfterCrash { ran_on: noted.contains("over"), doubled: firsts > 1, ticks: kept.unwrap_or(0), code })

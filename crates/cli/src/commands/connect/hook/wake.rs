@@ -33,7 +33,7 @@ pub(super) async fn run(inbox: &Inbox, paths: &Paths) -> Result<u8, Failure> {
     }
     let Some(_alone) = claim(paths, inbox.owner()) else { return Ok(0) };
     let Ok(Some(news)) = watch(inbox).await else { return Ok(0) };
-    // Nobody reads stderr: the notice stays unread.
+    // stderr is not shown, so the notice stays unread.
     if std::io::stderr().write_all(render_notice(&news).as_bytes()).is_err() {
         return Ok(0);
     }
