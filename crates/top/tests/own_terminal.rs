@@ -1,4 +1,4 @@
-//! The terminal is given back, whatever happens.
+//! The terminal that `top` runs in is restored on every way out: return, panic, signal.
 
 use std::process::Command;
 

@@ -1,4 +1,4 @@
-//! docs/map.md: every source file (crates, tests with the real binary, fuzz targets, dashboard, SDKs) with the first paragraph
+//! docs/map.md: every source file (crates and their tests, dashboard, SDKs) with the first paragraph
 //! of its header, by folder.
 //!
 //! A reader who knows what they are looking for, and not what it is called here, searches that page.
@@ -9,14 +9,14 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 /// What is listed after the crates.
-const OTHER_ROOTS: [&str; 4] = ["fuzz/fuzz_targets", "dashboard/src", "sdk/python/src", "sdk/typescript/src"];
+const OTHER_ROOTS: [&str; 3] = ["dashboard/src", "sdk/python/src", "sdk/typescript/src"];
 
 /// The page.
 pub fn render(root: &Path) -> io::Result<String> {
     let mut page = String::from(
         "# Map of the source\n\nEvery source file and what it is for: the first paragraph of its header. Written by `cargo xtask generate`. \
-         [ARCHITECTURE.md](../ARCHITECTURE.md) describes how they fit together. The tests with the real binary, the fuzz \
-         targets, the dashboard's page and the SDKs come last.\n",
+         [ARCHITECTURE.md](../ARCHITECTURE.md) describes how they fit together. Tests, the dashboard's \
+         page and the SDKs come last.\n",
     );
     let crates = entries(&root.join("crates"))?;
     let mut roots: Vec<_> =
