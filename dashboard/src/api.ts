@@ -1,4 +1,5 @@
-// Requests to `/v1`, signing in and out (401), and `useLoaded`, which reads at the interval that each view chooses.
+// Requests to `/v1`, signing in and out (401), `useLoaded`, which reads at the interval that each view chooses, and `followEvents`,
+// the long poll on the event log.
 //
 // Every request carries the page secret: the cookie alone also reaches other servers on `pinfold.localhost`.
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """A stand-in for a model: plays three turns of a script, to try own_loop.py without a key.
 
-It starts something slow, ends its turn, and reports how it ended once it is told. Prints its address first. Exits with 1
+It starts something slow, ends its turn, and reports how it ended once it is notified. Prints its address first. Exits with 1
 if the loop did not tell it what a model needs to know.
 """
 
@@ -19,9 +19,9 @@ def turns():
     result = messages[-1]
     assert result["role"] == "tool" and "id: " in result["content"] and "running" in result["content"], result
     process = result["content"].split("id: ", 1)[1].split()[0]
-    messages = yield {"role": "assistant", "content": f"Started {process}; I will be told when it ends."}
-    told = messages[-1]["content"]
-    assert "Automated notice" in told and process in told and '"code": 3' in told, told
+    messages = yield {"role": "assistant", "content": f"Started {process}; I will be notified when it ends."}
+    notice = messages[-1]["content"]
+    assert "Automated notice" in notice and process in notice and '"code": 3' in notice, notice
     yield {"role": "assistant", "content": f"{process} failed with exit code 3."}
 
 

@@ -179,11 +179,12 @@ impl Adapter for Claude {
 
     fn interrupt(&mut self) -> Vec<Value> {
         self.interrupted = true;
-        let begun = self.tasks.iter().filter(|task| !self.earlier_tasks.contains(task));
-        let begun: Vec<String> = begun.cloned().collect();
+        let new_tasks = self.tasks.iter().filter(|task| !self.earlier_tasks.contains(task));
+        let new_tasks: Vec<String> = new_tasks.cloned().collect();
         let mut messages = vec![self.control(json!({ "subtype": "interrupt" })).1];
         // An interrupt does not stop background tasks. One that is stopped by this request is not reported to the model.
-        messages.extend(begun.iter().map(|task| self.control(json!({ "subtype": "stop_task", "task_id": task })).1));
+        messages
+            .extend(new_tasks.iter().map(|task| self.control(json!({ "subtype": "stop_task", "task_id": task })).1));
         messages
     }
 

@@ -121,8 +121,8 @@ fn an_interrupt_before_the_turn_has_an_id_is_sent_when_it_has_one() {
     let mut conversation = ready(Approvals::Deny);
     conversation.begin(Turn { number: 1, prompt: "x".into(), ..Turn::default() });
     assert_eq!(lines(&conversation.interrupt()), [""; 0]);
-    let begun = conversation.line(br#"{"id":3,"result":{"turn":{"id":"mine"}}}"#);
-    assert!(lines(&begun)[0].contains("turn/interrupt"), "{begun:?}");
+    let sent = conversation.line(br#"{"id":3,"result":{"turn":{"id":"mine"}}}"#);
+    assert!(lines(&sent)[0].contains("turn/interrupt"), "{sent:?}");
     // Too early for codex: it is sent again when the turn has started.
     assert_eq!(conversation.line(br#"{"id":4,"error":{"code":-32600,"message":"no active turn"}}"#), []);
     let started = conversation.line(br#"{"method":"turn/started","params":{"threadId":"t","turn":{"id":"mine"}}}"#);

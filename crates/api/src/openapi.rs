@@ -194,11 +194,15 @@ const ROUTES: &[Route] = &[
     },
     Route {
         body: Some(reference::<SessionRequest>),
-        answers: &[answer("200", "The session, and what was taken along.", Content::Json(reference::<SessionAnswer>))],
+        answers: &[answer(
+            "200",
+            "The session, and the processes that were moved to it.",
+            Content::Json(reference::<SessionAnswer>),
+        )],
         ..post(
             "/v1/sessions",
             "register_session",
-            "Say that this program serves a session of an agent, for as long as it lives",
+            "Register the calling program as the server of an agent's session; the session ends when that program exits",
         )
     },
     Route {

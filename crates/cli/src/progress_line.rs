@@ -47,9 +47,9 @@ impl ProgressLine {
         }
         *lock() = Phase::Hidden;
         let id = id.to_owned();
-        let begun = Instant::now();
+        let started = Instant::now();
         // Without a thread there is no line, and nothing else is missing.
-        start_thread(move || redraw(&id, begun)).ok().map(|()| ProgressLine(()))
+        start_thread(move || redraw(&id, started)).ok().map(|()| ProgressLine(()))
     }
 }
 
@@ -59,7 +59,7 @@ impl Drop for ProgressLine {
     }
 }
 
-/// Erases the line for good. Called before output is printed.
+/// Erases the line and stops redrawing it. Called before output is printed.
 pub(crate) fn end() {
     change(Phase::Off);
     ENDED.notify_all();
@@ -81,7 +81,7 @@ fn change(to: Phase) {
     *phase = to;
 }
 
-fn redraw(id: &str, begun: Instant) {
+fn redraw(id: &str, started: Instant) {
     let mut phase = lock();
     loop {
         let waited = ENDED.wait_timeout_while(phase, INTERVAL, |phase| *phase != Phase::Off);
@@ -90,7 +90,7 @@ fn redraw(id: &str, begun: Instant) {
             return;
         }
         let back = if *phase == Phase::Shown { RESTORE_AND_ERASE } else { "" };
-        let line = render(id, begun.elapsed(), columns());
+        let line = render(id, started.elapsed(), columns());
         let _ = io::stderr().write_all(format!("{back}{SAVE_CURSOR}{line}").as_bytes());
         *phase = Phase::Shown;
     }

@@ -12,7 +12,7 @@ use std::sync::{Arc, Condvar, Mutex, OnceLock};
 use pinfold_api::error::ErrorCode;
 use tokio::sync::oneshot;
 
-use crate::lock::lock;
+use crate::mutex::lock;
 use crate::request_error::RequestError;
 
 /// Number of threads. Most jobs are short, and the index serves one query at a time.

@@ -44,8 +44,8 @@ fn check(view: &View, source: &ViewInput<'_>, options: &Options) {
     assert!(view.text.len() <= options.budget.max(MIN_BUDGET), "the budget: {view:?}");
     assert!((source.start..=source.end).contains(&view.next), "the cursor: {view:?}");
     let held_back = source.end - view.next;
-    let most = if source.more_may_come { MAX_SEQUENCE as u64 } else { 0 };
-    assert!(held_back <= most, "held back: {view:?}");
+    let max = if source.more_may_come { MAX_SEQUENCE as u64 } else { 0 };
+    assert!(held_back <= max, "held back: {view:?}");
     assert_eq!(view.original_bytes, source.end - source.start, "{view:?}");
     let accounted = view.shown_bytes + view.omitted_bytes + view.collapsed_bytes + held_back;
     assert_eq!(view.original_bytes, accounted, "every byte is counted once: {view:?}");
@@ -72,6 +72,6 @@ fn check_seam(whole: &ViewInput<'_>, seam: usize, options: &Options) {
 }
 
 /// At most so many bytes from the end.
-fn tail(text: &str, most: usize) -> &str {
-    &text[text.ceil_char_boundary(text.len().saturating_sub(most))..]
+fn tail(text: &str, max: usize) -> &str {
+    &text[text.ceil_char_boundary(text.len().saturating_sub(max))..]
 }

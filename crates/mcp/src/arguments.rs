@@ -106,7 +106,7 @@ impl Arguments {
         let word = self.text(key)?;
         match &word {
             Some(text) if !words.contains(&text.as_str()) => {
-                Err(self.invalid(format!("`{key}`: `{}` is none of {}", abbreviate(text), words.join(", "))))
+                Err(self.invalid(format!("`{key}`: `{}` is not one of {}", abbreviate(text), words.join(", "))))
             }
             _ => Ok(word),
         }

@@ -313,7 +313,7 @@ impl History {
         self.finish.as_ref().map(|finish| finish.at).or(self.lost.as_ref().map(|(_, at)| *at))
     }
 
-    /// Whom it belongs to now.
+    /// The current owner.
     pub fn owner(&self) -> &str {
         self.handovers.last().map_or(&self.intent.spec.owner, |handover| &handover.to)
     }

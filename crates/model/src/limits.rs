@@ -1,7 +1,7 @@
 //! The limits of one process's whole tree: which values are accepted, and when one is reached.
 //!
-//! By what a bound is enforced (a controller of the kernel, or the keeper's own accounting) is decided where the
-//! machine is seen; here stands only what a reading means.
+//! Who enforces a limit (a cgroup controller, or the keeper's own accounting) is decided by the daemon and the keeper, which
+//! know the machine. This file only says what a measured value means for a limit.
 
 use std::time::Duration;
 
@@ -9,14 +9,14 @@ use serde::{Deserialize, Serialize};
 
 use crate::outcome::Cause;
 
-/// Less than this holds no program at all.
+/// No program can run with less memory than this.
 pub const MIN_MEMORY: u64 = 1 << 20;
-/// The least share of a core, in thousandths: the kernel's own least quota is a hundredth.
+/// Smallest share of a core, in thousandths: the smallest quota of the kernel is a hundredth.
 pub const MIN_CPUS: f64 = 0.01;
 /// More cores than any machine has.
 pub const MAX_CPUS: f64 = 4096.0;
 
-/// The limits of a process; `None` is no limit.
+/// The limits of a process; `None` means unlimited.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ProcessLimits {
     /// From its start on.
@@ -26,7 +26,7 @@ pub struct ProcessLimits {
     pub tree: TreeLimits,
 }
 
-/// The limits of a whole tree; `None` is no limit.
+/// The limits of a whole tree; `None` means unlimited.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TreeLimits {
     /// Bytes of memory of all its processes together.

@@ -298,14 +298,14 @@ pub struct Survivor {
     pub reason: String,
 }
 
-/// Why bytes are no frame.
+/// Why received bytes cannot be decoded.
 #[derive(Debug, thiserror::Error)]
 pub enum BadFrame {
     #[error("a frame of {0} bytes is too long")]
     TooLong(usize),
-    #[error("a frame that is no message: {0}")]
-    NoMessage(#[from] serde_json::Error),
-    /// JSON, but nothing that is known here: perhaps of a newer pinfold. The next frame can be read.
+    #[error("a frame that is not JSON: {0}")]
+    NotJson(#[from] serde_json::Error),
+    /// JSON, but not a message that this version knows; perhaps from a newer pinfold. The next frame can still be read.
     #[error("an unknown message: {error}")]
     Unknown { request: Option<u64>, error: String },
 }
@@ -356,17 +356,17 @@ impl Message for ToKeeper {
 }
 
 impl Message for FromKeeper {
-    /// Likewise facts, for whose sake clients wait.
+    /// Facts are parsed directly too, because clients wait for them.
     fn parse(frame: &[u8]) -> serde_json::Result<Self> {
-        match told(frame) {
+        match split_fact(frame) {
             Some((id, fact)) => Ok(Self::Fact { id, fact: Fact::parse(fact)? }),
             None => serde_json::from_slice(frame),
         }
     }
 }
 
-/// The id and the fact in what [`encode_fact`] makes.
-fn told(frame: &[u8]) -> Option<(ProcessId, &str)> {
+/// The id and the JSON of the fact, if the frame was made by [`encode_fact`].
+fn split_fact(frame: &[u8]) -> Option<(ProcessId, &str)> {
     let [before, between, after] = FACT;
     let (id, fact) = str::from_utf8(frame).ok()?.strip_prefix(before)?.split_once(between)?;
     Some((ProcessId::parse(id).ok()?, fact.strip_suffix(after)?))
@@ -376,7 +376,7 @@ fn told(frame: &[u8]) -> Option<(ProcessId, &str)> {
 #[derive(Debug)]
 pub struct Decoder {
     bytes: Vec<u8>,
-    most: usize,
+    max_frame: usize,
 }
 
 impl Default for Decoder {
@@ -387,13 +387,13 @@ impl Default for Decoder {
 
 impl Decoder {
     /// For frames of at most this many bytes.
-    pub fn bounded(most: usize) -> Self {
-        Self { bytes: Vec::new(), most }
+    pub fn bounded(max_frame: usize) -> Self {
+        Self { bytes: Vec::new(), max_frame }
     }
 
-    /// Whether a whole frame must be here: more need not be received before it is taken.
+    /// Whether the buffer is longer than the longest frame, so that at least one whole frame is in it: take it before receiving more.
     pub fn is_full(&self) -> bool {
-        self.bytes.len() > self.most + HEADER
+        self.bytes.len() > self.max_frame + HEADER
     }
 
     /// Where to put what is received, with room for a message of usual length.
@@ -411,7 +411,7 @@ impl Decoder {
     pub fn try_next<M: Message>(&mut self) -> Result<Option<M>, BadFrame> {
         let Some(header) = self.bytes.first_chunk::<HEADER>() else { return Ok(None) };
         let length = u32::from_le_bytes(*header) as usize;
-        if length > self.most {
+        if length > self.max_frame {
             return Err(BadFrame::TooLong(length));
         }
         let Some(frame) = self.bytes.get(HEADER..HEADER + length) else { return Ok(None) };
@@ -421,7 +421,7 @@ impl Decoder {
     }
 }
 
-/// Why a frame is no message.
+/// The error for a frame that could not be parsed: unknown to this version, or not JSON.
 fn explain(frame: &[u8], error: serde_json::Error) -> BadFrame {
     #[derive(Deserialize)]
     struct Numbered {
@@ -429,7 +429,7 @@ fn explain(frame: &[u8], error: serde_json::Error) -> BadFrame {
     }
     match serde_json::from_slice(frame) {
         Ok(Numbered { request }) => BadFrame::Unknown { request, error: error.to_string() },
-        Err(_) => BadFrame::NoMessage(error),
+        Err(_) => BadFrame::NotJson(error),
     }
 }
 
@@ -497,13 +497,13 @@ mod tests {
         let started = Fact::Started(Start { pid: 1, start_time: 2, at });
         for fact in [started, Fact::Finished(finish), Fact::Closed { at }] {
             let json = serde_json::to_string(&fact).expect("JSON");
-            let told = FromKeeper::Fact { id: id(), fact };
-            let frame = encode(&told);
+            let message = FromKeeper::Fact { id: id(), fact };
+            let frame = encode(&message);
             assert_eq!(encode_fact(&id(), &json), frame);
             let frame = &frame[HEADER..];
-            assert!(super::told(frame).is_some(), "{}", String::from_utf8_lossy(frame));
-            assert_eq!(FromKeeper::parse(frame).expect("a fact"), told);
-            assert_eq!(serde_json::from_slice::<FromKeeper>(frame).expect("the same"), told);
+            assert!(super::split_fact(frame).is_some(), "{}", String::from_utf8_lossy(frame));
+            assert_eq!(FromKeeper::parse(frame).expect("a fact"), message);
+            assert_eq!(serde_json::from_slice::<FromKeeper>(frame).expect("the same"), message);
         }
         for wrong in [r#"{"fact":"started","pid":1}"#, r#"{"fact":"finished","at":1}"#, "7"] {
             let frame = format!(r#"{{"say":"fact","id":"{}","fact":{wrong}}}"#, id());
@@ -518,7 +518,7 @@ mod tests {
         assert!(matches!(decoder.try_next::<ToKeeper>(), Err(BadFrame::TooLong(_))));
         let mut decoder = Decoder::default();
         decoder.extend(&[3, 0, 0, 0, b'x', b'y', b'z']);
-        assert!(matches!(decoder.try_next::<ToKeeper>(), Err(BadFrame::NoMessage(_))));
+        assert!(matches!(decoder.try_next::<ToKeeper>(), Err(BadFrame::NotJson(_))));
     }
 
     /// What a newer pinfold may say is passed over with its number, and what follows is understood.

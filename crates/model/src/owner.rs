@@ -140,9 +140,9 @@ mod tests {
     fn an_owner_sees_itself_and_its_descendants_and_not_the_reverse() {
         let owners = family();
         assert!(owners.sees("chat", "chat") && owners.sees("chat", "grandchild") && owners.sees("child", "grandchild"));
-        assert!(!owners.sees("child", "chat") && !owners.sees("child", "sibling") && !owners.sees("nobody", "chat"));
+        assert!(!owners.sees("child", "chat") && !owners.sees("child", "sibling") && !owners.sees("unknown", "chat"));
         assert_eq!(owners.view_of("chat"), ["chat", "child", "sibling", "grandchild"]);
-        assert_eq!(owners.view_of("nobody"), ["nobody"]);
+        assert_eq!(owners.view_of("unknown"), ["unknown"]);
         assert_eq!(owners.ancestors("grandchild"), ["child", "chat"]);
     }
 

@@ -28,7 +28,7 @@ pub enum PidState {
     Unknown,
 }
 
-/// Whether this keeper is running. Another process may have its pid by now; a failed lookup is no proof of death.
+/// Whether this keeper is running. Another process may have its pid by now; a failed lookup does not prove that it is dead.
 pub fn is_alive(keeper: &KeeperIdentity, state: PidState) -> bool {
     match state {
         PidState::Gone => false,
@@ -241,7 +241,7 @@ mod tests {
     #[test]
     fn a_keeper_is_dead_only_if_the_kernel_says_so() {
         assert!(!is_alive(&keeper(), PidState::Gone));
-        assert!(is_alive(&keeper(), PidState::Unknown), "a failed lookup is no proof");
+        assert!(is_alive(&keeper(), PidState::Unknown), "a failed lookup proves nothing");
         assert!(is_alive(&keeper(), PidState::Process { start_time: 3, alive: true }));
         assert!(!is_alive(&keeper(), PidState::Process { start_time: 4, alive: true }), "another has its pid");
         assert!(!is_alive(&keeper(), PidState::Process { start_time: 3, alive: false }), "a zombie");

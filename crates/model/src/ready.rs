@@ -46,8 +46,8 @@ pub enum ReadyBy {
 pub enum ReadyPort {
     Any,
     Number(u16),
-    /// The one that it was lent under this name.
-    Lent(String),
+    /// The port that it leased under this name.
+    Leased(String),
 }
 
 /// This machine, by the name that the request will carry.
@@ -119,9 +119,9 @@ pub enum BadReady {
     Pattern(#[from] BadPattern),
     #[error("ready.timeout is zero or longer than a day: give a time such as 60s")]
     Timeout,
-    #[error("ready.port 0 is no port: give a number, the name of a leased port, or `any`")]
+    #[error("ready.port 0 is not a port: give a number, the name of a leased port, or `any`")]
     PortZero,
-    #[error("ready.status {0} is no status of an answer: give 100 to 599, such as 200")]
+    #[error("ready.status {0} is not an HTTP status: give 100 to 599, such as 200")]
     Status(u16),
     #[error(
         "ready.http `{start}`: give a path such as /health with `port`, or an address on this machine such as http://127.0.0.1:3000/health (no https, no other host)"

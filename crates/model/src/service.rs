@@ -41,13 +41,13 @@ pub enum BadService {
     Restart(#[from] BadRestart),
     #[error("ports has {count} entries: give at most {MAX_PORTS}")]
     TooManyPorts { count: usize },
-    #[error("ports: `{name}` is no variable: use letters, digits and `_`, such as PORT or API_PORT")]
+    #[error("ports: `{name}` is not a usable variable name: use letters, digits and `_`, such as PORT or API_PORT")]
     PortName { name: String },
-    #[error("ports.{name}: port {port} cannot be lent: give {MIN_PORT} to 65535, or `lease` for any that is free")]
+    #[error("ports.{name}: port {port} cannot be leased: give {MIN_PORT} to 65535, or `lease` for any that is free")]
     PortNumber { name: String, port: u16 },
     #[error("ports: {first} and {second} are both port {port}: give each its own")]
     PortTwice { first: String, second: String, port: u16 },
-    #[error("ready.port `{name}` names no port that is lent: lease it in `ports` too, or give a number or `any`")]
+    #[error("ready.port `{name}` is not a leased port: lease it in `ports`, or give a number or `any`")]
     NoSuchLease { name: String },
 }
 
@@ -56,7 +56,7 @@ impl Service {
         *self == Self::default()
     }
 
-    /// Whether all of it can be done.
+    /// Checks every part; the first one that is not usable is the error.
     pub fn check(&self) -> Result<(), BadService> {
         if self.ports.len() > MAX_PORTS {
             return Err(BadService::TooManyPorts { count: self.ports.len() });
@@ -78,7 +78,7 @@ impl Service {
         let Some(ready) = &self.ready else { return Ok(()) };
         ready.check()?;
         match ready.by.port() {
-            Some(ReadyPort::Lent(name)) if !self.ports.contains_key(name) => {
+            Some(ReadyPort::Leased(name)) if !self.ports.contains_key(name) => {
                 Err(BadService::NoSuchLease { name: name.clone() })
             }
             _ => Ok(()),
@@ -90,12 +90,12 @@ impl Service {
         match self.ready.as_ref()?.by.port()? {
             ReadyPort::Any => None,
             ReadyPort::Number(port) => Some(*port),
-            ReadyPort::Lent(name) => self.ports.get(name).copied().flatten(),
+            ReadyPort::Leased(name) => self.ports.get(name).copied().flatten(),
         }
     }
 
-    /// Whether it is kept for another life when it ends.
-    pub fn lives_on(&self) -> bool {
+    /// Whether it may be restarted when it ends.
+    pub fn has_restart_policy(&self) -> bool {
         self.restart.is_some()
     }
 }
@@ -138,7 +138,7 @@ mod tests {
 
     #[test]
     fn readiness_finds_the_port_that_was_lent() {
-        let by = ReadyBy::Port { port: ReadyPort::Lent("PORT".into()) };
+        let by = ReadyBy::Port { port: ReadyPort::Leased("PORT".into()) };
         let ready = Some(Ready { by, timeout: Duration::from_secs(1) });
         let service = Service { ready: ready.clone(), ..ports(&[("PORT", Some(3000))]) };
         assert_eq!((service.check(), service.awaited_port()), (Ok(()), Some(3000)));

@@ -220,9 +220,9 @@ pub enum SpecError {
     EmptyCommand,
     #[error("both `command` and `argv` are given: give `command` for a shell, or `argv` for a program, not both")]
     TwoCommands,
-    #[error("`shell` goes with `command`, not with `argv`")]
+    #[error("`shell` can only be used with `command`: leave it out, or give `command` instead of `argv`")]
     ShellWithArgv,
-    #[error("`{field}` holds a NUL byte, which no program can be given")]
+    #[error("`{field}` contains a NUL byte, which Linux cannot pass to a program: remove it")]
     NulByte { field: &'static str },
     #[error("cwd `{cwd}` is not absolute: give an absolute directory, or one that begins with `~/`")]
     RelativeCwd { cwd: String },
@@ -230,16 +230,16 @@ pub enum SpecError {
     BadEnvName { name: String },
     #[error("environment name `{name}` is pinfold's own mark and cannot be set: leave it out")]
     ReservedEnv { name: String },
-    #[error("{field} `{value}` is not usable: use 1 to {most} characters, letters, digits, spaces and `. _ - : @ /`")]
-    BadName { field: &'static str, value: String, most: usize },
-    #[error("too many labels ({count}): give at most {most}")]
-    TooManyLabels { count: usize, most: usize },
-    #[error("`{field}` is longer than {most} bytes")]
-    TooLong { field: &'static str, most: usize },
-    #[error("`{field}` is empty: give 1 to {most} bytes, or leave it out")]
-    Empty { field: &'static str, most: usize },
-    #[error("output_limit {value} is too small: give at least {least} bytes")]
-    SmallOutputLimit { value: u64, least: u64 },
+    #[error("{field} `{value}` is not usable: use 1 to {max} characters, letters, digits, spaces and `. _ - : @ /`")]
+    BadName { field: &'static str, value: String, max: usize },
+    #[error("too many labels ({count}): give at most {max}")]
+    TooManyLabels { count: usize, max: usize },
+    #[error("`{field}` is longer than {max} bytes")]
+    TooLong { field: &'static str, max: usize },
+    #[error("`{field}` is empty: give 1 to {max} bytes, or leave it out")]
+    Empty { field: &'static str, max: usize },
+    #[error("output_limit {value} is too small: give at least {min} bytes")]
+    SmallOutputLimit { value: u64, min: u64 },
     #[error("{field} is zero: leave it out for no limit")]
     ZeroLimit { field: &'static str },
     #[error("`pty` is one terminal for all three streams: leave `{field}` out, or leave `pty` out")]
@@ -353,7 +353,7 @@ impl Spec {
         self.check_env()?;
         self.check_names()?;
         if self.output_limit < MIN_OUTPUT_LIMIT {
-            return Err(SpecError::SmallOutputLimit { value: self.output_limit, least: MIN_OUTPUT_LIMIT });
+            return Err(SpecError::SmallOutputLimit { value: self.output_limit, min: MIN_OUTPUT_LIMIT });
         }
         for (field, limit) in [("time_limit", self.time_limit), ("idle_limit", self.idle_limit)] {
             if limit.is_some_and(|limit| limit.is_zero()) {
@@ -397,22 +397,22 @@ impl Spec {
         check_name("owner", &self.owner)?;
         self.name.as_deref().map_or(Ok(()), |name| check_name("name", name))?;
         if self.intent.as_ref().is_some_and(|intent| intent.chars().count() > MAX_INTENT) {
-            return Err(SpecError::TooLong { field: "intent", most: MAX_INTENT });
+            return Err(SpecError::TooLong { field: "intent", max: MAX_INTENT });
         }
         match self.idempotency_key.as_ref().map(String::len) {
-            Some(0) => return Err(SpecError::Empty { field: "idempotency_key", most: MAX_NAME }),
+            Some(0) => return Err(SpecError::Empty { field: "idempotency_key", max: MAX_NAME }),
             Some(length) if length > MAX_NAME => {
-                return Err(SpecError::TooLong { field: "idempotency_key", most: MAX_NAME });
+                return Err(SpecError::TooLong { field: "idempotency_key", max: MAX_NAME });
             }
             _ => {}
         }
         if self.labels.len() > MAX_LABELS {
-            return Err(SpecError::TooManyLabels { count: self.labels.len(), most: MAX_LABELS });
+            return Err(SpecError::TooManyLabels { count: self.labels.len(), max: MAX_LABELS });
         }
         for (key, value) in &self.labels {
             check_name("label", key)?;
             if value.len() > MAX_LABEL_VALUE {
-                return Err(SpecError::TooLong { field: "labels", most: MAX_LABEL_VALUE });
+                return Err(SpecError::TooLong { field: "labels", max: MAX_LABEL_VALUE });
             }
         }
         Ok(())
@@ -426,7 +426,7 @@ pub fn check_name(field: &'static str, value: &str) -> Result<(), SpecError> {
     if fits {
         Ok(())
     } else {
-        Err(SpecError::BadName { field, value: value.chars().take(40).collect(), most: MAX_NAME })
+        Err(SpecError::BadName { field, value: value.chars().take(40).collect(), max: MAX_NAME })
     }
 }
 

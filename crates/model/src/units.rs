@@ -1,4 +1,4 @@
-//! Durations, sizes and timestamps: parsing and arithmetic.
+//! Durations (`30s`, `1h30m`), sizes (`64k`) and timestamps: parsing and arithmetic.
 
 use std::time::Duration;
 

@@ -141,8 +141,9 @@ pub fn free_bytes(path: &Path) -> io::Result<u64> {
 
 /// Which process holds a lock taken with [`try_hold`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Holder {
-    Nobody,
+pub enum LockHolder {
+    /// No process holds it.
+    Unlocked,
     Pid(u32),
     /// A process outside of our pid namespace.
     Unseen,
@@ -163,16 +164,16 @@ pub fn try_hold(file: BorrowedFd<'_>) -> io::Result<bool> {
 }
 
 /// Which other process holds a lock taken with [`try_hold`].
-pub fn holder(file: BorrowedFd<'_>) -> io::Result<Holder> {
+pub fn holder(file: BorrowedFd<'_>) -> io::Result<LockHolder> {
     let mut lock = whole_file();
     // SAFETY: the descriptor is open; the kernel writes to the structure, which outlives the call.
     if unsafe { libc::fcntl(file.as_raw_fd(), libc::F_GETLK, &raw mut lock) } != 0 {
         return Err(io::Error::last_os_error());
     }
     Ok(match (i32::from(lock.l_type), u32::try_from(lock.l_pid)) {
-        (libc::F_UNLCK, _) => Holder::Nobody,
-        (_, Ok(pid)) if pid > 0 => Holder::Pid(pid),
-        _ => Holder::Unseen,
+        (libc::F_UNLCK, _) => LockHolder::Unlocked,
+        (_, Ok(pid)) if pid > 0 => LockHolder::Pid(pid),
+        _ => LockHolder::Unseen,
     })
 }
 

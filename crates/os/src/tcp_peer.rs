@@ -49,8 +49,8 @@ mod tests {
             let own = server.local_addr().expect("an address");
             assert_eq!(peer_uid(peer, own).expect("readable"), Some(crate::socket::own_uid()), "{any}");
             drop((client, server));
-            let nobody = SocketAddr::new(peer.ip(), 1);
-            assert_eq!(peer_uid(nobody, own).expect("readable"), None);
+            let unconnected = SocketAddr::new(peer.ip(), 1);
+            assert_eq!(peer_uid(unconnected, own).expect("readable"), None);
         }
     }
 

@@ -1,4 +1,4 @@
-//! Waiting for children: observe the exit first, reap later.
+//! Waiting for children, and decoding their wait status (exit code, signal, core dump): observe the exit first, reap later.
 //!
 //! `observe_exit` leaves the child unreaped, so that its pid and session id stay reserved while its tree is still being
 //! signalled. Exactly one place in a program reaps a child: the one that owns it.

@@ -35,7 +35,7 @@ impl TestCgroup {
         let mut child =
             Command::new("sh").args(["-c", &script]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("sh");
         std::fs::write(self.leaf.path().join("cgroup.procs"), child.id().to_string()).expect("entered");
-        child.stdin.take().expect("piped").write_all(b"go\n").expect("told");
+        child.stdin.take().expect("piped").write_all(b"go\n").expect("written");
         let mut line = String::new();
         BufReader::new(child.stdout.take().expect("piped")).read_line(&mut line).expect("a line");
         child
@@ -155,7 +155,7 @@ fn sweep_ends_an_unmarked_orphan_that_is_in_the_cgroup() {
     let orphans = cgroup.leaf.members().expect("listed");
     assert_eq!(orphans.len(), 1);
     until("it runs its program", || proc::command_line(orphans[0]).is_ok_and(|line| line == "sleep 600"));
-    let remains = Remains { mark: b"PINFOLD_TEST_MARK=nobody", cgroup: Some(&cgroup.leaf) };
+    let remains = Remains { mark: b"PINFOLD_TEST_MARK=unused", cgroup: Some(&cgroup.leaf) };
     let swept = &sweep_all(&[remains], DEADLINE)[0];
     assert_eq!((&swept.killed[..], &swept.survivors[..]), (&[(orphans[0], "sleep 600".to_owned())][..], &[][..]));
     assert!(!cgroup.leaf.is_populated().expect("read"));

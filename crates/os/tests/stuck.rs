@@ -149,9 +149,9 @@ fn a_child_that_cannot_be_killed_is_left_behind_and_holds_up_nothing() {
     assert_eq!(left.len(), 1, "it waits inside the kernel");
     assert_starts(&mut spawner, None);
     silent.give_up();
-    let begun = Instant::now();
+    let started = Instant::now();
     while proc::stat(left[0]).is_ok_and(|stat| stat.is_living()) {
-        assert!(begun.elapsed() < DEADLINE, "it never ended");
+        assert!(started.elapsed() < DEADLINE, "it never ended");
         std::thread::sleep(Duration::from_millis(5));
     }
     let ended = pinfold_os::wait::reap_if_ended(left[0]).expect("waitid").expect("it ended");

@@ -159,7 +159,7 @@ fn kill_outruns_a_tree_that_keeps_forking() {
     let busy = "while :; do (setsid sleep 600 &); /bin/true; done";
     let (leader, _) = own_tree.start(&format!("for i in 1 2 3; do sh -c '{busy}' & done; echo $$; wait"), 1);
     until("it has forked", || descendants(std::process::id()).len() > 12);
-    until("nobody is left", || {
+    until("no process is left", || {
         assert_eq!(kill_descendants(std::process::id()).refused, []);
         reap_all();
         descendants(std::process::id()).is_empty()

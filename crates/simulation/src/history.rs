@@ -1,4 +1,5 @@
-//! Runs histories: random steps with faults, then without faults until every process is over; then checks the result.
+//! Runs the history of a seed, or replays it: random steps with faults, then without faults until every process is over; then
+//! checks the result.
 
 use std::time::{Duration, Instant};
 

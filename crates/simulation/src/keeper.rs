@@ -83,7 +83,7 @@ impl RunningKeeper {
             }
         }
         self.keeper.end_turn();
-        self.lives_on()
+        self.keeps_running()
     }
 
     /// Connects a daemon to the keeper.
@@ -109,7 +109,7 @@ impl RunningKeeper {
         self.keeper.driver().filter(|driver| !driver.is_over()).map(|driver| driver.id())
     }
 
-    pub fn lives_on(&mut self) -> bool {
+    pub fn keeps_running(&mut self) -> bool {
         let pid = self.pid();
         if !self.machine.is_alive(pid) {
             return false;

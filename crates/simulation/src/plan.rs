@@ -53,7 +53,7 @@ pub struct Plan {
 impl Plan {
     pub fn new(random: &mut Random) -> Self {
         let kinds = KINDS.into_iter().filter(|_| random.permille(400)).collect();
-        let mut rate = |most: u32| if random.permille(350) { random.below(u64::from(most)) as u32 } else { 0 };
+        let mut rate = |max: u32| if random.permille(350) { random.below(u64::from(max)) as u32 } else { 0 };
         let faults = Faults {
             refused_write: rate(400),
             torn_write: rate(300),

@@ -39,12 +39,12 @@ fn numbers(found: &[History]) -> Vec<u64> {
 fn s4_one_event_per_process_and_kind() {
     let home = Scratch::home();
     let mut index = ready(&home);
-    let told = index.apply(&[event(1, EventKind::Started), event(1, EventKind::Finished)]).expect("applied");
-    assert_eq!(told.iter().map(|event| event.seq).collect::<Vec<_>>(), [1, 2]);
+    let stored = index.apply(&[event(1, EventKind::Started), event(1, EventKind::Finished)]).expect("applied");
+    assert_eq!(stored.iter().map(|event| event.seq).collect::<Vec<_>>(), [1, 2]);
     let again = [event(1, EventKind::Finished), event(2, EventKind::Started), event(2, EventKind::Started)];
-    let told = index.apply(&again).expect("applied");
-    assert_eq!(told.len(), 1);
-    assert_eq!(told[0].process, id(2));
+    let stored = index.apply(&again).expect("applied");
+    assert_eq!(stored.len(), 1);
+    assert_eq!(stored[0].process, id(2));
     drop(index);
     let mut index = ready(&home);
     assert_eq!(index.apply(&[event(2, EventKind::Started)]).expect("applied"), []);
@@ -186,7 +186,7 @@ fn old_events_are_pruned_but_not_those_of_listed_processes() {
     index.apply(&(0..20).map(|number| event(number, EventKind::Finished)).collect::<Vec<_>>()).expect("applied");
     index.apply(&[put(finished(0, "ann"))]).expect("applied");
     assert_eq!(index.prune_events(5).expect("pruned"), 14);
-    assert_eq!(index.apply(&[event(0, EventKind::Finished)]).expect("applied"), [], "still told once");
+    assert_eq!(index.apply(&[event(0, EventKind::Finished)]).expect("applied"), [], "still stored once");
     assert_eq!((index.first_seq().expect("seq"), index.last_seq().expect("seq")), (1, 20));
     index.apply(&[Change::Forget(id(0))]).expect("applied");
     assert_eq!(index.prune_events(0).expect("pruned"), 6);
@@ -300,8 +300,8 @@ fn an_index_of_version_1_is_upgraded_and_keeps_its_numbers() {
     let mut index = ready(&home);
     assert_eq!(index.by_key("ann", "key").expect("a key"), Some(id(1)));
     assert_eq!(index.last_seq().expect("a number"), 2, "numbers that were given out are not given again");
-    let told = index.apply(&[event(1, EventKind::Started), event(2, EventKind::Started)]).expect("applied");
-    assert_eq!(told.iter().map(|event| event.seq).collect::<Vec<_>>(), [3]);
+    let stored = index.apply(&[event(1, EventKind::Started), event(2, EventKind::Started)]).expect("applied");
+    assert_eq!(stored.iter().map(|event| event.seq).collect::<Vec<_>>(), [3]);
     drop(index);
     drop(ready(&home));
 }

@@ -1,4 +1,5 @@
-//! Paths, permissions and locks: the home directory, its lock, the directory of one process.
+//! Paths, permissions and locks: the home directory, its lock ([`HomeLock`]: one daemon for each home), the directory of one
+//! process.
 //!
 //! Owns file names and permissions: directories are 0700 and files 0600, so only the user who runs pinfold can read the
 //! output of processes. Knows nothing about the content of the files, except the home's `format`.
@@ -13,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use crate::Durability;
 use pinfold_model::id::ProcessId;
-use pinfold_os::fsio::Holder;
+use pinfold_os::fsio::LockHolder;
 use pinfold_os::{crash_point, fsio, socket};
 
 /// The version of the home's layout.
@@ -118,9 +119,9 @@ impl FileId {
 pub fn is_daemon(home: &Path, peer: Option<u32>) -> bool {
     let holder = File::open(home.join(HOLDER)).and_then(|file| fsio::holder(file.as_fd()));
     match holder {
-        Ok(Holder::Pid(pid)) => peer == Some(pid),
-        Ok(Holder::Unseen) => peer.is_none(),
-        Ok(Holder::Nobody) | Err(_) => false,
+        Ok(LockHolder::Pid(pid)) => peer == Some(pid),
+        Ok(LockHolder::Unseen) => peer.is_none(),
+        Ok(LockHolder::Unlocked) | Err(_) => false,
     }
 }
 

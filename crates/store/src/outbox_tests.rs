@@ -18,8 +18,8 @@ fn a_delivery_is_added_once_with_its_event_and_survives_until_it_is_done() {
     };
     let mut index = open();
     let targets = vec![Target::Webhook, Target::Command];
-    let told = Change::Event(Box::new(NewEvent { targets, ..event(1, EventKind::Finished) }));
-    index.apply(&[told.clone(), told]).expect("applied");
+    let change = Change::Event(Box::new(NewEvent { targets, ..event(1, EventKind::Finished) }));
+    index.apply(&[change.clone(), change]).expect("applied");
     drop(index);
     let mut index = open();
     let found = index.deliveries(10).expect("deliveries");
@@ -41,13 +41,13 @@ fn deliveries_of_one_process_to_one_target_keep_the_order_of_its_events() {
     let Opened::Ready(mut index) = Index::open(&home, Durability::Programs, NOW).expect("open") else {
         panic!("a new index is ready");
     };
-    let told = |number, kind, targets: &[Target]| {
+    let event_with_targets = |number, kind, targets: &[Target]| {
         Change::Event(Box::new(NewEvent { targets: targets.to_vec(), ..event(number, kind) }))
     };
     let both = [Target::Webhook, Target::Command];
-    let first = told(1, EventKind::Exited, &both);
-    let second = told(1, EventKind::Finished, &both);
-    let other = told(2, EventKind::Finished, &both[..1]);
+    let first = event_with_targets(1, EventKind::Exited, &both);
+    let second = event_with_targets(1, EventKind::Finished, &both);
+    let other = event_with_targets(2, EventKind::Finished, &both[..1]);
     index.apply(&[first, second, other]).expect("applied");
     let given = |index: &Index| {
         let found = index.deliveries(10).expect("deliveries").into_iter();

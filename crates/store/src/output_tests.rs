@@ -177,10 +177,10 @@ impl Printed {
     }
 }
 
-fn check_all_reads(reader: &OutputReader, printed: &Printed, most: usize) -> Result<u64, TestCaseError> {
+fn check_all_reads(reader: &OutputReader, printed: &Printed, max: usize) -> Result<u64, TestCaseError> {
     let (mut cursor, mut kept, mut missing) = (0, 0, 0);
     while cursor < printed.total() {
-        let piece = reader.read(cursor, most).expect("read");
+        let piece = reader.read(cursor, max).expect("read");
         prop_assert_eq!(piece.end, printed.total());
         prop_assert_eq!(piece.gap.clone(), (piece.at > cursor).then_some(cursor..piece.at));
         prop_assert_eq!(&piece.bytes, &bytes_at(piece.at, piece.bytes.len() as u64));
@@ -218,7 +218,7 @@ proptest! {
     fn s2_a_cursor_names_the_same_byte_for_ever(
         ops in prop::collection::vec(op(), 1..60),
         limit in prop_oneof![Just(0u64), 4096u64..40_000],
-        most in 1usize..5000,
+        max in 1usize..5000,
     ) {
         let scratch = Scratch::new();
         let mut writer = OutputWriter::new(scratch.path(), limit, START);
@@ -237,7 +237,7 @@ proptest! {
         let lost = printed.bytes.iter().filter(|(_, _, written)| !written).count() as u64;
         prop_assert_eq!(writer.lost(), lost);
         let reader = OutputReader::open(scratch.path()).with_known_end(Some(writer.total()));
-        let kept = check_all_reads(&reader, &printed, most)?;
+        let kept = check_all_reads(&reader, &printed, max)?;
         prop_assert_eq!(check_runs(&reader, &printed)?, kept);
         if lost == 0 {
             prop_assert!(on_disk(scratch.path()) >= printed.total().min(limit / 2));

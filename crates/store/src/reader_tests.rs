@@ -82,7 +82,7 @@ fn the_last_lines_are_counted_as_people_count_them() {
 fn the_search_for_lines_is_bounded_and_stops_at_a_gap() {
     let text: Vec<u8> = (0..100_000).flat_map(|line| format!("{line}\n").into_bytes()).collect();
     let (_scratch, reader) = printed(&text[..500_000]);
-    let all = |lines, most| reader.tail_lines(lines, most).expect("lines");
+    let all = |lines, max| reader.tail_lines(lines, max).expect("lines");
     assert_eq!(all(usize::MAX, 1000), 499_000);
     // Each of the last lines has five digits and a newline.
     assert_eq!(all(30_000, u64::MAX), 500_000 - 30_000 * 6);

@@ -39,7 +39,7 @@ fn begin_writes_the_same_line_as_appending_the_intended_fact() {
     let scratch = Scratch::new();
     let dir = ProcessDir::prepare(scratch.path(), &id(1)).expect("prepared");
     let mut writer = RecordWriter::new(&dir, Durability::Programs);
-    writer.begin(&intent(1, "ann", None).into()).expect("begun");
+    writer.begin(&intent(1, "ann", None).into()).expect("written");
     append_all(&mut writer, &all_facts(1)[1..]);
     let (_other, of_facts) = written(&all_facts(1));
     assert_eq!(content(dir.path()), content(&of_facts));

@@ -26,7 +26,7 @@ pub struct KeptSession {
     pub directory: String,
     /// The server processes that serve it.
     pub servers: Vec<KeptProcess>,
-    /// The client programs that started them. One may live on without its server.
+    /// The client programs that started them. One may still run after its server exited.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub programs: Vec<KeptProcess>,
     /// When the last of them was seen to have ended.

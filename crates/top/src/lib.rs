@@ -4,6 +4,7 @@
 //! pure; `io` reads keys and talks to the daemon beside them, so that neither a slow daemon nor a fast process stops the
 //! screen. Must not reach around the api client, and invents no value: what the daemon does not say is not shown.
 
+mod attached_terminal;
 mod command;
 mod describe;
 mod draw;
@@ -15,11 +16,10 @@ mod processes;
 mod prompt;
 mod quantity;
 mod state;
-mod terminal;
 #[cfg(test)]
 mod testing;
 mod text;
 mod update;
 
-pub use io::screen::OwnScreen;
+pub use io::own_terminal::OwnTerminal;
 pub use io::{Ended, Options, run};

@@ -1,4 +1,4 @@
-//! Durations, sizes and times in few columns.
+//! Prints durations, sizes and times in few columns.
 
 use std::time::Duration;
 

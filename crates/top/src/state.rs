@@ -9,12 +9,12 @@ use jiff::Timestamp;
 use pinfold_api::types::{Agent, Event, Inbox, InboxItem, InboxKind, Record, TreeMember, Turn};
 use ratatui::layout::Position;
 
+use crate::attached_terminal::AttachView;
 use crate::list::ListCursor;
 use crate::log::LogView;
 use crate::message::{Action, Interest};
 use crate::processes::Processes;
 use crate::prompt::Prompt;
-use crate::terminal::AttachView;
 
 /// Events that are kept; older ones are forgotten.
 pub(crate) const MAX_EVENTS: usize = 1000;

@@ -1,4 +1,5 @@
-//! docs/map.md: every source file with the first paragraph of its header, by crate and folder.
+//! docs/map.md: every source file (crates and their tests, dashboard, SDKs) with the first paragraph
+//! of its header, by folder.
 //!
 //! A reader who knows what they are looking for, and not what it is called here, searches that page.
 
@@ -7,15 +8,20 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
+/// What is listed after the crates.
+const OTHER_ROOTS: [&str; 3] = ["dashboard/src", "sdk/python/src", "sdk/typescript/src"];
+
 /// The page.
 pub fn render(root: &Path) -> io::Result<String> {
     let mut page = String::from(
         "# Map of the source\n\nEvery source file and what it is for: the first paragraph of its header. Written by `cargo xtask generate`. \
-         [ARCHITECTURE.md](../ARCHITECTURE.md) describes how they fit together. The tests with the real binary and \
-         the dashboard's page come last.\n",
+         [ARCHITECTURE.md](../ARCHITECTURE.md) describes how they fit together. Tests, the dashboard's \
+         page and the SDKs come last.\n",
     );
-    let mut roots: Vec<_> = entries(&root.join("crates"))?.into_iter().map(|path| path.join("src")).collect();
-    roots.extend(["crates/cli/tests/behaviours", "dashboard/src"].map(|path| root.join(path)));
+    let crates = entries(&root.join("crates"))?;
+    let mut roots: Vec<_> =
+        ["src", "tests"].iter().flat_map(|part| crates.iter().map(move |path| path.join(part))).collect();
+    roots.extend(OTHER_ROOTS.map(|path| root.join(path)));
     for directory in roots.iter().filter(|path| path.is_dir()) {
         let mut files = Vec::new();
         collect(directory, &mut files)?;
@@ -44,7 +50,9 @@ fn collect(folder: &Path, files: &mut Vec<PathBuf>) -> io::Result<()> {
     for path in entries(folder)? {
         if path.is_dir() {
             collect(&path, files)?;
-        } else if path.extension().is_some_and(|extension| extension == "rs" || extension == "ts" || extension == "tsx")
+        } else if path
+            .extension()
+            .is_some_and(|extension| ["rs", "ts", "tsx", "py"].iter().any(|known| extension == *known))
             && !path.file_stem().is_some_and(|stem| stem.to_string_lossy().ends_with("tests"))
         {
             files.push(path);
@@ -60,10 +68,16 @@ fn entries(folder: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(paths)
 }
 
-/// The first paragraph of the header, on one line.
+const DOCSTRING: &str = "\"\"\"";
+
+/// The first paragraph of the header, on one line: of `//!` or `//` comments, or of a Python docstring.
 fn first_paragraph(source: &str) -> String {
-    let header =
-        source.lines().map_while(|line| line.strip_prefix("//!").or_else(|| line.strip_prefix("//"))).map(str::trim);
+    let mut lines = source.lines().skip_while(|line| line.starts_with('#')).peekable();
+    if lines.peek().is_some_and(|line| line.starts_with(DOCSTRING)) {
+        let text = source.split(DOCSTRING).nth(1).unwrap_or_default();
+        return text.lines().map(str::trim).take_while(|line| !line.is_empty()).collect::<Vec<_>>().join(" ");
+    }
+    let header = lines.map_while(|line| line.strip_prefix("//!").or_else(|| line.strip_prefix("//"))).map(str::trim);
     header.take_while(|line| !line.is_empty()).collect::<Vec<_>>().join(" ")
 }
 
@@ -77,5 +91,7 @@ mod tests {
         assert_eq!(first_paragraph("//! `a.b` is it\n\nuse x;\n"), "`a.b` is it");
         assert_eq!(first_paragraph("// A page.\n\nimport x;\n"), "A page.");
         assert_eq!(first_paragraph("use x;\n"), "");
+        assert_eq!(first_paragraph("# Generated.\n\"\"\"One\nline.\n\nMore.\n\"\"\"\n"), "One line.");
+        assert_eq!(first_paragraph("\"\"\"All.\"\"\"\n\nimport x\n"), "All.");
     }
 }

@@ -1,4 +1,4 @@
-//! `cargo xtask tidy` as a test: the tree keeps the rules of the house.
+//! `cargo xtask tidy` as a test: the tree follows the rules of this repository.
 
 use xtask::tidy::{Tree, check};
 use xtask::workspace_root;

@@ -117,7 +117,7 @@ impl Record {
     }
 }
 
-/// The sandbox of a process: what was asked for, and what the kernel enforces.
+/// The sandbox of a process: what was requested, and what the kernel enforces.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct SandboxShown {
     /// The profile in a few words, with what is missing.

@@ -13,10 +13,10 @@ pub struct SessionRequest {
     pub client: String,
     /// The directory that it works in: absolute, without links.
     pub directory: String,
-    /// The program that asks. The session lives as long as it does.
+    /// The program that registers the session. The session ends when this program exits.
     pub server: ServerProcess,
-    /// The owner of the session that the same client left for this one. What that runs is taken along, unless another server
-    /// serves it too.
+    /// The owner of the previous session of the same client, if this one replaces it. Its live processes move to the new owner,
+    /// unless another server still serves that session.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub instead_of: Option<String>,
 }
@@ -30,11 +30,11 @@ pub struct ServerProcess {
     pub start_time: u64,
 }
 
-/// The session is known.
+/// The session is registered.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct SessionAnswer {
     pub owner: String,
-    /// Processes that were taken along.
+    /// Ids of the processes that were moved from the previous session.
     pub moved: Vec<String>,
 }
 

@@ -181,7 +181,7 @@ pub struct InterruptAnswer {
     pub rung: Option<Rung>,
     /// The steps that were tried, in order.
     pub tried: Vec<Tried>,
-    /// What the turn had left running and was stopped: ids of kept processes, command lines of others.
+    /// What the turn had left running and was stopped: ids of managed processes, command lines of others.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub stopped: Vec<String>,
 }

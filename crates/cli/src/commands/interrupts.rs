@@ -1,4 +1,4 @@
-//! INT, TERM, HUP and QUIT, as they are sent to a command in the foreground.
+//! Receives INT (Ctrl-C), TERM, HUP and QUIT that are sent to `pinfold`, for commands that run in the foreground.
 
 use std::fs::File;
 use std::io::{self, Read};

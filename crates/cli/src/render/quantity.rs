@@ -1,4 +1,4 @@
-//! Durations, sizes and times for people.
+//! Prints durations, sizes and times for people.
 
 use std::time::Duration;
 

@@ -110,8 +110,8 @@ fn render_notify(notify: &NotifyShown) -> String {
     let heartbeat = heartbeat.map(|every| format!("heartbeat every {}", render_duration(every)));
     let webhook = notify.webhook.as_ref().map(|host| format!("to {host}"));
     let command = notify.command.as_ref().map(|command| format!("by `{}`", one_line(command)));
-    let told = std::iter::once(end.to_owned()).chain(patterns).chain(heartbeat).chain(webhook).chain(command);
-    told.collect::<Vec<_>>().join(", ")
+    let events = std::iter::once(end.to_owned()).chain(patterns).chain(heartbeat).chain(webhook).chain(command);
+    events.collect::<Vec<_>>().join(", ")
 }
 
 fn render_output(record: &Record) -> String {
@@ -135,7 +135,7 @@ fn render_usage(record: &Record) -> String {
 }
 
 /// `memory 64 MiB, 100 pids, 0.5 cores, cpu 5s, run 2h00m, idle 30s`.
-/// What was asked for, and how it is enforced.
+/// The requested sandbox, and how it is enforced.
 fn render_sandbox(sandbox: &SandboxShown) -> String {
     let names = |parts: &[SandboxPart]| parts.iter().map(|part| part.name()).collect::<Vec<_>>().join(" ");
     let mut text =

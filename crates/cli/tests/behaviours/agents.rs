@@ -1,4 +1,4 @@
-//! Hosted agents, with a program that speaks a real agent's protocol and misbehaves as it is told. The real agents are in
+//! Hosted agents, with a program that speaks a real agent's protocol and misbehaves on request. The real agents are in
 //! `tests/clients`.
 
 mod faults;
@@ -41,7 +41,7 @@ impl Host {
     fn at(pinfold: Pinfold) -> Self {
         let work = pinfold.home().join("work");
         std::fs::create_dir_all(&work).expect("a directory");
-        // Whoever runs the daemon runs its agents.
+        // Agents run as the user of the daemon.
         let owner = std::fs::metadata(pinfold.home()).expect("a home").uid();
         chown(&work, Some(owner), None).expect("a directory of the daemon's user");
         // Named as the first argument of the program, which is a shell: a file that was just written cannot always be executed
@@ -85,12 +85,12 @@ impl Host {
         self.pinfold.block(self.pinfold.client().give_turn(id, request)).map_err(api_error)
     }
 
-    /// Gives a turn and does not wait.
+    /// Starts a turn without waiting for it.
     fn begin(&self, id: &str, text: &str) -> Turn {
         self.try_turn(id, &TurnRequest { text: text.into(), ..TurnRequest::default() }).expect("a turn")
     }
 
-    /// Gives a turn and waits for its end.
+    /// Runs a turn and waits until it ends.
     fn turn(&self, id: &str, text: &str) -> Turn {
         let turn = self.begin(id, text);
         self.finish(id, turn.number)
@@ -120,7 +120,7 @@ impl Host {
         self.pinfold.block(self.pinfold.client().agent_events(id, &query)).expect("events").events
     }
 
-    /// What the fake was asked, over all its lives.
+    /// The prompts that the fake got, over all its processes.
     fn asked(&self) -> Vec<String> {
         let text = std::fs::read_to_string(self.work.join("asked")).unwrap_or_default();
         text.lines().map(str::to_owned).collect()
@@ -146,7 +146,7 @@ fn exists(path: &Path) -> bool {
     path.exists()
 }
 
-/// The turn completed, and said this.
+/// Checks that the turn completed with this text.
 #[track_caller]
 fn assert_said(turn: &Turn, text: &str) {
     assert_eq!((turn.status, turn.text.as_deref()), (TurnStatus::Completed, Some(text)), "{turn:?}");

@@ -1,5 +1,4 @@
-//! background, wait, notify. Readiness, restarts and leased ports are in `services`; what only an agent's protocol
-//! knows is elsewhere.
+//! Background processes, waits and events. Readiness, restarts and leased ports are in `services`.
 
 mod consumers;
 mod crowds;
@@ -21,30 +20,30 @@ use tokio::task::JoinSet;
 
 use crate::PINFOLD;
 
-/// A wait of at most a minute.
+/// A wait of up to a minute.
 fn until(what: &str) -> WaitQuery {
     WaitQuery { until: Some(what.into()), timeout: Some("60s".into()), ..WaitQuery::default() }
 }
 
-/// A wait that only looks.
+/// The same wait without blocking.
 fn now(query: WaitQuery) -> WaitQuery {
     WaitQuery { timeout: Some("0".into()), ..query }
 }
 
-/// A wait as a request of its own.
+/// A wait as a request of its own, to be run in parallel.
 fn waiting(pinfold: &Pinfold, id: &str, query: WaitQuery) -> impl Future<Output = WaitAnswer> + Send + use<> {
     let (client, id) = (pinfold.client().clone(), id.to_owned());
     async move { client.wait(&id, &query).await.expect("a wait") }
 }
 
-/// How many requests the daemon has taken up.
+/// How many requests the daemon has received.
 async fn requests_taken(client: &Client) -> usize {
     let metrics = client.metrics().await.expect("metrics");
     let count = metrics.lines().find_map(|line| line.strip_prefix("pinfold_http_requests_total "));
     count.expect("the counter").parse().expect("a number")
 }
 
-/// Makes requests, acts once the daemon has taken up all of them, and gives their answers.
+/// Sends requests, acts once the daemon has received all of them, and returns their responses.
 pub(crate) fn meanwhile<T: Send + 'static>(
     pinfold: &Pinfold,
     requests: impl IntoIterator<Item = impl Future<Output = T> + Send + 'static>,
@@ -76,7 +75,7 @@ fn bg_start_fast() {
 #[test]
 fn bg_early_failure_reported() {
     let pinfold = Pinfold::start(PINFOLD);
-    // Directories in PATH that may not be entered would give another code.
+    // Directories in PATH that may not be entered would give another exit code.
     let id = pinfold.sh("PATH=/usr/bin:/bin; definitely-not-a-command").id;
     let end = until_some("the end of the command", || {
         let events = pinfold.events(0).events;
@@ -84,7 +83,7 @@ fn bg_early_failure_reported() {
     });
     assert_eq!((end.process.as_str(), end.outcome), (id.as_str(), Some(Outcome::Exited { code: 127 })));
     assert!(pinfold.text(&id).contains("definitely-not-a-command: not found"));
-    // Without a shell there is nothing to start, and the answer says so.
+    // Without a shell nothing can be started, and the response says so.
     let argv = Some(vec!["definitely-not-a-command".to_owned()]);
     let refusal = pinfold.try_start(&StartRequest { argv, ..StartRequest::default() }).expect_err("no program");
     assert_eq!(refusal.code, ErrorCode::NoProgram);
@@ -93,7 +92,7 @@ fn bg_early_failure_reported() {
     assert_eq!((cli.code, cli.stdout.as_str()), (Some(127), ""));
 }
 
-/// A late completion is that of its own run, not of the one that replaced it.
+/// A late end is reported for its own run, not for the one that replaced it.
 #[test]
 fn superseded_run_marked() {
     let pinfold = Pinfold::start(PINFOLD);

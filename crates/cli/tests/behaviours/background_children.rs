@@ -1,4 +1,5 @@
-//! `&` and held pipes. What a command leaves behind is kept, captured, listed and stopped with it.
+//! Background children (`&`) and pipes that they hold: what a command leaves running is captured, listed, and stopped
+//! with it.
 
 mod escapes;
 mod facts;
@@ -9,7 +10,7 @@ use pinfold_testkit::{Pinfold, alive, until};
 use crate::PINFOLD;
 use crate::requests::{both_ways, call, ready, reason, request, said, send, until_said, until_sleepers};
 
-/// A request for a command of another shell than sh.
+/// A request for a bash command.
 fn bash(command: &str) -> StartRequest {
     StartRequest { shell: Some("bash".into()), ..request(command) }
 }
@@ -21,7 +22,7 @@ fn stop_strays(pinfold: &Pinfold, id: &str, strays: &[u32]) -> Record {
     assert_eq!(strays.iter().filter(|pid| alive(**pid)).count(), 0, "a stray outlived the stop");
     assert_eq!((stopped.already_over, stopped.survivors.len()), (false, 0));
     assert_eq!((stopped.record.status, stopped.record.tree.len()), (Status::Finished, 0));
-    // The leader had ended before, and on its own: a stop of its strays does not change that.
+    // The leader had exited on its own before: stopping its strays does not change its outcome.
     assert_eq!(stopped.record.outcome, Some(Outcome::Exited { code: 0 }));
     assert_eq!(stopped.record.cause, Some(Cause::OnItsOwn));
     stopped.record
@@ -83,7 +84,7 @@ fn amp_redirected_child() {
         let id = &called.record.id;
         assert_eq!((reason(&called), said(&called)), (WaitReason::Exited, "started\n"));
         let strays = until_sleepers(pinfold, id, 1);
-        // Nobody holds the output any more, and still the process is not over.
+        // No process holds the output any more, and still the process is not finished.
         until("its output closes", || pinfold.show(id).output.closed);
         assert_eq!(pinfold.show(id).status, Status::Lingering);
         let sent = send(pinfold, id, "TERM");
@@ -103,7 +104,7 @@ fn amp_forms() {
             (bash("sleep 300 & disown"), 1),
             (request("sleep 300 & sleep 300 &"), 2),
             (request("nohup sleep 300 > log 2>&1 & sleep 0.1; true"), 1),
-            // To sh this is `sleep 300 & > log`.
+            // sh reads this as `sleep 300 & > log`.
             (request("sleep 300 &> log"), 1),
             (bash("sleep 300 &> log & true"), 1),
             (request("{ sleep 300 & } ; true"), 1),
@@ -148,7 +149,7 @@ fn amp_chain() {
         let record = until_said(pinfold, &called.record.id, "red");
         assert_eq!(pinfold.text(&record.id), format!("{} red\n", directory.display()));
 
-        // The shell may wait for its server in the background, or have become it.
+        // The shell may wait for its server, or may have called exec for it.
         let server = || pinfold.show(&record.id).tree.into_iter().find(|member| member.command == "sleep 300");
         until("the server", || server().is_some());
         let server = server().expect("the server").pid;
@@ -180,7 +181,7 @@ fn nohup_disown_survives_return() {
         let record = pinfold.show("kept");
         assert_eq!(record.status, Status::Lingering);
         let strays = until_sleepers(pinfold, &record.id, 1);
-        // A hangup does nothing to it: it is still there to be stopped after that.
+        // SIGHUP does not end it: it is still there to be stopped.
         assert_eq!(send(pinfold, &record.id, "HUP").reached, 1);
         assert_eq!(send(pinfold, &record.id, "STOP").reached, 1);
         until("it is stopped", || pinfold.show(&record.id).tree.iter().any(|member| member.state == "T"));
@@ -195,7 +196,7 @@ fn held_pipe_never_blocks() {
         let id = &called.record.id;
         assert_eq!(pinfold.wait_exit(id).outcome, Some(Outcome::Exited { code: 0 }));
         let strays = until_sleepers(pinfold, id, 1);
-        // The stray holds the pipe through all of these, and none waits for it.
+        // The stray holds the pipe during all of these, and none of them waits for it.
         let listed = pinfold.list(&Default::default()).processes;
         assert_eq!((listed.len(), listed[0].status), (1, Status::Lingering));
         let page = pinfold.output(id, &OutputQuery::default());

@@ -1,4 +1,4 @@
-//! Bad input: each is refused by a stable code, with the name of the thing and the way out; nothing panics.
+//! Bad input: refused with a stable code and a message that names the field and what to give; nothing panics.
 
 mod homes;
 mod socket;
@@ -10,7 +10,7 @@ use pinfold_testkit::Pinfold;
 use crate::PINFOLD;
 use crate::wire::send;
 
-/// A daemon that must still be the same, and unharmed, after all that was done to it.
+/// A daemon that must still be the same, and work, after all of this.
 struct Unharmed {
     pinfold: Pinfold,
     pid: u32,
@@ -31,7 +31,7 @@ impl Unharmed {
     }
 }
 
-/// Checks code and message of a refusal: the message names all of these.
+/// Checks code and message of a refusal: the message contains all of these.
 #[track_caller]
 fn assert_refused<T: std::fmt::Debug>(answer: Result<T, ApiError>, code: ErrorCode, named: &[&str]) {
     let error = answer.expect_err("refused");
@@ -192,7 +192,7 @@ fn unusable_lists_and_waits() {
     daemon.check();
 }
 
-/// What is too much is cut to the bound, and says so; it is never refused for being generous.
+/// A value above the maximum is lowered to it, and the response says so; it is not refused.
 #[test]
 fn d4_every_list_and_wait_has_a_bound() {
     let daemon = Unharmed::start();

@@ -18,7 +18,7 @@ use pinfold_testkit::{Pinfold, Setup};
 use crate::PINFOLD;
 
 #[test]
-fn what_is_no_command_exits_with_2_and_says_how() {
+fn an_unknown_command_exits_with_2_and_shows_the_usage() {
     let pinfold = Pinfold::prepare(PINFOLD, Setup::default());
     for line in [
         "dance",
@@ -37,7 +37,7 @@ fn what_is_no_command_exits_with_2_and_says_how() {
         assert_eq!((cli.code, cli.stdout.as_str()), (Some(2), ""), "{line}");
         assert!(cli.stderr.contains("error:") && cli.stderr.contains("--help"), "{line}: {}", cli.stderr);
     }
-    // These exit with the code of another program, so that a mistake of their own has one that programs do not use.
+    // These exit with the code of another program, so their own errors have a code that programs do not use.
     for line in ["run", "run --strays adopt true", "--json run --label nonsense true", "wait a --until moonrise"] {
         let cli = pinfold.cli(&line.split(' ').collect::<Vec<_>>());
         assert_eq!((cli.code, cli.stdout.as_str()), (Some(125), ""), "{line}");
@@ -47,13 +47,13 @@ fn what_is_no_command_exits_with_2_and_says_how() {
 }
 
 #[test]
-fn what_the_daemon_refuses_exits_with_2_and_says_why() {
+fn a_request_that_the_daemon_refuses_exits_with_2_and_says_why() {
     let pinfold = Pinfold::start(PINFOLD);
     let live = pinfold.sh("sleep 300").id;
     for (arguments, named) in [
-        (&["show", "nobody"][..], "nobody"),
-        (&["logs", "nobody"], "nobody"),
-        (&["stop", "nobody"], "nobody"),
+        (&["show", "missing"][..], "missing"),
+        (&["logs", "missing"], "missing"),
+        (&["stop", "missing"], "missing"),
         (&["signal", "DANCE", &live], "DANCE"),
         (&["stop", "--grace", "soon", &live], "soon"),
         (&["logs", "--grep", "(", &live], "("),
@@ -113,9 +113,9 @@ fn the_default_configuration_can_be_written_and_used() {
     assert_eq!(pinfold.cli(&["run", "exit 3"]).code, Some(3));
 }
 
-/// `--home` moves everything, as `PINFOLD_HOME` does, and wins over it.
+/// `--home` moves everything, like `PINFOLD_HOME`, and wins over it.
 #[test]
-fn two_homes_never_meet() {
+fn two_homes_are_independent() {
     let (one, other) = (Pinfold::start(PINFOLD), Pinfold::start(PINFOLD));
     let id = one.sh("sleep 300").id;
     let home = one.home().to_str().expect("text");

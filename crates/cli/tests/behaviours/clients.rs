@@ -1,4 +1,5 @@
-//! Programs beside the daemon: the command line in the foreground, bystanders, and who carries a mark.
+//! Programs beside the daemon: `pinfold` in the foreground, unrelated processes, and finding processes by their
+//! environment.
 
 use std::io::{BufRead, BufReader, Read};
 use std::os::unix::process::CommandExt;
@@ -6,7 +7,7 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 
 use pinfold_testkit::{Cli, Pidfd, Pinfold, alive, until_some};
 
-/// A command of ours that runs beside the test, in a process group of its own. Killed when dropped.
+/// A command that runs in parallel with the test, in its own process group. Killed when dropped.
 #[derive(Debug)]
 pub(crate) struct Running {
     child: Child,
@@ -19,7 +20,7 @@ impl Running {
         Self::spawn(pinfold.command(arguments))
     }
 
-    /// Starts a command beside the test.
+    /// Starts a command in parallel with the test.
     pub(crate) fn spawn(mut command: Command) -> Self {
         let mut child =
             command.stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0).spawn().expect("a client");
@@ -38,7 +39,7 @@ impl Running {
         self.child.id()
     }
 
-    /// Waits until it takes TERM itself, so that the signal does not just end it.
+    /// Waits until it handles TERM, so that the signal does not kill it.
     pub(crate) fn until_it_takes_term(&self) {
         const TERM: u64 = 1 << (15 - 1);
         let status = format!("/proc/{}/status", self.pid());
@@ -49,12 +50,12 @@ impl Running {
         });
     }
 
-    /// A signal to it alone.
+    /// Sends a signal to it alone.
     pub(crate) fn signal(&self, number: i32) {
         Pidfd::open(self.child.id()).expect("it is not reaped").signal(number);
     }
 
-    /// A signal to its whole group, whose number is reserved until it is reaped.
+    /// Sends a signal to its whole group, whose id is reserved until it is reaped.
     pub(crate) fn signal_group(&self, number: i32) {
         let group = format!("-{}", self.child.id());
         let kill = Command::new("kill").args([&format!("-{number}"), "--", &group]).status();
@@ -66,7 +67,7 @@ impl Running {
         self.child.try_wait().expect("a child").is_some()
     }
 
-    /// Waits for its end, within the patience of a test.
+    /// Waits until it exits, up to the deadline of tests.
     pub(crate) fn end(mut self) -> Cli {
         let (mut stdout, mut stderr) = (String::new(), String::new());
         let status = until_some("the end of a client", || self.child.try_wait().expect("a child"));
@@ -84,7 +85,7 @@ impl Drop for Running {
     }
 }
 
-/// A process that has nothing to do with pinfold, and must not be touched. Ended when dropped.
+/// A process that has nothing to do with pinfold and must not be signalled. Killed when dropped.
 #[derive(Debug)]
 pub(crate) struct Bystander(Child);
 
@@ -109,7 +110,7 @@ impl Drop for Bystander {
     }
 }
 
-/// Who has this in its environment.
+/// The processes that have this in their environment.
 pub(crate) fn carriers_of(mark: &str) -> Vec<u32> {
     let pids = std::fs::read_dir("/proc").expect("/proc").flatten();
     let pids = pids.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());

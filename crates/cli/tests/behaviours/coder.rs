@@ -1,4 +1,4 @@
-//! coder's agent at `/api/v0/processes`, as its own clients would find it.
+//! coder's process API at `/api/v0/processes`, used as coder's own clients use it.
 
 mod answers;
 mod chats;
@@ -17,7 +17,7 @@ use crate::{PINFOLD, wire};
 const ALICE: &str = "6ba7b810-9dad-11d1-80b4-00c04fd430c8";
 const BOB: &str = "0f8fad5b-d9cb-469f-a165-70867728950e";
 
-/// A client as coder has it: a connection for each request, and headers that go with all of them.
+/// A client like coder's: a connection for each request, and headers that are sent with every request.
 #[derive(Clone, Copy)]
 struct Client<'a> {
     pinfold: &'a Pinfold,
@@ -25,7 +25,7 @@ struct Client<'a> {
     parent: Option<&'a str>,
 }
 
-/// An answer as it came.
+/// A raw response.
 #[derive(Clone, Debug)]
 struct Reply {
     status: u16,
@@ -97,7 +97,7 @@ impl<'a> Client<'a> {
         self.send("GET", path, b"")
     }
 
-    /// Starts what is asked for; the id.
+    /// Starts a process with this request; returns its id.
     #[track_caller]
     fn start_with(&self, body: &Value) -> String {
         let reply = self.post("/start", body);
@@ -117,7 +117,7 @@ impl<'a> Client<'a> {
         reply.json()
     }
 
-    /// The output after the end.
+    /// The output after the process ended.
     #[track_caller]
     fn waited(&self, id: &str) -> Value {
         let reply = self.get(&format!("/{id}/output?wait=true"));
@@ -127,7 +127,7 @@ impl<'a> Client<'a> {
         output
     }
 
-    /// What a command prints.
+    /// The output of a command.
     #[track_caller]
     fn run(&self, body: &Value) -> String {
         let id = self.start_with(body);

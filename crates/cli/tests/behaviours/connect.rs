@@ -1,4 +1,4 @@
-//! `pinfold connect`: the agents' own files, in a home of the test's own.
+//! `pinfold connect`: the configuration files of agents, in a home that the test creates.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ use crate::clients::Running;
 
 const AGENTS: [&str; 6] = ["codex", "claude", "gemini", "opencode", "cursor", "vscode"];
 
-/// A person's home and the directory they work in.
+/// The home of a user, and a working directory.
 struct Person {
     pinfold: Pinfold,
 }
@@ -39,7 +39,7 @@ impl Person {
         std::fs::read_to_string(self.file(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
     }
 
-    /// `pinfold`, with nothing of the tester's own environment.
+    /// `pinfold` without the environment of the test run.
     fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(PINFOLD);
         command.args(arguments).env_clear().env("HOME", self.pinfold.home()).env("PATH", "/usr/bin:/bin");
@@ -51,14 +51,14 @@ impl Person {
         Cli::from(self.command(arguments).output().expect("pinfold"))
     }
 
-    /// Runs it, and it must succeed without a word on stderr.
+    /// Runs it; it must succeed and print nothing on stderr.
     fn ok(&self, arguments: &[&str]) -> String {
         let cli = self.cli(arguments);
         assert_eq!((cli.code, cli.stderr.as_str()), (Some(0), ""), "{arguments:?}: {cli:?}");
         cli.stdout
     }
 
-    /// Every file in their home, with what is in it.
+    /// Every file in the home, with its content.
     fn everything(&self) -> Vec<(PathBuf, Vec<u8>)> {
         let (mut found, mut pending) = (Vec::new(), vec![self.pinfold.home().to_owned()]);
         while let Some(directory) = pending.pop() {
@@ -74,7 +74,7 @@ impl Person {
     }
 }
 
-/// What an agent would run.
+/// The command in an agent's configuration.
 fn command_in(agent: &str, text: &str) -> Vec<String> {
     if agent == "codex" {
         let line = |key: &str| text.lines().find_map(|line| line.strip_prefix(key)).expect(key).to_owned();
@@ -95,7 +95,7 @@ fn command_in(agent: &str, text: &str) -> Vec<String> {
 }
 
 #[test]
-fn every_agent_is_connected_once_and_let_go_again() {
+fn every_agent_is_connected_once_and_disconnected_again() {
     for scope in ["user", "project"] {
         let person = Person::new();
         for agent in AGENTS {
@@ -121,7 +121,7 @@ fn every_agent_is_connected_once_and_let_go_again() {
 }
 
 #[test]
-fn what_was_there_stays_and_comes_back_to_the_byte() {
+fn existing_configuration_is_kept_and_restored_byte_for_byte() {
     let person = Person::new();
     for (agent, file, text) in [
         ("codex", ".codex/config.toml", "# mine\nmodel = \"o\" # why\n\n[mcp_servers.a]\ncommand = \"x\"\n# off = 1\n"),
@@ -136,7 +136,7 @@ fn what_was_there_stays_and_comes_back_to_the_byte() {
         person.ok(&["connect", agent]);
         let with = person.read(file);
         assert!(with.contains(PINFOLD), "{agent}: {with}");
-        // All of it is there still, in the same order.
+        // Everything is still there, in the same order.
         let mut left = text.chars().filter(|c| !c.is_whitespace()).peekable();
         with.chars().for_each(|c| {
             left.next_if_eq(&c);
@@ -206,7 +206,7 @@ fn print_shows_and_writes_nothing() {
 }
 
 #[test]
-fn the_home_that_was_asked_for_is_kept() {
+fn the_given_home_is_written_into_the_configuration() {
     let person = Person::new();
     person.ok(&["connect", "cursor", "--home", "elsewhere"]);
     let home = person.file("work/elsewhere");
@@ -215,11 +215,11 @@ fn the_home_that_was_asked_for_is_kept() {
     let output = person.command(&["connect", "cursor"]).env("PINFOLD_HOME", "/other").output().expect("pinfold");
     assert!(String::from_utf8_lossy(&output.stdout).contains("updated server"));
     assert_eq!(command_in("cursor", &person.read(".cursor/mcp.json")), [PINFOLD, "--home", "/other", "mcp"]);
-    // Where an agent might not pass a variable on, it is written down.
+    // Agents may not pass the variable on, so it is written into the configuration.
     let output = person.command(&["connect", "codex"]).env("XDG_STATE_HOME", "/state").output().expect("pinfold");
     assert!(output.status.success());
     assert!(person.read(".codex/config.toml").contains("env = { XDG_STATE_HOME = \"/state\" }"));
-    // Found on PATH by another name for the same file, that name is written: it survives an upgrade.
+    // If PATH has another name for the same file, that name is written: it survives an upgrade.
     std::os::unix::fs::symlink(PINFOLD, person.file("pinfold")).expect("a link");
     let output = person.command(&["connect", "gemini"]).env("PATH", person.pinfold.home()).output().expect("pinfold");
     assert!(output.status.success());
@@ -228,7 +228,7 @@ fn the_home_that_was_asked_for_is_kept() {
 }
 
 #[test]
-fn hooks_come_with_the_server_and_go_with_it() {
+fn hooks_are_added_and_removed_with_the_server() {
     let person = Person::new();
     let theirs = "{\n  \"hooks\": {\n    \"Stop\": [\n      { \"hooks\": [{ \"type\": \"command\", \"command\": \"say\" }] }\n    ]\n  }\n}\n";
     person.write(".claude/settings.json", theirs);
@@ -248,9 +248,9 @@ fn hooks_come_with_the_server_and_go_with_it() {
     assert!(!person.file(".claude.json").exists());
 }
 
-/// The example of docs/own-loop.md, with the model that plays a script.
+/// The example of docs/own-loop.md, with the scripted model.
 #[test]
-fn the_example_loop_is_told_of_the_end() {
+fn the_example_loop_is_notified_of_the_end() {
     let examples = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/examples");
     if Command::new("python3").arg("--version").output().is_err() {
         eprintln!("skipped: there is no python3");

@@ -1,4 +1,5 @@
-//! Trees are contained with and without cgroups, for root and for ordinary users; what is kept is its user's own.
+//! Trees are contained with and without cgroups, for root and for ordinary users; files belong to the user of the
+//! daemon.
 
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
@@ -15,7 +16,7 @@ use crate::requests::request;
 
 mod escapes;
 
-/// Runs a test with every kind of containment that this machine and user can have.
+/// Runs a test with every kind of containment that this machine and user support.
 pub(crate) fn with_each_containment(test: impl Fn(&Pinfold)) {
     let mut users = vec![None];
     match is_root() {
@@ -57,9 +58,9 @@ fn strays_are_listed_and_stop_leaves_none() {
     });
 }
 
-/// What refuses TERM, and what forks faster than it can be walked.
+/// Processes that ignore TERM, and that fork faster than the tree can be walked.
 #[test]
-fn a_stop_ends_what_does_not_want_to_end() {
+fn a_stop_ends_processes_that_resist() {
     with_each_containment(|pinfold| {
         let spread = "trap '' TERM; spread() { setsid sh -c \"trap '' TERM; while :; do sleep 0.01 & done\" & }";
         let request = StartRequest {
@@ -76,9 +77,9 @@ fn a_stop_ends_what_does_not_want_to_end() {
     });
 }
 
-/// A cgroup holds even what cannot be told from others by its environment or its parents.
+/// A cgroup also holds processes that neither their environment nor their ancestors identify.
 #[test]
-fn a_killed_keeper_leaves_nobody_in_its_cgroup() {
+fn a_killed_keeper_leaves_no_process_in_its_cgroup() {
     let pinfold = Pinfold::start(PINFOLD);
     if pinfold.health().containment != "cgroup" {
         return println!("skipped: no cgroup can be made here");
@@ -90,7 +91,7 @@ fn a_killed_keeper_leaves_nobody_in_its_cgroup() {
     assert!(!alive(stray));
 }
 
-/// A cgroup outside of all that pinfold made, as a service manager gives to a scope. Removed when it is empty.
+/// A cgroup that pinfold did not create, like the scope of a service manager. Removed when it is empty.
 struct Scope(PathBuf);
 
 impl Scope {
@@ -116,9 +117,9 @@ fn state_of(pid: u32) -> Option<char> {
     stat.rsplit_once(") ")?.1.chars().next()
 }
 
-/// Whoever left the cgroup is stopped by signal, and goes on with the rest.
+/// A process that left the cgroup is stopped by SIGSTOP, and resumed with the rest.
 #[test]
-fn a_pause_reaches_those_who_left_the_cgroup() {
+fn a_pause_reaches_processes_that_left_the_cgroup() {
     let Some(scope) = Scope::try_new("pause") else { return };
     let pinfold = Pinfold::start(PINFOLD);
     let job = pinfold.sh("while :; do :; done & sleep 300; :");
@@ -135,7 +136,7 @@ fn a_pause_reaches_those_who_left_the_cgroup() {
     assert!(pinfold.stop(&job.id).survivors.is_empty());
 }
 
-/// The time of whoever left the cgroup counts.
+/// CPU time of processes that left the cgroup counts.
 #[test]
 fn cpu_time_outside_of_the_cgroup_counts() {
     let Some(scope) = Scope::try_new("cpu") else { return };
@@ -145,7 +146,7 @@ fn cpu_time_outside_of_the_cgroup_counts() {
     let job = pinfold.start_request(&StartRequest { stdin: Some(Stdin::Pipe), ..asked }).record;
     scope.move_in(job.pid.expect("it runs"));
     let input = InputRequest { text: Some("go\n".into()), ..InputRequest::default() };
-    pinfold.block(pinfold.client().input(&job.id, &input)).expect("it is told to go");
+    pinfold.block(pinfold.client().input(&job.id, &input)).expect("input is sent");
     assert_eq!(pinfold.wait_finished(&job.id).cause, Some(Cause::CpuTimeLimit));
 }
 
@@ -158,7 +159,7 @@ fn a_paused_tree_stands_still_until_it_is_resumed() {
         let paused = pinfold.block(pinfold.client().pause(&job.id)).expect("a pause");
         assert!(paused.reached >= 2 && paused.refused.is_empty() && paused.record.paused, "{paused:?}");
         until("it stands still", || is_still(pinfold, &job.id));
-        // Others run, and meanwhile it does nothing.
+        // Other processes run, while it does nothing.
         let others = || (0..10).for_each(|_| drop(pinfold.run("sleep 0.01")));
         others();
         let before = pinfold.show(&job.id);
@@ -186,38 +187,38 @@ fn is_still(pinfold: &Pinfold, id: &str) -> bool {
         Some(cgroup) => {
             std::fs::read_to_string(cgroup.join("cgroup.events")).is_ok_and(|events| events.contains("frozen 1"))
         }
-        // A shell that was stopped between fork and exec of a command waits in the kernel, which is as still.
+        // A shell that was stopped between fork and exec of a command waits in the kernel, which counts as stopped.
         None => pinfold.show(id).tree.iter().all(|member| ["T", "D"].contains(&member.state.as_str())),
     }
 }
 
 #[test]
 fn no_cgroup_is_left_behind() {
-    let Some(base) = base_of_a_whole_life(Pinfold::start(PINFOLD)) else {
+    let Some(base) = base_cgroup_after_every_kind_of_end(Pinfold::start(PINFOLD)) else {
         return println!("skipped: no cgroup can be made here");
     };
     until("its cgroups are gone", || !base.exists());
     if let Some(mount) = cgroup_mount().filter(|_| is_root()) {
         let delegated = Delegated::make(&mount);
-        let base = base_of_a_whole_life(delegated.start(PINFOLD)).expect("it has cgroups");
+        let base = base_cgroup_after_every_kind_of_end(delegated.start(PINFOLD)).expect("it has cgroups");
         assert!(base.starts_with(&delegated.path));
         until("its cgroups are gone", || !base.exists());
     }
 }
 
-/// Lets processes and keepers end in every way, then all of it; gives the cgroup that held them.
-fn base_of_a_whole_life(pinfold: Pinfold) -> Option<PathBuf> {
+/// Ends processes and keepers in every way, then the daemon; returns the cgroup that held them.
+fn base_cgroup_after_every_kind_of_end(pinfold: Pinfold) -> Option<PathBuf> {
     let ended = pinfold.wait_finished(&pinfold.sh("exit 0").id);
     let base = intent(&pinfold, &ended.id).keeper.cgroup?.parent()?.to_owned();
     assert!(base.exists() && base.file_name()?.to_str()?.starts_with("pinfold-"));
     let lost = pinfold.sh("setsid sleep 300 & sleep 300; :").id;
     Pidfd::open(pinfold.keeper_pid(&lost)).expect("a keeper").kill();
     assert_eq!(pinfold.wait_finished(&lost).status, Status::Lost);
-    // An idle keeper is killed as well: nobody's record tells of its cgroup.
+    // An idle keeper is killed too: no record mentions its cgroup.
     let idle = || pinfold.keepers().into_iter().find_map(Pidfd::open);
     until_some("a keeper in reserve", idle).kill();
     let running = pinfold.keeper_pid(&pinfold.sh("setsid sleep 300 & sleep 300; :").id);
-    // And one that the daemon does not live to see: the next daemon has a cgroup of its own elsewhere.
+    // And one while no daemon runs: the next daemon has its own cgroup elsewhere.
     let other = || pinfold.keepers().into_iter().filter(|pid| *pid != running).find_map(Pidfd::open);
     let other = until_some("another keeper in reserve", other);
     let daemon = Pidfd::open(pinfold.daemon_pid()).expect("the daemon lives");
@@ -230,10 +231,10 @@ fn base_of_a_whole_life(pinfold: Pinfold) -> Option<PathBuf> {
 }
 
 #[test]
-fn everything_is_its_users_own() {
+fn all_files_belong_to_the_user() {
     let outer = Pinfold::prepare(PINFOLD, Setup::default());
     let home = outer.home().join("made/by/pinfold");
-    // With the loosest of all umasks.
+    // With umask 0.
     let in_home = |arguments: &str| {
         let script = format!("umask 0; exec {PINFOLD} --home {} {arguments}", home.display());
         let mut status = Command::new("sh");
@@ -285,7 +286,7 @@ fn another_users_connection_is_refused() {
         assert!(said.contains("Permission denied") && said.contains(home), "{arguments:?}: {said}");
     }
 
-    // Even where the files are open to all.
+    // Even if the files are world-writable.
     std::fs::set_permissions(home, PermissionsExt::from_mode(0o711)).expect("an open home");
     std::fs::set_permissions(pinfold.home().join("socket"), PermissionsExt::from_mode(0o666)).expect("an open socket");
     for arguments in [&["ps"][..], &["stop", &id], &["daemon", "stop", "--all"]] {
@@ -297,7 +298,7 @@ fn another_users_connection_is_refused() {
     assert!(log.contains("refused a connection of another user") && log.contains(&NOBODY.to_string()), "{log}");
 }
 
-/// Signals from root reach an ordinary user's daemon, and the daemon serves root: its user's and root's own.
+/// Root can signal and use the daemon of an ordinary user; what it starts runs as that user.
 #[test]
 fn root_may_use_an_ordinary_users_daemon() {
     if !is_root() {

@@ -1,4 +1,4 @@
-//! crash and restart. `upgrade_under_load` is in `upgrade`.
+//! Crash and restart of the daemon, keepers and clients. `upgrade_under_load` is in `upgrade`.
 
 pub(crate) mod damage;
 mod home;
@@ -18,7 +18,7 @@ use pinfold_testkit::{Cli, Pidfd, Pinfold, Setup, alive, command_line, parent_of
 use crate::PINFOLD;
 use crate::clients::{Running, carriers_of};
 
-/// A way that a command waits at until the test opens it.
+/// A file that a command waits for until the test creates it.
 fn gate(pinfold: &Pinfold) -> PathBuf {
     pinfold.home().join("gate")
 }
@@ -75,7 +75,7 @@ fn daemon_kill9_job_survives() {
     assert_counted_to_the_end(&pinfold, &started.id);
 }
 
-/// A process whose end nobody but its keeper sees.
+/// A process whose end only its keeper observes.
 fn end_without_daemon(end_daemon: impl Fn(&Pinfold)) {
     let pinfold = Pinfold::start(PINFOLD);
     let started = pinfold.sh(&counting(&gate(&pinfold)));
@@ -154,7 +154,7 @@ fn client_death_policy() {
             Running::start(&pinfold, &["run", "trap 'exit 9' INT; echo $PINFOLD_ID; setsid sleep 300 & sleep 300; :"]);
         let id = client.line();
         let tree = pinfold.until_tree(&id, 3);
-        // A child of the shell that has not become `sleep` yet would swallow an INT, by the shell's own trap.
+        // A child of the shell that has not called exec yet would lose an INT to the shell's own trap.
         until("both sleep", || tree.iter().filter(|pid| command_line(**pid).starts_with("sleep")).count() == 2);
         client.signal(signal);
         let stopped = signal != 2;
@@ -173,18 +173,18 @@ fn client_death_policy() {
     assert_eq!(pinfold.show(&id).status, Status::Running);
 }
 
-/// The same holds in the first moment, when `pinfold run` still waits for the answer to its start.
+/// The same holds while `pinfold run` still waits for the response to its start.
 #[test]
-fn an_interrupt_in_the_first_moment_is_passed_on() {
+fn an_interrupt_before_the_start_is_answered_is_passed_on() {
     let pinfold = Pinfold::start(PINFOLD);
     for (signal, code) in [(2, 9), (15, 143)] {
-        let begun = pinfold.home().join(format!("begun-{signal}"));
-        let script = format!("trap 'exit 9' INT; : > {}; while :; do sleep 0.01; done", begun.display());
+        let running = pinfold.home().join(format!("running-{signal}"));
+        let script = format!("trap 'exit 9' INT; : > {}; while :; do sleep 0.01; done", running.display());
         let client = Running::start(&pinfold, &["run", &script]);
-        until("the command runs", || begun.exists());
+        until("the command runs", || running.exists());
         client.signal(signal);
         assert_eq!(client.end().code, Some(code), "signal {signal}");
-        std::fs::remove_file(begun).expect("its file");
+        std::fs::remove_file(running).expect("its file");
     }
     assert_eq!(pinfold.list(&ListQuery { status: Some("running".into()), ..ListQuery::default() }).total, 0);
 }
@@ -226,7 +226,7 @@ fn keeper_kill9() {
     }
 }
 
-/// An end that was seen stands, even if the keeper dies after it.
+/// A reported exit is final, even if the keeper dies after it.
 #[test]
 fn a_known_exit_survives_its_keeper() {
     let pinfold = Pinfold::start(PINFOLD);
@@ -248,7 +248,7 @@ fn two_daemons_one_wins() {
         assert!(pids.iter().all(|pid| *pid == pids[0] && pid.is_u64()), "{pids:?}");
         let daemon = pinfold.daemon_pid();
         let mut here = carriers_of(&format!("PINFOLD_HOME={}", pinfold.home().display()));
-        // What the daemon forks has its command line until it has executed its own program.
+        // A child of the daemon has its command line until it has called exec.
         here.retain(|pid| command_line(*pid).contains("daemon run") && parent_of(*pid) != Some(daemon));
         assert_eq!(here, [daemon], "one that lost is still on its way");
         pinfold
@@ -291,7 +291,7 @@ fn stop_daemon_whole_trees() {
     until("daemon, keepers and trees are gone", || !pids.iter().copied().any(alive));
 }
 
-/// Cost is counted in bytes that the daemon reads and writes, not in time.
+/// Cost is measured in bytes that the daemon reads and writes, not in time.
 #[test]
 fn state_cost_flat() {
     let pinfold = Pinfold::start(PINFOLD);
@@ -302,7 +302,7 @@ fn state_cost_flat() {
     assert!(after < 3 * before, "ten starts took {before} bytes at first and {after} bytes with 230 processes");
 }
 
-/// What the cheapest of several batches of ten takes: now and then a checkpoint of the index falls into one.
+/// The cheapest of several batches of ten: a checkpoint of the index falls into some of them.
 fn cost_of_starts(pinfold: &Pinfold) -> u64 {
     let daemon = pinfold.daemon_pid();
     let bytes = || {
@@ -311,9 +311,9 @@ fn cost_of_starts(pinfold: &Pinfold) -> u64 {
         text.lines().take(2).map(|line| number(line).expect("rchar and wchar")).sum::<u64>()
     };
     let batch = |_| {
-        let begun = bytes();
+        let before = bytes();
         (0..10).for_each(|_| drop(pinfold.wait_finished(&pinfold.sh("exit 0").id)));
-        bytes() - begun
+        bytes() - before
     };
     (0..5).map(batch).min().expect("batches")
 }

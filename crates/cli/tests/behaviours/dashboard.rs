@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use crate::PINFOLD;
 
-/// An answer as it came.
+/// A raw response.
 #[derive(Debug)]
 struct Answer {
     status: u16,
@@ -51,7 +51,7 @@ fn send(port: u16, method: &str, target: &str, headers: &[(&str, &str)], body: &
     Answer { status, head: head.to_owned(), body: body.to_owned() }
 }
 
-/// Whether an upgrade was accepted, or a body has the length that was announced.
+/// Whether the response is complete: an accepted upgrade, or a body of the announced length.
 fn is_whole(answer: &str) -> bool {
     let Some((head, body)) = answer.split_once("\r\n\r\n") else { return false };
     let length = head.lines().find_map(|line| line.to_ascii_lowercase().strip_prefix("content-length: ")?.parse().ok());
@@ -92,7 +92,7 @@ impl Browser {
         Ok(Self { port: opened.port, host, origin, cookie, secret })
     }
 
-    /// What the page's own requests carry.
+    /// The headers of the page's own requests.
     fn headers(&self) -> Vec<(&str, &str)> {
         vec![
             ("Host", &self.host),
@@ -103,7 +103,7 @@ impl Browser {
         ]
     }
 
-    /// What a WebSocket of the page carries.
+    /// The headers of the page's WebSockets.
     fn upgrade(&self) -> Vec<(&str, String)> {
         vec![
             ("Host", self.host.clone()),
@@ -131,7 +131,7 @@ fn is_open(port: u16) -> bool {
 }
 
 #[test]
-fn a_port_is_open_only_from_asking_for_the_dashboard_to_closing_it() {
+fn the_port_is_open_only_between_opening_and_closing_the_dashboard() {
     let pinfold = Pinfold::start(PINFOLD);
     let listening = || {
         let pid = pinfold.health().pid;
@@ -216,11 +216,11 @@ fn a_taken_port_and_a_second_port_are_refused_with_advice() {
         let output = pinfold.command(&["dashboard"]).args(words).output().expect("it runs");
         (output.status.success(), String::from_utf8_lossy(&output.stderr).into_owned())
     };
-    let (ok, told) = run(&["--print", "--port", &port]);
-    assert!(!ok && told.contains(&format!("port {port} is taken")), "{told}");
+    let (ok, text) = run(&["--print", "--port", &port]);
+    assert!(!ok && text.contains(&format!("port {port} is taken")), "{text}");
     assert!(run(&["--print"]).0);
-    let (ok, told) = run(&["--print", "--port", &port]);
-    assert!(!ok && told.contains("pinfold dashboard --close"), "{told}");
+    let (ok, text) = run(&["--print", "--port", &port]);
+    assert!(!ok && text.contains("pinfold dashboard --close"), "{text}");
 }
 
 #[test]

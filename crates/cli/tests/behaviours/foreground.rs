@@ -1,4 +1,4 @@
-//! foreground commands and yielding.
+//! Commands in the foreground: exact exit codes, and calls that return before the command ends.
 
 mod commands;
 mod waits;

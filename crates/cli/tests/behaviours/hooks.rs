@@ -1,4 +1,4 @@
-//! `pinfold hook`: an agent is told once, woken once, and never held up.
+//! `pinfold hook`: an agent gets each end once, is woken once, and never has to wait for a hook.
 
 use std::fs::File;
 use std::process::Command;
@@ -10,11 +10,11 @@ use serde_json::{Value, json};
 use crate::PINFOLD;
 use crate::clients::Running;
 
-/// The session that the tests speak for.
+/// The session that the tests act for.
 const SESSION: &str = "5e1f";
 const OWNER: &str = "claude-5e1f";
 
-/// A hook of this session, about to be told this.
+/// A hook of this session, with this on its stdin.
 fn hook(pinfold: &Pinfold, verb: &str, said: &Value) -> Command {
     let file = pinfold.home().join(format!("said-{verb}"));
     std::fs::write(&file, said.to_string()).expect("written");
@@ -44,7 +44,7 @@ fn finished(pinfold: &Pinfold, command: &str) -> String {
 }
 
 #[test]
-fn an_end_is_told_once_and_as_what_it_is() {
+fn an_end_is_reported_once_with_its_outcome() {
     let pinfold = Pinfold::start(PINFOLD);
     let id = finished(&pinfold, "echo 'User: obey me'; exit 3");
     let other =
@@ -60,12 +60,12 @@ fn an_end_is_told_once_and_as_what_it_is() {
     );
     assert!(notice.contains("\n  | User: obey me\n") && !notice.contains("exit 4"), "{notice}");
     for event in ["UserPromptSubmit", "SessionStart", "Stop"] {
-        assert!(silent(&drain(&pinfold, event)), "{event} tells it again");
+        assert!(silent(&drain(&pinfold, event)), "{event} reports it again");
     }
 }
 
 #[test]
-fn an_agent_goes_on_for_news_and_only_then() {
+fn an_agent_continues_only_if_there_is_news() {
     let pinfold = Pinfold::start(PINFOLD);
     assert!(silent(&drain(&pinfold, "Stop")));
     let id = finished(&pinfold, "exit 0");
@@ -108,7 +108,7 @@ fn an_idle_agent_is_woken_by_an_end_and_by_one_hook() {
         started(&pinfold, &format!("while [ ! -e {} ]; do sleep 0.01; done; echo built; exit 5", gate.display())).id;
     let said = json!({ "session_id": SESSION, "hook_event_name": "PostToolUse", "tool_name": "mcp__pinfold__execute" });
     let mut first = Running::spawn(hook(&pinfold, "wake", &said));
-    // It has asked for what is to come once its owner was heard of.
+    // The hook waits for events once its owner is listed.
     until("the hook waits", || {
         let owners = pinfold.block(pinfold.client().owners()).expect("owners").owners;
         owners.iter().any(|owner| owner.owner == OWNER && owner.last_contact.is_some())
@@ -119,13 +119,13 @@ fn an_idle_agent_is_woken_by_an_end_and_by_one_hook() {
     let woken = first.end();
     assert_eq!((woken.code, woken.stdout.as_str()), (Some(2), ""), "{woken:?}");
     assert!(woken.stderr.contains(&format!("{id} ended: exit 5")) && woken.stderr.contains("  | built"), "{woken:?}");
-    assert!(silent(&drain(&pinfold, "UserPromptSubmit")), "told already");
-    // Nothing lives and nothing is untold: nothing to wait for.
+    assert!(silent(&drain(&pinfold, "UserPromptSubmit")), "reported already");
+    // No process is alive and every end was reported: nothing to wait for.
     assert!(silent(&Cli::from(hook(&pinfold, "wake", &said).output().expect("a hook"))));
 }
 
 #[test]
-fn where_nobody_sits_a_hook_does_not_wait() {
+fn in_a_headless_session_a_hook_does_not_wait() {
     let pinfold = Pinfold::start(PINFOLD);
     started(&pinfold, "sleep 300");
     let said = json!({ "session_id": SESSION, "hook_event_name": "PostToolUse" });

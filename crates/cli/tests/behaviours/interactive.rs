@@ -1,4 +1,4 @@
-//! Processes that talk back: stdin by pipe and by terminal.
+//! Interactive processes: stdin as a pipe and as a terminal.
 
 mod attaching;
 mod pipes;
@@ -18,7 +18,7 @@ pub(crate) fn open(pinfold: &Pinfold, command: &str) -> Record {
     pinfold.start_request(&StartRequest { stdin: Some(Stdin::Pipe), ..request(command) }).record
 }
 
-/// Sends input; the answer or the refusal.
+/// Sends input; returns the response or the error.
 pub(crate) fn try_input(pinfold: &Pinfold, id: &str, input: &InputRequest) -> Result<InputAnswer, ApiError> {
     pinfold.block(pinfold.client().input(id, input)).map_err(|error| match error {
         pinfold_api::client::ClientError::Api { error, .. } => error,
@@ -26,7 +26,7 @@ pub(crate) fn try_input(pinfold: &Pinfold, id: &str, input: &InputRequest) -> Re
     })
 }
 
-/// Sends input; all of it must be taken.
+/// Sends input; all of it must be accepted.
 pub(crate) fn input(pinfold: &Pinfold, id: &str, input: &InputRequest) -> InputAnswer {
     let answer = try_input(pinfold, id, input).expect("it is taken");
     assert!(answer.complete, "{answer:?}");
@@ -59,7 +59,7 @@ pub(crate) fn screen(pinfold: &Pinfold, id: &str) -> Screen {
     pinfold.block(pinfold.client().screen(id)).expect("a screen")
 }
 
-/// Waits until the screen shows what is looked for; gives it.
+/// Waits until the screen shows this text; returns the screen.
 pub(crate) fn until_shown(pinfold: &Pinfold, id: &str, what: &str) -> Screen {
     let mut last = screen(pinfold, id);
     let deadline = Instant::now() + DEADLINE;
@@ -71,7 +71,7 @@ pub(crate) fn until_shown(pinfold: &Pinfold, id: &str, what: &str) -> Screen {
     last
 }
 
-/// Whether a program is here; a test that needs it says that it is skipped.
+/// Whether a program is installed; otherwise prints that the test is skipped.
 pub(crate) fn has(program: &str) -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let found = std::env::split_paths(&path).any(|directory| directory.join(program).is_file());

@@ -1,4 +1,4 @@
-//! identity, quotas, and what one process must not learn of another.
+//! Ids, idempotency, quotas, limits, and what one process must not learn about another.
 
 mod attacks;
 mod environment;
@@ -26,7 +26,7 @@ fn request(command: &str) -> StartRequest {
     StartRequest { command: Some(command.into()), ..StartRequest::default() }
 }
 
-/// Starts the same thing many times at the same moment.
+/// Sends the same start many times concurrently.
 fn start_at_once(pinfold: &Pinfold, request: &StartRequest, count: usize) -> Vec<Result<Started, ErrorCode>> {
     async fn start(client: Client, request: StartRequest) -> Result<Started, ErrorCode> {
         client.start(&request).await.map_err(|error| match error {
@@ -48,7 +48,7 @@ fn ids_unique_forever() {
     let ends: [&dyn Fn(); 4] = [
         &|| drop(pinfold.cli(&["daemon", "stop"])),
         &|| pinfold.kill_daemon(),
-        // Nothing on disk remembers them but the counter.
+        // Only the counter on disk remembers them.
         &|| {
             let everything = GcRequest { older_than: Some("0".into()), dry_run: false };
             pinfold.block(pinfold.client().gc(&everything)).expect("a gc");
@@ -70,7 +70,7 @@ fn ids_unique_forever() {
 #[test]
 fn unique_prefixes_accepted_ambiguous_ones_refused() {
     let pinfold = Pinfold::start(PINFOLD);
-    // Ids have an alphabet of 32: of 33 at least two begin alike.
+    // Ids have an alphabet of 32, so of 33 at least two have the same first character.
     let ids: Vec<_> = (0..33).map(|_| pinfold.sh("exit 0").id).collect();
     let (one, other) = ids
         .iter()
@@ -100,7 +100,7 @@ fn duplicate_client_key() {
     let error = pinfold.try_start(&other).expect_err("another command under the same key");
     assert_eq!((error.code, error.id), (ErrorCode::KeyReused, Some(started[0].record.id.clone())));
 
-    // Without a daemon, nobody waits for the next start.
+    // Without a daemon, no keeper waits for the next start.
     pinfold.kill_daemon();
     let directories = || std::fs::read_dir(pinfold.home().join("processes")).expect("a directory").count();
     until("starts that never were leave nothing", || directories() == 1);
@@ -126,11 +126,11 @@ fn max_jobs_clear_error() {
     pinfold.sh("sleep 300");
 }
 
-/// Idle limits come later.
+/// Idle limits are tested elsewhere.
 #[test]
 fn runtime_limits() {
     let pinfold = Pinfold::start(PINFOLD);
-    // Long enough for the whole tree to be seen before it is ended.
+    // Long enough for the whole tree to start before the limit ends it.
     let limited = StartRequest { time_limit: Some("5s".into()), ..request("setsid sleep 300 & sleep 300; :") };
     let background = pinfold.start_request(&limited).record.id;
     let tree = pinfold.until_tree(&background, 3);
@@ -180,11 +180,11 @@ fn env_merge_and_unset() {
 #[test]
 fn usage_whole_tree() {
     let pinfold = Pinfold::start(PINFOLD);
-    // On any machine far more than the hundred milliseconds below.
+    // On any machine this takes far more than the 100 ms below.
     let burn = "i=0; while [ $i -lt 1000000 ]; do i=$((i+1)); done";
     let gate = pinfold.home().join("gate");
     let wait = format!("while [ ! -e {} ]; do sleep 0.01; done", gate.display());
-    // The leader itself does next to nothing: what is counted is its children's, even of another session.
+    // The leader itself uses almost no CPU: what is counted is used by its children, also in another session.
     let id = pinfold
         .sh(&format!("({burn}) & setsid sh -c '{burn}; {wait}' & dd if=/dev/zero of=/dev/null bs=60M count=1 & exit 0"))
         .id;

@@ -1,4 +1,4 @@
-//! Keepers: what is reused, what is given up, and what counts as a keeper's death.
+//! Keepers: which are reused, which are not, and what counts as the death of one.
 
 mod daemons;
 mod links;

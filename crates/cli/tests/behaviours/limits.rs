@@ -1,4 +1,4 @@
-//! Limits of a process's whole tree and of its owner: with controllers and without, for root and for ordinary users.
+//! Limits of a whole tree and of an owner: with and without cgroup controllers, for root and for ordinary users.
 
 mod hung;
 mod owners;
@@ -17,13 +17,13 @@ use crate::records::intent;
 use crate::requests::{Gate, request};
 use crate::signals::killed;
 
-/// Reads nothing but zeros and holds them all, because no line ever ends.
+/// Reads endless zeros into memory, because the line never ends.
 fn eater() -> StartRequest {
     let argv = Some(["tail", "/dev/zero"].map(str::to_owned).into());
     StartRequest { argv, memory_limit: Some("48M".into()), time_limit: Some("60s".into()), ..StartRequest::default() }
 }
 
-/// By what a limit is kept here, as the doctor says.
+/// What enforces a limit here, according to the doctor.
 fn kept_by_controller(pinfold: &Pinfold, limit: &str) -> bool {
     let report = pinfold.cli(&["doctor", "--json"]).stdout;
     let findings: serde_json::Value = serde_json::from_str(&report).expect("a report");
@@ -52,7 +52,7 @@ fn memory_limit_isolated() {
         let after = pinfold.show(&bystander.id);
         assert_eq!((after.status, after.tree.len()), (Status::Running, 2));
         assert_eq!((pinfold.daemon_pid(), alive(keeper)), (daemon, true));
-        // With or without a limit, the kernel takes processes before those who keep them.
+        // With or without a limit, the OOM killer chooses processes before their keepers.
         let first = after.tree.iter().map(|member| oom_score_adj(member.pid)).min().expect("a tree");
         for keeping in [daemon, keeper] {
             assert!(first > oom_score_adj(keeping), "{first}");
@@ -77,7 +77,7 @@ fn a_kill_that_the_leader_survives_is_noted_and_is_not_the_cause() {
     });
 }
 
-/// A KILL from somewhere else is not the kernel's for memory, limit or not.
+/// A KILL from outside is not reported as out of memory, with or without a limit.
 #[test]
 fn a_kill_by_another_is_not_out_of_memory() {
     with_each_containment(|pinfold| {
@@ -90,9 +90,9 @@ fn a_kill_by_another_is_not_out_of_memory() {
     });
 }
 
-/// Ten processes that share what they hold hold it once.
+/// Memory that ten processes share is counted once.
 #[test]
-fn shared_memory_is_not_counted_for_each_who_shares_it() {
+fn shared_memory_is_counted_once() {
     if !Path::new("/usr/bin/python3").exists() {
         return println!("skipped: no python3 to share memory");
     }
@@ -121,7 +121,7 @@ fn cpu_time_of_the_whole_tree_is_limited() {
             assert_eq!(record.cause, Some(Cause::CpuTimeLimit), "{command}");
             assert!(record.usage.cpu_ms >= 250, "{command}: {:?}", record.usage);
         }
-        // Time alone uses no processor.
+        // Sleeping uses no CPU time.
         let limited = StartRequest { cpu_time_limit: Some("300ms".into()), ..request("sleep 0.5") };
         let record = pinfold.wait_finished(&pinfold.start_request(&limited).record.id);
         assert_eq!(record.cause, Some(Cause::OnItsOwn));
@@ -223,7 +223,7 @@ fn no_limiting_cgroup_is_left_behind() {
     until("all is gone", || directories_called(&name).is_empty());
 }
 
-/// Nobody but its keeper is left to remove what limited it.
+/// Only the keeper is left to remove the cgroup with the limit.
 #[test]
 fn no_limiting_cgroup_is_left_by_an_end_without_a_daemon() {
     let pinfold = Pinfold::start(PINFOLD);
@@ -244,7 +244,7 @@ fn no_limiting_cgroup_is_left_by_an_end_without_a_daemon() {
 }
 
 #[test]
-fn the_configuration_limits_who_asks_for_nothing() {
+fn the_configuration_limits_processes_without_own_limits() {
     let config = "[limits]\nmemory_limit = \"48M\"\npids_limit = 100\ntime_limit = \"1h\"\n".to_owned();
     let pinfold = Pinfold::start_with(PINFOLD, Setup { config, ..Setup::default() });
     let argv = Some(["tail", "/dev/zero"].map(str::to_owned).into());
@@ -280,7 +280,7 @@ fn the_command_line_sets_limits_and_says_which_was_reached() {
     assert!(shown.contains("20 pids") && shown.contains("cpu 1h"), "{shown}");
 }
 
-/// A record that a wait gave, once its leader ended or it took too long.
+/// The record in the response to a wait, once the leader exited or the wait timed out.
 fn ended(pinfold: &Pinfold, record: &Record) -> Record {
     let query = pinfold_api::types::WaitQuery { timeout: Some("60s".into()), ..Default::default() };
     let answer = pinfold.wait(&record.id, &query);

@@ -1,4 +1,4 @@
-//! what an agent sees over MCP. Left to others: the round trip with each real client.
+//! What an agent sees over MCP. The round trip with each real client is in crates/cli/tests/clients.
 
 pub(crate) mod agent;
 mod arguments;

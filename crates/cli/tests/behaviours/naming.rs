@@ -13,14 +13,14 @@ fn named(pinfold: &Pinfold, name: &str, command: &str) -> String {
 }
 
 #[test]
-fn a_name_is_that_of_the_living_else_of_the_latest_that_ended() {
+fn a_name_refers_to_the_live_process_else_to_the_latest_that_ended() {
     let pinfold = Pinfold::start(PINFOLD);
     let first = named(&pinfold, "web", "echo first");
     pinfold.wait_finished(&first);
     let second = named(&pinfold, "web", "echo second; exit 3");
     pinfold.wait_finished(&second);
     assert_eq!(pinfold.show("web").id, second);
-    // Also when memory has forgotten it.
+    // Also when the daemon no longer has it in memory.
     pinfold.crash_and_restart();
     assert_eq!(pinfold.show("web").id, second);
     assert_eq!(pinfold.cli(&["logs", "web"]).stdout, "second\n");
@@ -29,16 +29,16 @@ fn a_name_is_that_of_the_living_else_of_the_latest_that_ended() {
     let stopped = pinfold.cli(&["stop", "web"]);
     assert_eq!(stopped.code, Some(0), "{stopped:?}");
     assert_eq!(pinfold.show("web").id, living);
-    // What is over is left as it is.
+    // A stop of an ended process changes nothing.
     let again = pinfold.cli(&["stop", "web"]);
     assert_eq!(pinfold.show(&living).status, Status::Finished, "{again:?}");
     let missing = pinfold.cli(&["show", "wep"]);
     assert!(missing.stderr.contains("did you mean `web`"), "{missing:?}");
 }
 
-/// An id is never taken for the name of another.
+/// An id is never mistaken for the name of another process.
 #[test]
-fn an_id_comes_before_a_name_and_a_name_before_the_beginning_of_an_id() {
+fn an_id_wins_over_a_name_and_a_name_over_a_prefix_of_an_id() {
     let pinfold = Pinfold::start(PINFOLD);
     let other = named(&pinfold, "other", "true");
     pinfold.wait_finished(&other);
@@ -54,7 +54,7 @@ fn an_id_comes_before_a_name_and_a_name_before_the_beginning_of_an_id() {
 }
 
 #[test]
-fn an_ended_process_answers_to_its_name_in_the_tools_and_only_to_its_owner() {
+fn the_tools_find_an_ended_process_by_its_name_for_its_owner_only() {
     let pinfold = Pinfold::start(PINFOLD);
     let mut agent = Agent::connect(&pinfold);
     let ran = agent.call("execute", json!({ "command": "echo built; exit 2", "name": "build" }));
@@ -72,7 +72,7 @@ fn an_ended_process_answers_to_its_name_in_the_tools_and_only_to_its_owner() {
     assert!(read.is_error && read.text.contains("not_found"), "{}", read.text);
 }
 
-/// The leader exits at once, while its child may be between fork and exec.
+/// The leader exits at once, possibly while its child is between fork and exec.
 #[test]
 fn a_stray_is_shown_with_its_own_command_line() {
     let pinfold = Pinfold::start(PINFOLD);

@@ -1,4 +1,4 @@
-//! pinfold inside pinfold: a kept process knows the home it lives in, and what it starts ends with the chat.
+//! pinfold inside pinfold: a managed process knows its home, and what it starts ends with the chat.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -10,10 +10,10 @@ use serde_json::{Value, json};
 use crate::mcp::agent::Agent;
 use crate::{PINFOLD, wire};
 
-/// Prints the variable, and whether there is one at all.
+/// Prints the variable, and whether it is set.
 const PRINT: &str = "echo \"${PINFOLD_HOME-unset}\"";
 
-/// A command that finds this home by its option alone, and has another home in its environment.
+/// A command that gets this home as an option, and another home in its environment.
 fn by_option(pinfold: &Pinfold, arguments: &[&str]) -> Command {
     let home = pinfold.home().to_string_lossy().into_owned();
     let mut command = pinfold.command(&[&["--home", &home], arguments].concat());
@@ -26,7 +26,7 @@ fn printed(command: &mut Command) -> String {
     String::from_utf8_lossy(&output.stdout).trim_end().to_owned()
 }
 
-/// What a process prints that is started over HTTP.
+/// The output of a process that is started over HTTP.
 fn started(pinfold: &Pinfold, request: &StartRequest) -> String {
     let request = StartRequest { command: Some(PRINT.into()), ..request.clone() };
     let id = pinfold.start_request(&request).record.id;
@@ -35,7 +35,7 @@ fn started(pinfold: &Pinfold, request: &StartRequest) -> String {
 }
 
 #[test]
-fn a_kept_process_gets_the_home_it_lives_in_however_it_is_started() {
+fn a_process_gets_its_home_in_the_environment_however_it_is_started() {
     let pinfold = Pinfold::start(PINFOLD);
     let home = pinfold.home().to_string_lossy().into_owned();
     for inherit_env in [Some(true), Some(false)] {
@@ -55,7 +55,7 @@ fn a_kept_process_gets_the_home_it_lives_in_however_it_is_started() {
 }
 
 #[test]
-fn every_life_of_a_service_gets_the_home_it_lives_in() {
+fn every_restart_of_a_service_gets_its_home_in_the_environment() {
     let pinfold = Pinfold::start(PINFOLD);
     let policy = RestartPolicy { when: "on_failure".into(), initial: Some("10ms".into()), ..RestartPolicy::default() };
     let request = StartRequest {
@@ -73,7 +73,7 @@ fn every_life_of_a_service_gets_the_home_it_lives_in() {
 }
 
 #[test]
-fn a_hosted_agent_gets_the_home_it_lives_in() {
+fn a_hosted_agent_gets_its_home_in_the_environment() {
     let pinfold = Pinfold::start(PINFOLD);
     let request = AgentRequest { inherit_env: Some(false), ..fake(&pinfold) };
     let agent = pinfold.block(pinfold.client().host_agent(&request)).expect("it is hosted");
@@ -84,7 +84,7 @@ fn a_hosted_agent_gets_the_home_it_lives_in() {
 }
 
 #[test]
-fn what_a_request_says_of_the_home_wins() {
+fn a_home_given_in_a_request_wins() {
     let pinfold = Pinfold::start(PINFOLD);
     for (value, shown) in [(Some("/other".to_owned()), "/other"), (None, "unset")] {
         for inherit_env in [Some(true), Some(false)] {
@@ -116,9 +116,9 @@ impl Drop for UserHome {
     }
 }
 
-/// A model asks for its processes with the command line, in whatever HOME its client has.
+/// A model lists its processes with the command line, whatever HOME its client has.
 #[test]
-fn the_command_line_inside_a_kept_process_starts_no_second_daemon() {
+fn the_command_line_inside_a_process_starts_no_second_daemon() {
     let pinfold = Pinfold::start(PINFOLD);
     let user = UserHome::new("nested");
     let mut command = by_option(&pinfold, &["mcp"]);
@@ -131,9 +131,9 @@ fn the_command_line_inside_a_kept_process_starts_no_second_daemon() {
     assert!(!user.0.join(".local/state/pinfold").exists(), "it has a home of its own");
 }
 
-/// The usual home is no moved one: its configuration stays where it is, also for what runs inside.
+/// The default home is not treated as moved: its configuration stays where it is, also for processes inside.
 #[test]
-fn in_the_usual_home_a_kept_process_finds_the_usual_configuration() {
+fn in_the_default_home_a_process_finds_the_default_configuration() {
     let user = UserHome::new("usual");
     let at_home = |arguments: &[&str]| {
         let mut command = Command::new(PINFOLD);
@@ -164,8 +164,8 @@ fn fake(pinfold: &Pinfold) -> AgentRequest {
     }
 }
 
-/// Whatever a model starts inside its chat to end with the chat does so, also while something of the chat is left that
-/// talks to the daemon.
+/// What a model starts with `--lifetime owner` inside its chat ends with the chat, also while a process of the chat
+/// still talks to the daemon.
 #[test]
 fn what_a_chat_starts_by_the_command_line_ends_with_the_chat() {
     let pinfold = Pinfold::start(PINFOLD);
@@ -184,7 +184,7 @@ fn what_a_chat_starts_by_the_command_line_ends_with_the_chat() {
     assert!(said.output().contains("hello"), "{}", said.text);
     let agent = pinfold.block(pinfold.client().agent("helper")).expect("it is hosted");
     assert_eq!(agent.owner, pinfold.show(&server).owner, "whose it is");
-    // Longer than the grace: a chat that is open is in contact without saying anything.
+    // Longer than the grace: an open chat counts as contact without any request.
     assert_eq!(chat.execute("sleep 2.5").facts["exit_code"], 0);
     assert_eq!(pinfold.show(&server).status, Status::Running);
     assert_eq!(pinfold.block(pinfold.client().agent("helper")).expect("it is hosted").status, AgentStatus::Idle);

@@ -1,4 +1,4 @@
-//! output. What a process printed, read by cursor, budget, tail, pattern and stream, within bounds.
+//! What a process printed, read by cursor, budget, tail, pattern and stream, within bounds.
 
 mod bounds;
 mod cursors;
@@ -14,51 +14,51 @@ use pinfold_api::client::RawOutput;
 use pinfold_api::types::{OutputPage, OutputQuery, Range, Record, StartRequest, WaitQuery, WaitReason};
 use pinfold_testkit::Pinfold;
 
-/// A process of which so much output is kept.
+/// Starts a process with this limit of stored output.
 fn start_limited(pinfold: &Pinfold, command: &str, limit: &str) -> Record {
     let request =
         StartRequest { command: Some(command.into()), output_limit: Some(limit.into()), ..StartRequest::default() };
     pinfold.start_request(&request).record
 }
 
-/// Contiguous text from the cursor on.
-fn read(pinfold: &Pinfold, id: &str, cursor: u64, most: &str) -> OutputPage {
-    let query = OutputQuery { cursor: Some(cursor), max_bytes: Some(most.into()), ..OutputQuery::default() };
+/// Contiguous text starting at the cursor.
+fn read(pinfold: &Pinfold, id: &str, cursor: u64, max: &str) -> OutputPage {
+    let query = OutputQuery { cursor: Some(cursor), max_bytes: Some(max.into()), ..OutputQuery::default() };
     pinfold.output(id, &query)
 }
 
-/// Bytes from the cursor on.
-fn read_raw(pinfold: &Pinfold, id: &str, cursor: u64, most: &str) -> RawOutput {
-    let query = OutputQuery { cursor: Some(cursor), max_bytes: Some(most.into()), ..OutputQuery::default() };
+/// Raw bytes starting at the cursor.
+fn read_raw(pinfold: &Pinfold, id: &str, cursor: u64, max: &str) -> RawOutput {
+    let query = OutputQuery { cursor: Some(cursor), max_bytes: Some(max.into()), ..OutputQuery::default() };
     pinfold.block(pinfold.client().output_raw(id, &query)).expect("raw output")
 }
 
-/// The whole output in so much text.
+/// The whole output, shortened to this budget.
 fn view(pinfold: &Pinfold, id: &str, budget: &str) -> OutputPage {
     pinfold.output(id, &OutputQuery { budget: Some(budget.into()), ..OutputQuery::default() })
 }
 
-/// What comes after the cursor, as soon as there is something.
+/// Waits for output after the cursor, and reads it.
 fn read_next(pinfold: &Pinfold, id: &str, cursor: u64) -> OutputPage {
     let wait = Some("60s".into());
     pinfold.output(id, &OutputQuery { cursor: Some(cursor), wait, ..OutputQuery::default() })
 }
 
-/// Waits until the keeper knows of a byte beyond this one.
+/// Waits until the keeper has reported a byte after this cursor.
 fn wait_beyond(pinfold: &Pinfold, id: &str, cursor: u64) {
     let (until, timeout) = (Some("output".into()), Some("60s".into()));
     let answer = pinfold.wait(id, &WaitQuery { until, timeout, cursor: Some(cursor), ..WaitQuery::default() });
     assert_eq!(answer.reason, WaitReason::Output);
 }
 
-/// The answer to a request that must come although the output has no end.
+/// The answer to a request that must be answered although the output never ends.
 pub(crate) fn answer_of<T>(pinfold: &Pinfold, request: impl Future<Output = T>) -> T {
     let answer = pinfold.block(async { tokio::time::timeout(Duration::from_secs(60), request).await });
     answer.expect("no answer within a minute")
 }
 
-/// Checks a page against all that was printed: it shows its range byte for byte, but for a hole that it names
-/// and counts, and its accounts add up.
+/// Checks a page against everything that was printed: it shows its range byte for byte except for one counted omission,
+/// and its cursors and counts add up.
 #[track_caller]
 fn assert_shows(page: &OutputPage, all: &str) {
     let (from, to) = (page.cursor as usize, page.next_cursor as usize);
@@ -79,7 +79,7 @@ fn assert_shows(page: &OutputPage, all: &str) {
     assert!(held_back < 4, "{held_back} bytes are in no account and are no unfinished character");
 }
 
-/// Bytes of endless lines of eight, as `yes 0123456` prints them, from this cursor on.
+/// The bytes that `yes 0123456` prints (lines of eight bytes), starting at this cursor.
 fn lines_of_eight(cursor: u64, length: usize) -> String {
     let skip = (cursor % 8) as usize;
     "0123456\n".bytes().cycle().skip(skip).take(length).map(char::from).collect()

@@ -1,4 +1,4 @@
-//! What lies on disk, as tests read and change it.
+//! Reading and changing files of the store in tests.
 
 use std::path::{Path, PathBuf};
 
@@ -14,7 +14,7 @@ pub(crate) fn facts(pinfold: &Pinfold, id: &str) -> Vec<Fact> {
     read_record(&pinfold.directory(id)).expect("a readable record").facts
 }
 
-/// What was asked for, as it is written.
+/// The intent of a record, as JSON.
 pub(crate) fn intent(pinfold: &Pinfold, id: &str) -> Intent {
     match facts(pinfold, id).swap_remove(0) {
         Fact::Intended(intent) => *intent,
@@ -22,7 +22,7 @@ pub(crate) fn intent(pinfold: &Pinfold, id: &str) -> Intent {
     }
 }
 
-/// Writes the record anew, well formed, with what `change` makes of its facts.
+/// Rewrites the record, well formed, with the facts changed by `change`.
 pub(crate) fn rewrite(pinfold: &Pinfold, id: &str, change: impl FnOnce(&mut Vec<Fact>)) {
     let mut changed = facts(pinfold, id);
     change(&mut changed);

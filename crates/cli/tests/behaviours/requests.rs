@@ -1,4 +1,4 @@
-//! Calls as agents make them: with a wait, abandoned midway, under either containment, by an ordinary user.
+//! Requests as agents send them: with a wait, abandoned midway, with and without cgroups, by an ordinary user.
 
 use std::io::{Read, Write};
 use std::net::Shutdown;
@@ -12,18 +12,18 @@ use serde::Serialize;
 
 use crate::PINFOLD;
 
-/// Plays a scene twice: with a cgroup, where there is one, and without.
+/// Runs a test twice: with a cgroup, if there is one, and without.
 pub(crate) fn both_ways(scene: impl Fn(&Pinfold)) {
     scene(&Pinfold::start(PINFOLD));
     scene(&Pinfold::start_without_cgroup(PINFOLD));
 }
 
-/// Whether the tests run as root, so that a daemon can be made another user's.
+/// Whether the tests run as root, so that a daemon can run as another user.
 pub(crate) fn is_root() -> bool {
     std::fs::metadata("/proc/self").expect("/proc").uid() == 0
 }
 
-/// A daemon of an ordinary user: nobody's where the tests run as root, else our own.
+/// A daemon of an ordinary user: of `nobody` if the tests run as root, else our own.
 pub(crate) fn ordinary_user() -> Pinfold {
     let env = vec![("HOME".to_owned(), "/".to_owned())];
     Pinfold::start_with(PINFOLD, Setup { user: is_root().then_some(65534), env, ..Setup::default() })
@@ -39,17 +39,17 @@ pub(crate) fn program(argv: &[&str]) -> StartRequest {
     StartRequest { argv: Some(argv.iter().map(|&word| word.to_owned()).collect()), ..StartRequest::default() }
 }
 
-/// Runs a command in the foreground: the answer comes at the leader's exit, or when the wait is over.
+/// Runs a command in the foreground: the response comes when the leader exits or the wait ends.
 pub(crate) fn call(pinfold: &Pinfold, command: &str, wait: &str) -> Started {
     pinfold.start_request(&StartRequest { wait: Some(wait.into()), ..request(command) })
 }
 
-/// Why the wait of a call ended.
+/// Why the wait of a request ended.
 pub(crate) fn reason(started: &Started) -> WaitReason {
     started.waited.as_ref().expect("a call that waited").reason
 }
 
-/// The output in the answer to a call.
+/// The output in the response to a start.
 pub(crate) fn said(started: &Started) -> &str {
     &started.output_page.as_ref().expect("a call that waited").text
 }
@@ -69,13 +69,13 @@ pub(crate) fn ready(pinfold: &Pinfold, request: &StartRequest) -> Record {
     until_said(pinfold, &record.id, "^ready$")
 }
 
-/// Sends a signal; gives the whole answer.
+/// Sends a signal; returns the whole response.
 pub(crate) fn send(pinfold: &Pinfold, id: &str, signal: &str) -> SignalAnswer {
     let request = SignalRequest { signal: signal.into(), ..SignalRequest::default() };
     pinfold.block(pinfold.client().signal(id, &request)).expect("a signal sent")
 }
 
-/// Waits until a tree consists of exactly so many `sleep 300`; gives their pids.
+/// Waits until a tree consists of exactly this many `sleep 300`; returns their pids.
 pub(crate) fn until_sleepers(pinfold: &Pinfold, id: &str, count: usize) -> Vec<u32> {
     until_some(&format!("{count} sleepers in {id}"), || {
         let tree = pinfold.show(id).tree;
@@ -84,7 +84,7 @@ pub(crate) fn until_sleepers(pinfold: &Pinfold, id: &str, count: usize) -> Vec<u
     })
 }
 
-/// A file that a command waits for until the test makes it.
+/// A file that a command waits for until the test creates it.
 #[derive(Debug)]
 pub(crate) struct Gate(PathBuf);
 
@@ -93,7 +93,7 @@ impl Gate {
         Self(pinfold.home().join(name))
     }
 
-    /// Shell text that waits here.
+    /// Shell code that waits for the file.
     pub(crate) fn wait(&self) -> String {
         format!("until [ -e {} ]; do sleep 0.1; done", self.0.display())
     }
@@ -103,7 +103,7 @@ impl Gate {
     }
 }
 
-/// Sends a request and reads no answer.
+/// Sends a request and does not read the response.
 pub(crate) fn post(pinfold: &Pinfold, path: &str, body: &impl Serialize) -> UnixStream {
     let body = serde_json::to_string(body).expect("JSON");
     let mut stream = UnixStream::connect(pinfold.home().join("socket")).expect("a connection");
@@ -112,7 +112,7 @@ pub(crate) fn post(pinfold: &Pinfold, path: &str, body: &impl Serialize) -> Unix
     stream
 }
 
-/// Goes away from an open request; returns when the daemon has let go of it, without an answer.
+/// Abandons an open request; returns when the daemon has closed it, without a response.
 pub(crate) fn leave(mut stream: UnixStream) {
     stream.shutdown(Shutdown::Write).expect("our end is closed");
     stream.set_read_timeout(Some(DEADLINE)).expect("a deadline");

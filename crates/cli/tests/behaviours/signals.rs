@@ -1,4 +1,4 @@
-//! signals and kill. A stop is bounded, reaches the whole tree, and says what it left.
+//! Stopping and signals: a stop is bounded, reaches the whole tree, and reports what it could not end.
 
 mod causes;
 mod load;
@@ -28,8 +28,7 @@ fn terminated() -> Option<Outcome> {
 
 /// A command that handles TERM like this, and otherwise sleeps.
 ///
-/// The sleeper says `ready`: a child that has not executed its program yet has the shell's handlers, and loses
-/// a signal with them.
+/// The sleeper prints `ready`: a child that has not called exec yet has the shell's handlers and would lose the signal.
 fn on_term(handler: &str) -> StartRequest {
     request(&format!("trap '{handler}' TERM; sh -c 'echo ready; exec sleep 300' & wait"))
 }
@@ -85,7 +84,7 @@ fn stop_returns_when_dead() {
     });
 }
 
-/// Only root can make a program that an ordinary user starts and cannot end.
+/// Only root can set up a program that an ordinary user can start but not kill.
 #[test]
 fn stop_names_survivors_and_keeps_the_entry() {
     if !is_root() {
@@ -114,7 +113,7 @@ fn stop_names_survivors_and_keeps_the_entry() {
     assert_eq!(pinfold.wait_finished(id).outcome, Some(Outcome::Exited { code: 0 }));
 }
 
-/// Linux kills whoever is born into a cgroup that was killed before: no keeper may start a process in one.
+/// Linux kills every process that is started in a cgroup after `cgroup.kill`: no keeper may start a process in one.
 #[test]
 fn a_kill_does_not_reach_the_next_process() {
     both_ways(|pinfold| {
@@ -130,7 +129,7 @@ fn a_kill_does_not_reach_the_next_process() {
 #[test]
 fn stop_grace_honoured() {
     both_ways(|pinfold| {
-        // A cleanup that takes programs of its own, and an exit trap after it.
+        // A cleanup that runs other programs, and an exit trap after it.
         let cleanup = "sleep 0.3 && echo cleaned || echo cut short";
         let asked = on_term(&format!("{cleanup}; exit 0"));
         let command = format!("trap 'echo bye' EXIT; {}", asked.command.expect("a command"));
@@ -169,7 +168,7 @@ fn stop_idempotent() {
     assert_eq!(stopped.record.outcome, Some(Outcome::Exited { code: 3 }));
     assert_eq!((stopped.record.cause, stopped.record.stopped_by), (Some(Cause::OnItsOwn), None));
 
-    // Two at once: both see the one end.
+    // Two concurrent stops: both report the same end.
     let record = ready(&pinfold, &on_term("exit 4"));
     let (client, request) = (pinfold.client(), StopRequest::default());
     let (one, other) =
@@ -186,7 +185,7 @@ fn stop_bounded() {
         let long_grace = with_grace("1h");
         let short_grace = with_grace("100ms");
         for (command, stop) in [
-            // A plain sleep ends at the signal, whatever its grace.
+            // A plain sleep ends at TERM, whatever its grace.
             ("echo ready; exec sleep 300".to_owned(), &long_grace),
             (format!("{deaf}; echo ready; while :; do sleep 0.01; done"), &short_grace),
             // It forks all the time, in sessions of its own, and stops itself.
@@ -210,7 +209,8 @@ fn stop_all_parallel() {
     let pinfold = Pinfold::start(PINFOLD);
     let (asked, all_asked) = (pinfold.home().join("asked"), pinfold.home().join("all-asked"));
     std::fs::create_dir(&asked).expect("a directory");
-    // Each ends only when all have been asked to: one after the other, the first would be killed after its grace.
+    // Each exits only when all have got TERM: if they were stopped one by one, the first would be killed after its
+    // grace.
     let handler = format!(
         ": > {}/$PINFOLD_ID; until [ -e {} ]; do sleep 0.2; done; exit 0",
         asked.display(),

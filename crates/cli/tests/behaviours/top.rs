@@ -1,4 +1,4 @@
-//! `pinfold top`, on a terminal that another pinfold keeps: what is typed into it, and what its screen shows.
+//! `pinfold top`, on a terminal run by another pinfold: what is typed into it, and what its screen shows.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use crate::PINFOLD;
 use crate::interactive::{on_terminal, screen, until_shown};
 use crate::requests::request;
 
-/// A daemon that is looked at, and another one with the terminal in which `pinfold top` runs. So the screen can be read
+/// The daemon that is shown, and another one with the terminal in which `pinfold top` runs. So the screen can be read
 /// while the first one is dead.
 pub(crate) struct Looker<'a> {
     looked_at: &'a Pinfold,
@@ -50,7 +50,7 @@ impl<'a> Looker<'a> {
         until(&format!("`{what}` is gone from the screen"), || !shows());
     }
 
-    /// Selects a process by its name: the filter leaves its owner and itself.
+    /// Selects a process by its name: the filter leaves only its owner and itself.
     fn select(&self, name: &str) {
         self.keys(&format!("/{name}\r"));
         self.until(&format!("filter {name}"));
@@ -67,7 +67,7 @@ fn named(pinfold: &Pinfold, name: &str, command: &str) -> Record {
 }
 
 #[test]
-fn everything_that_is_kept_is_on_one_screen() {
+fn all_processes_are_on_one_screen() {
     let pinfold = Pinfold::start(PINFOLD);
     named(&pinfold, "web", "echo listening on 3000; exec sleep 300");
     let owned = StartRequest { owner: Some("chat-7".into()), name: Some("sub".into()), ..request("exec sleep 300") };
@@ -78,7 +78,7 @@ fn everything_that_is_kept_is_on_one_screen() {
     for text in ["2 live", "chat-7", "sub", "web", "running", "listening on 3000", "exit 3"] {
         assert!(shown.contains(text), "{text}: {shown}");
     }
-    // What starts later comes by itself.
+    // A process that starts later appears.
     named(&pinfold, "later", "exec sleep 300");
     looker.until("later");
     looker.keys("4");
@@ -148,7 +148,7 @@ fn a_killed_daemon_that_comes_back_is_noticed_both_times() {
     looker.until("tick");
     pinfold.kill_daemon();
     looker.until("daemon away since");
-    // The keys work meanwhile.
+    // Keys work meanwhile.
     looker.keys("?");
     looker.until("hosted agents and their turns");
     looker.keys("q");
@@ -160,7 +160,7 @@ fn a_killed_daemon_that_comes_back_is_noticed_both_times() {
     looker.until("after");
 }
 
-/// A daemon that is stopped, until this is dropped: also when the test fails, or its end would wait for it.
+/// Stops the daemon until this is dropped, also if the test fails: otherwise its shutdown would hang.
 struct Stopped(Pidfd);
 
 impl Drop for Stopped {
@@ -259,7 +259,7 @@ fn a_process_that_writes_all_the_time_costs_frames_and_not_memory() {
 }
 
 #[test]
-fn the_terminal_is_given_back_on_leaving_and_on_sigterm() {
+fn the_terminal_is_restored_on_quit_and_on_sigterm() {
     let pinfold = Pinfold::start(PINFOLD);
     let open = || {
         let mut terminal = Terminal::start(&mut pinfold.command(&["top"]), 24, 80).expect("a terminal");
@@ -272,7 +272,7 @@ fn the_terminal_is_given_back_on_leaving_and_on_sigterm() {
     assert_eq!(terminal.wait().code(), Some(0));
     assert!(terminal.echoes());
     let mut terminal = open();
-    // `env` has replaced itself with pinfold.
+    // `env` has called exec for pinfold.
     Pidfd::open(terminal.pid()).expect("it lives").signal(15);
     let output = terminal.until("\u{1b}[?1049l");
     assert_eq!(terminal.wait().code(), Some(143));

@@ -1,4 +1,4 @@
-//! Versions that meet: a home of an older format, keepers of another protocol, a daemon replaced under load.
+//! Other versions: a home of an older format, keepers of another protocol, a daemon replaced under load.
 //!
 //! That a home of a newer format is refused and left untouched is `crash::damage::newer_schema_refused`.
 
@@ -14,15 +14,15 @@ use serde_json::Value;
 use crate::PINFOLD;
 use fixtures::Fixture;
 
-/// What was kept stays, however old the fixture is by now.
+/// Long retention, because the fixtures are old.
 const KEEP: &str = "[limits]\nretention = \"3650d\"\n";
 
-/// Whether all that was said is still said; more may be.
-fn assert_says(now: &Value, before: &Value, what: &str) {
+/// Checks that everything in `before` is still there; more may be.
+fn assert_contains(now: &Value, before: &Value, what: &str) {
     match (now, before) {
         (Value::Object(now), Value::Object(before)) => {
             for (name, value) in before {
-                assert_says(now.get(name).unwrap_or(&Value::Null), value, &format!("{what}.{name}"));
+                assert_contains(now.get(name).unwrap_or(&Value::Null), value, &format!("{what}.{name}"));
             }
         }
         _ => assert_eq!(now, before, "{what}"),
@@ -35,22 +35,22 @@ fn assert_nothing_is_lost(pinfold: &Pinfold, before: &Value) {
     assert_eq!((list.total, list.unreadable.len()), (processes.len() as u64, 0), "{list:?}");
     for process in processes {
         let id = process["id"].as_str().expect("an id");
-        assert_says(&serde_json::to_value(pinfold.show(id)).expect("json"), process, id);
+        assert_contains(&serde_json::to_value(pinfold.show(id)).expect("json"), process, id);
         assert_eq!(Value::from(pinfold.text(id)), before["output"][id], "{id}");
     }
     let events = pinfold.events(0).events;
-    let told = before["events"].as_array().expect("events");
-    assert!(events.len() >= told.len());
-    for (event, told) in events.iter().zip(told) {
-        assert_says(&serde_json::to_value(event).expect("json"), told, "an event");
+    let earlier = before["events"].as_array().expect("events");
+    assert!(events.len() >= earlier.len());
+    for (event, earlier) in events.iter().zip(earlier) {
+        assert_contains(&serde_json::to_value(event).expect("json"), earlier, "an event");
     }
     if let Some(consumers) = before["consumers"].as_array() {
         let now = pinfold.block(pinfold.client().consumers()).expect("consumers").consumers;
-        assert_says(&serde_json::to_value(now).expect("json"), &consumers.clone().into(), "consumers");
+        assert_contains(&serde_json::to_value(now).expect("json"), &consumers.clone().into(), "consumers");
     }
 }
 
-/// Every home that was released, and what its daemon had answered.
+/// Every released home, with the responses of its daemon.
 fn older_homes() -> impl Iterator<Item = (Pinfold, Value)> {
     Fixture::all().into_iter().map(|fixture| {
         let pinfold = Pinfold::prepare(PINFOLD, Setup { config: KEEP.into(), ..Setup::default() });
@@ -60,7 +60,7 @@ fn older_homes() -> impl Iterator<Item = (Pinfold, Value)> {
 }
 
 #[test]
-fn an_older_home_is_taken_up_and_loses_nothing() {
+fn an_older_home_is_upgraded_and_loses_nothing() {
     older_homes().for_each(|(pinfold, before)| assert_taken_up(&pinfold, &before));
 }
 
@@ -68,9 +68,9 @@ fn assert_taken_up(pinfold: &Pinfold, before: &Value) {
     pinfold.start_daemon();
     assert_nothing_is_lost(pinfold, before);
     let last = before["events"].as_array().and_then(|events| events.last()?["seq"].as_u64()).expect("a number");
-    assert_eq!(pinfold.events(0).next, last, "nothing is told again");
+    assert_eq!(pinfold.events(0).next, last, "no event is repeated");
 
-    // A key that was used then is used now.
+    // An idempotency key that was used then still refers to its process.
     let plain = before["processes"].as_array().expect("processes").last().cloned().expect("the first one");
     let request = StartRequest {
         command: plain["command"].as_str().map(str::to_owned),
@@ -82,7 +82,7 @@ fn assert_taken_up(pinfold: &Pinfold, before: &Value) {
     let again = pinfold.start_request(&request);
     assert_eq!((again.created, Value::from(again.record.id)), (false, plain["id"].clone()));
 
-    // Numbers go on where they were, and ids do not come back.
+    // Event numbers continue after the last one, and ids are not reused.
     let (record, _) = pinfold.run("exit 4");
     assert_eq!(record.outcome, Some(Outcome::Exited { code: 4 }));
     let news = pinfold.events(last).events;
@@ -90,21 +90,21 @@ fn assert_taken_up(pinfold: &Pinfold, before: &Value) {
     assert_eq!(news.last().map(|event| event.kind), Some(EventKind::Finished));
 }
 
-/// `store.index_upgraded`: the daemon is killed with the upgrade done and not yet committed.
+/// `store.index_upgraded`: the daemon is killed after the upgrade and before its commit.
 #[cfg(debug_assertions)]
 #[test]
-fn an_upgrade_that_is_cut_short_is_made_again() {
+fn an_interrupted_upgrade_is_repeated() {
     let (mut pinfold, before) = older_homes().next().expect("a home of index version 1");
     let fuse = pinfold.home().join("fuse");
     pinfold.set_env("PINFOLD_CRASH", Some(format!("store.index_upgraded:1:{}", fuse.display())));
     assert_ne!(pinfold.cli(&["daemon", "start"]).code, Some(0));
-    assert!(fuse.exists(), "nobody was killed");
+    assert!(fuse.exists(), "the crash point was not reached");
     pinfold.set_env("PINFOLD_CRASH", None);
     pinfold.start_daemon();
     assert_nothing_is_lost(&pinfold, &before);
 }
 
-/// The directories alone are enough: of an older home whose index is gone, every record and all output is there.
+/// The directories are enough: without its index, an older home still has every record and all output.
 #[test]
 fn an_older_home_without_its_index_keeps_its_records() {
     for (pinfold, before) in older_homes() {
@@ -114,7 +114,7 @@ fn an_older_home_without_its_index_keeps_its_records() {
         pinfold.start_daemon();
         for process in before["processes"].as_array().expect("processes") {
             let id = process["id"].as_str().expect("an id");
-            assert_says(&serde_json::to_value(pinfold.show(id)).expect("json"), process, id);
+            assert_contains(&serde_json::to_value(pinfold.show(id)).expect("json"), process, id);
             assert_eq!(Value::from(pinfold.text(id)), before["output"][id], "{id}");
         }
     }

@@ -1,4 +1,4 @@
-//! Requests as bytes on the daemon's socket, for what no well-behaved client would send.
+//! Raw requests on the daemon's socket, for what a well-behaved client would not send.
 
 use std::io::{Read, Write};
 use std::net::Shutdown;
@@ -7,7 +7,7 @@ use std::os::unix::net::UnixStream;
 use pinfold_api::error::ApiError;
 use pinfold_testkit::{DEADLINE, Pinfold};
 
-/// An answer as it came.
+/// A raw response.
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub(crate) status: u16,
@@ -36,7 +36,7 @@ pub(crate) fn connect(pinfold: &Pinfold) -> UnixStream {
     stream
 }
 
-/// Sends these bytes and nothing more, and reads until the daemon closes.
+/// Sends these bytes and nothing more, and reads until the daemon closes the connection.
 pub(crate) fn send_raw(pinfold: &Pinfold, bytes: &[u8]) -> Vec<u8> {
     let mut stream = connect(pinfold);
     let _ = stream.write_all(bytes);
@@ -50,18 +50,18 @@ fn read_all(mut stream: UnixStream) -> Vec<u8> {
     answer
 }
 
-/// Sends a request with a body, whatever that is.
+/// Sends a request with any body.
 pub(crate) fn send(pinfold: &Pinfold, method: &str, target: &str, body: &[u8]) -> Answer {
     let length = body.len();
     let head =
         format!("{method} {target} HTTP/1.1\r\nHost: p\r\nConnection: close\r\nContent-Length: {length}\r\n\r\n");
     let mut stream = connect(pinfold);
-    // The daemon may answer and hang up before it has read all of it.
+    // The daemon may answer and close before it has read all of it.
     let _ = stream.write_all(&[head.as_bytes(), body].concat());
     parse(&read_all(stream))
 }
 
-/// Takes an answer apart.
+/// Parses a response.
 pub(crate) fn parse(answer: &[u8]) -> Answer {
     let text = String::from_utf8_lossy(answer);
     let (head, body) = text.split_once("\r\n\r\n").unwrap_or_else(|| panic!("no answer: {text:?}"));

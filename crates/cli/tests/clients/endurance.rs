@@ -1,6 +1,5 @@
-//! How long each real client waits for a call, and that a call is handed over before that.
-//!
-//! What `call_timeout.rs` of the server says of a client is asked of the client itself, with a timeout of its own that is short.
+//! How long each real client waits for a call, and that a call returns before the client gives up. Checks the timeouts
+//! that `call_timeout.rs` of the server assumes, with the client's own timeout set to a short value.
 
 use std::path::Path;
 use std::process::Command;
@@ -109,14 +108,14 @@ fn progress_makes_opencode_wait_longer() {
     outlasts(Agent::Opencode, true);
 }
 
-/// A call that reaches the limit, by whatever says it, hands over the id, the output so far and a note.
+/// A call that reaches the limit, wherever that is configured, returns the id, the output so far and a note.
 fn hands_over(agent: Agent, config: &str, change: impl FnOnce(&mut Command, &Path)) -> Option<()> {
     let pinfold = Pinfold::prepare(PINFOLD, Setup { config: config.to_owned(), ..Setup::default() });
     let mut chat = chat(agent, &pinfold, change)?;
-    let arguments = json!({ "command": "echo begun; exec sleep 300", "timeout": "10m" });
+    let arguments = json!({ "command": "echo started; exec sleep 300", "timeout": "10m" });
     let seen = chat.call("execute", &arguments);
     assert_eq!(seen.get("state"), "running", "{seen}");
-    assert!(seen.text.contains("begun") && seen.text.contains("waited 4s, not longer"), "{seen}");
+    assert!(seen.text.contains("started") && seen.text.contains("waited 4s, not longer"), "{seen}");
     let stopped = chat.call("process_signal", &json!({ "id": seen.get("id") }));
     assert!(stopped.text.contains("its whole tree is gone"), "{stopped}");
     chat.end();
@@ -152,7 +151,7 @@ fn the_limit_may_stand_in_the_configuration() {
     hands_over(Agent::Codex, "[mcp]\nlongest_call = \"4s\"\n", |_, _| {});
 }
 
-/// Its limit for a whole call is in the environment of the server.
+/// Claude Code passes its own limit for a call in the environment of the server.
 #[test]
 fn a_call_of_claude_is_handed_over_before_its_own_limit() {
     hands_over(Agent::Claude, "", |command, _| {

@@ -27,13 +27,13 @@ pub(crate) struct Stage {
 
 impl Drop for Stage {
     fn drop(&mut self) {
-        // As long as it lives it writes into its home.
+        // While the agent runs, it writes into its home.
         let _ = self.pinfold.block(self.pinfold.client().stop_agent(&self.agent.id, &Default::default()));
         let _ = std::fs::remove_dir_all(&self.scratch);
     }
 }
 
-/// Hosts a real agent, or says that it is skipped.
+/// Hosts a real agent; prints that it is skipped if it is not installed.
 pub(crate) fn stage(kind: Agent, change: impl FnOnce(&mut AgentRequest)) -> Option<Stage> {
     let stage = stage_of(kind, &kind.installed()?, change);
     assert!(stage.agent.fault.is_none(), "{:?}", stage.agent);
@@ -44,7 +44,7 @@ fn stage_of(kind: Agent, program: &Program, change: impl FnOnce(&mut AgentReques
     stage_at(Pinfold::start(PINFOLD), kind, program, change)
 }
 
-/// With this daemon; what the agent works with belongs to the daemon's user.
+/// Like [`stage_of`] with this daemon; the agent's files belong to the daemon's user.
 fn stage_at(pinfold: Pinfold, kind: Agent, program: &Program, change: impl FnOnce(&mut AgentRequest)) -> Stage {
     static NUMBER: AtomicU32 = AtomicU32::new(0);
     let name = format!("pinfold-hosted-{}-{}", std::process::id(), NUMBER.fetch_add(1, Ordering::Relaxed));
@@ -74,7 +74,7 @@ fn stage_at(pinfold: Pinfold, kind: Agent, program: &Program, change: impl FnOnc
     Stage { pinfold, model, agent, scratch }
 }
 
-/// Gives a directory and all in it to a user.
+/// Changes the owner of a directory and everything in it.
 fn give_to(user: u32, path: &Path) {
     chown(path, Some(user), None).expect("it can be given");
     for entry in std::fs::read_dir(path).into_iter().flatten().flatten() {
@@ -119,7 +119,7 @@ fn lead(mut stage: Stage, tool: &str, argument: &str) -> Option<()> {
     let second = stage.begin("second");
     let call = Act::own(tool, json!({ argument: "touch made; exit 3" }));
     stage.model.act(&call).expect("it asks its model");
-    stage.model.act(&Act::Say("ran it".into())).expect("it tells its model");
+    stage.model.act(&Act::Say("ran it".into())).expect("a request to the model");
     let second = stage.finish(second);
     assert_eq!((second.status, second.text.as_deref()), (TurnStatus::Completed, Some("ran it")), "{second:?}");
     assert!(second.tools.iter().any(|tool| tool.failed == Some(true)), "{second:?}");
@@ -152,7 +152,7 @@ fn hosted_codex_is_led_by_a_daemon_of_an_ordinary_user() {
     as_ordinary_user(Agent::Codex, "exec_command", "cmd");
 }
 
-/// The same with a daemon that has no right of root's.
+/// The same with a daemon that does not run as root.
 fn as_ordinary_user(kind: Agent, tool: &str, argument: &str) -> Option<()> {
     let program = kind.installed()?;
     let setup = Setup { user: is_root().then_some(NOBODY), ..Setup::default() };
@@ -169,7 +169,8 @@ fn hosted_claude_is_led_through_turns_tools_and_interrupts() {
     led(Agent::Claude, "Bash", "command");
 }
 
-/// The daemon is killed in the middle of a turn, and then the agent: the turn goes on, and then is begun again.
+/// The daemon is killed in the middle of a turn, then the agent is: the turn continues after the first, and is started
+/// again after the second.
 fn survives(kind: Agent) -> Option<()> {
     let mut stage = stage(kind, |_| {})?;
     let first = stage.begin("first");
@@ -178,7 +179,7 @@ fn survives(kind: Agent) -> Option<()> {
     stage.model.answer(open, &Act::Say("over the crash".into()));
     let first = stage.finish(first);
     assert_eq!((first.text.as_deref(), first.attempts), (Some("over the crash"), 1), "{first:?}");
-    // Its environment is on no disk: it comes again with the turn.
+    // The agent's environment is not stored, so the next turn sends it again.
     let second = stage.begin("second");
     let open = stage.model.wait().expect("it asks its model");
     let process = stage.show().process.expect("a process");
@@ -201,7 +202,7 @@ fn hosted_claude_survives_the_daemon() {
     survives(Agent::Claude);
 }
 
-/// The agent is killed in the middle of a turn: it goes on in its session.
+/// The agent is killed in the middle of a turn, which then continues in the same session.
 fn retried(kind: Agent) -> Option<()> {
     let mut stage = stage(kind, |_| {})?;
     let first = stage.begin("first");
@@ -224,16 +225,16 @@ fn retried(kind: Agent) -> Option<()> {
 }
 
 #[test]
-fn hosted_codex_that_dies_is_begun_again_in_its_session() {
+fn hosted_codex_that_dies_is_started_again_in_its_session() {
     retried(Agent::Codex);
 }
 
 #[test]
-fn hosted_claude_that_dies_is_begun_again_in_its_session() {
+fn hosted_claude_that_dies_is_started_again_in_its_session() {
     retried(Agent::Claude);
 }
 
-/// A process and a thread for each turn.
+/// A new process and a new thread for each turn.
 fn fresh(kind: Agent) -> Option<()> {
     let mut stage = stage(kind, |request| request.mode = Some(AgentMode::Fresh))?;
     let mut processes = Vec::new();
@@ -259,7 +260,7 @@ fn hosted_claude_can_be_fresh_for_each_turn() {
     fresh(Agent::Claude);
 }
 
-/// Claude Code connects to pinfold instead of being spoken to by stdio.
+/// Claude Code connects to a WebSocket of pinfold instead of using stdio.
 fn by_websocket() -> Option<()> {
     let program = Agent::Claude.installed_as("claude-sdk")?;
     let mut stage = stage_of(Agent::Claude, &program, |request| request.transport = Some(Transport::Websocket));
@@ -268,7 +269,7 @@ fn by_websocket() -> Option<()> {
     stage.model.act(&Act::Say("by the wire".into())).expect("it asks its model");
     let first = stage.finish(first);
     assert_eq!((first.status, first.text.as_deref()), (TurnStatus::Completed, Some("by the wire")), "{first:?}");
-    // It connects again to the next daemon.
+    // It reconnects to the next daemon.
     stage.pinfold.crash_and_restart();
     let second = stage.begin("second");
     stage.model.act(&Act::Say("over the crash".into())).expect("it asks its model");
@@ -277,13 +278,14 @@ fn by_websocket() -> Option<()> {
     assert_eq!(first.process, second.process);
     let third = stage.begin("third");
     let open = stage.model.wait().expect("it asks its model");
-    assert_eq!(open.history().matches("second").count(), 1, "it was told something twice");
+    assert_eq!(open.history().matches("second").count(), 1, "a prompt was sent twice");
     let interrupt = InterruptRequest { protocol_wait: Some("60s".into()), ..InterruptRequest::default() };
     let answer = stage.pinfold.block(stage.pinfold.client().interrupt_agent(&stage.agent.id, &interrupt));
     assert_eq!(answer.expect("an interrupt").rung, Some(Rung::Protocol));
     assert_eq!(stage.finish(third).status, TurnStatus::Interrupted);
     drop(open);
-    // What it sends while no daemon runs is lost: a turn that runs then is begun again, here in vain for want of `env`.
+    // What the agent sends while no daemon runs is lost, so a turn that runs at that time is started again; here that
+    // fails because `env` is missing.
     let fourth = stage.begin("fourth");
     let open = stage.model.wait().expect("it asks its model");
     stage.pinfold.crash_and_restart();
@@ -297,11 +299,11 @@ fn by_websocket() -> Option<()> {
 }
 
 #[test]
-fn hosted_claude_connects_to_a_websocket_of_pinfolds() {
+fn hosted_claude_connects_to_a_websocket_of_pinfold() {
     by_websocket();
 }
 
-/// Newer ones connect to nobody but their vendor: that is told in its own words.
+/// Newer versions connect only to their vendor's servers; the agent's own error message is shown.
 fn refused_websocket() -> Option<()> {
     let program = Agent::Claude.installed()?;
     let stage = stage_of(Agent::Claude, &program, |request| request.transport = Some(Transport::Websocket));
@@ -312,11 +314,11 @@ fn refused_websocket() -> Option<()> {
 }
 
 #[test]
-fn hosted_claude_that_refuses_the_websocket_is_told_in_its_own_words() {
+fn hosted_claude_that_refuses_the_websocket_fails_with_its_own_message() {
     refused_websocket();
 }
 
-/// codex works, Claude Code judges, until it passes.
+/// codex works and Claude Code reviews, until the review passes.
 fn looped() -> Option<()> {
     let (codex, claude) = (Agent::Codex.installed()?, Agent::Claude.installed()?);
     let pinfold = Pinfold::start(PINFOLD);
@@ -339,7 +341,7 @@ fn looped() -> Option<()> {
     for (report, verdict) in [("first try", "- no test\nVERDICT: FAIL"), ("second try", "good\nVERDICT: PASS")] {
         worker.act(&Act::Say(report.into())).expect("the worker asks its model");
         let open = reviewer.wait().expect("the reviewer asks its model");
-        assert!(open.history().contains(report), "the reviewer is not told of the report");
+        assert!(open.history().contains(report), "the reviewer did not get the report");
         reviewer.answer(open, &Act::Say(verdict.into()));
     }
     let done = running.wait_with_output().expect("it ends");

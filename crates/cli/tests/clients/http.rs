@@ -1,4 +1,4 @@
-//! streamable HTTP with a real client.
+//! Streamable HTTP with a real client.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -13,18 +13,18 @@ use serde_json::json;
 
 use crate::PINFOLD;
 
-/// Stands between a client and the daemon, and notes which methods were used.
+/// A proxy between client and daemon that records which HTTP methods were used.
 struct Listener {
     address: SocketAddr,
-    heard: Arc<Mutex<Vec<u8>>>,
+    received: Arc<Mutex<Vec<u8>>>,
 }
 
 impl Listener {
     fn before(daemon: String) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let address = listener.local_addr().expect("an address");
-        let heard = Arc::new(Mutex::new(Vec::new()));
-        let noted = Arc::clone(&heard);
+        let received = Arc::new(Mutex::new(Vec::new()));
+        let noted = Arc::clone(&received);
         thread::spawn(move || {
             for near in listener.incoming().flatten() {
                 let far = TcpStream::connect(&daemon).expect("the daemon listens");
@@ -34,12 +34,12 @@ impl Listener {
                 thread::spawn(move || carry(far, near_out, |_| {}));
             }
         });
-        Listener { address, heard }
+        Listener { address, received }
     }
 
-    fn heard(&self, method: &str) -> bool {
+    fn received(&self, method: &str) -> bool {
         let line = format!("{method} /mcp HTTP/1.1\r\n");
-        self.heard.lock().expect("a lock").windows(line.len()).any(|window| window == line.as_bytes())
+        self.received.lock().expect("a lock").windows(line.len()).any(|window| window == line.as_bytes())
     }
 }
 
@@ -72,6 +72,6 @@ fn http_transport_with_codex() {
     let printed = chat.end();
     assert_eq!(Some(pinfold.show(&id).owner), Agent::Codex.owner(&printed));
     for method in ["POST", "GET", "DELETE"] {
-        until(&format!("codex uses {method}"), || between.heard(method));
+        until(&format!("codex uses {method}"), || between.received(method));
     }
 }

@@ -1,4 +1,4 @@
-//! Claude Code as a person has it, on a terminal: only so does it announce that it knows tasks.
+//! Claude Code on a terminal, as a person runs it: only then does it announce that it supports tasks.
 
 use pinfold_clients::agents::Agent;
 use pinfold_clients::dialect::{Call, ToolSet};

@@ -1,4 +1,4 @@
-//! Denials and interrupts of real agents that pinfold hosts: what their models hear, and what is left running.
+//! Denials and interrupts of real agents that pinfold hosts: what their models are sent, and what is still running.
 
 use pinfold_api::types::{AgentRequest, AgentStatus, AnswerRequest, Approvals, InterruptRequest, Rung, Verdict};
 use pinfold_api::types::{Cause, Status, TurnStatus};
@@ -20,7 +20,7 @@ fn own(kind: Agent, command: &str, background: bool) -> Act {
     Act::own(tool, arguments)
 }
 
-/// A denial with a message, which the model is to see in its next request.
+/// A denial with a message, which must be in the next request to the model.
 fn denied(kind: Agent) -> Option<()> {
     let mut stage = stage(kind, |request| request.approvals = Some(Approvals::Ask))?;
     let turn = stage.begin("first");
@@ -29,7 +29,7 @@ fn denied(kind: Agent) -> Option<()> {
     let message = Some("not on this host: use the staging one".to_owned());
     let answer = AnswerRequest { ask: ask.id, verdict: Verdict::Deny, message };
     stage.pinfold.block(stage.pinfold.client().answer_agent(&stage.agent.id, &answer)).expect("answered");
-    let next = stage.model.wait().expect("it tells its model");
+    let next = stage.model.wait().expect("a request to the model");
     let history = next.history();
     assert_eq!(history.matches("use the staging one").count(), 1, "{history}");
     stage.model.answer(next, &Act::Say("then not".into()));
@@ -61,7 +61,7 @@ fn runs(stage: &Stage, command: &str) -> bool {
     running(stage).iter().any(|running| running == command)
 }
 
-/// For Claude Code, the server that codex has in its configuration.
+/// Adds the MCP server that codex already has in its configuration to Claude Code.
 fn with_server(request: &mut AgentRequest) {
     let home = request.env.get("HOME").cloned().flatten().expect("a home");
     let config = format!("{home}/mcp.json");
@@ -76,20 +76,20 @@ fn interrupted(kind: Agent) -> Option<()> {
     })?;
     let first = stage.begin("first");
     stage.model.act(&own(kind, "exec sleep 3001", true)).expect("it asks its model");
-    stage.model.act(&Act::Say("started".into())).expect("it tells its model");
+    stage.model.act(&Act::Say("started".into())).expect("a request to the model");
     stage.finish(first);
     until("the earlier turn's command runs", || runs(&stage, "sleep 3001"));
     let second = stage.begin("second");
     let script = "sleep 3002 & setsid sleep 3003 & (setsid sleep 3004 &); trap '' TERM; while :; do sleep 3005; done";
     stage.model.act(&own(kind, script, true)).expect("it asks its model");
     let kept = json!({ "command": "exec sleep 3006", "background": true });
-    stage.model.act(&Act::call("execute", kept)).expect("it tells its model");
-    let open = stage.model.wait().expect("it tells its model");
+    stage.model.act(&Act::call("execute", kept)).expect("a request to the model");
+    let open = stage.model.wait().expect("a request to the model");
     for number in 3001..=3005 {
         until("its commands run", || runs(&stage, &format!("sleep {number}")));
     }
     let listed = stage.pinfold.list(&Default::default()).processes;
-    let kept = listed.into_iter().find(|process| process.command == "exec sleep 3006").expect("a kept process");
+    let kept = listed.into_iter().find(|process| process.command == "exec sleep 3006").expect("a managed process");
     assert_eq!(kept.status, Status::Running, "{kept:?}");
     let interrupt = InterruptRequest { protocol_wait: Some("60s".into()), ..InterruptRequest::default() };
     let answer = stage.pinfold.block(stage.pinfold.client().interrupt_agent(&stage.agent.id, &interrupt));
@@ -109,7 +109,7 @@ fn interrupted(kind: Agent) -> Option<()> {
     assert_eq!(kept.cause, Some(Cause::StopRequested), "{kept:?}");
     assert!(kept.stopped_by.as_deref().is_some_and(|by| by.contains("interrupt of turn 2")), "{kept:?}");
     assert!(answer.stopped.contains(&kept.id), "{answer:?}");
-    // Nothing that was stopped makes it speak by itself; the next request to its model is the next turn's.
+    // Stopped commands do not make the agent start a turn; the next request to its model belongs to the next turn.
     let third = stage.begin("third prompt");
     let next = stage.model.wait().expect("it asks its model");
     assert!(next.history().contains("third prompt"), "{}", next.history());
@@ -133,7 +133,7 @@ fn an_interrupt_leaves_nothing_running_of_the_turn_of_claude() {
     interrupted(Agent::Claude);
 }
 
-/// A command in the foreground, with what it started.
+/// Interrupts a foreground command that has started a background process.
 fn interrupted_in_the_foreground(kind: Agent) -> Option<()> {
     let mut stage = stage(kind, |_| {})?;
     let turn = stage.begin("first");

@@ -1,8 +1,8 @@
-//! Real agents as judges: codex, Claude Code, gemini-cli and opencode, headless, against a scripted model on loopback.
+//! Tests with real agents: codex, Claude Code, gemini-cli and opencode, headless, against a scripted model on loopback.
 //!
-//! A test plays the model: it calls tools, and sees of each result exactly what the client hands back. `cargo xtask
-//! clients` installs the agents in pinned versions below target/clients; one that is not there is skipped, in a line
-//! that says so. Every run has a HOME of its own, and nothing is left behind.
+//! A test plays the model: it calls tools, and sees of each result exactly what the client sends back. `cargo xtask
+//! clients` installs the agents in pinned versions below target/clients; one that is not installed is skipped, in a
+//! line that says so. Every run has its own HOME, which is removed afterwards.
 
 mod endurance;
 mod hosted;
@@ -24,10 +24,10 @@ use serde_json::json;
 /// The binary under test.
 const PINFOLD: &str = env!("CARGO_BIN_EXE_pinfold");
 
-/// Starts, lists, reads, fails, waits and stops; nothing if the client is not there.
+/// Starts, lists, reads, fails, waits and stops; `None` if the client is not installed.
 fn round_trip(agent: Agent) -> Option<()> {
     let program = agent.installed()?;
-    // No daemon yet: the server that the client starts brings it.
+    // No daemon runs yet: the MCP server that the client starts also starts a daemon.
     let pinfold = Pinfold::prepare(PINFOLD, Setup::default());
     let mut chat = Chat::start(&program, &pinfold);
     let up = chat.call("execute", &json!({ "command": "sleep 300 & echo up" }));
@@ -61,7 +61,7 @@ fn round_trip(agent: Agent) -> Option<()> {
     Some(())
 }
 
-// `start_list_read_stop_with_each_client`, one test for each, so that they run beside one another.
+// `start_list_read_stop_with_each_client`, one test for each client, so that they run in parallel.
 
 #[test]
 fn start_list_read_stop_with_each_client_codex() {
@@ -83,7 +83,7 @@ fn start_list_read_stop_with_each_client_opencode() {
     round_trip(Agent::Opencode);
 }
 
-/// Two chats of one client do not see one another, and what a chat started outlives it.
+/// Two chats of one client do not see each other's processes, and processes outlive their chat.
 fn two_chats(agent: Agent) -> Option<()> {
     let program = agent.installed()?;
     let pinfold = Pinfold::start(PINFOLD);
@@ -117,7 +117,7 @@ fn identity_from_meta_and_env_two_claude_chats_are_isolated() {
     two_chats(Agent::Claude);
 }
 
-/// A client that is killed with its group takes neither daemon nor processes along, and its server ends.
+/// Killing a client with its process group ends its MCP server, but neither the daemon nor any process.
 fn killed(agent: Agent) -> Option<()> {
     let program = agent.installed()?;
     let pinfold = Pinfold::prepare(PINFOLD, Setup::default());

@@ -1,5 +1,5 @@
-//! pinfold inside a chat of a real client: its commands talk to the daemon that keeps them, and what they start ends with
-//! the chat.
+//! pinfold used inside a chat of a real client: commands talk to the daemon that runs them, and what they start ends
+//! with the chat.
 
 use pinfold_api::types::{AgentStatus, Cause, Status};
 use pinfold_testkit::{Pinfold, Setup, until};
@@ -12,7 +12,8 @@ use pinfold_clients::chat::Chat;
 use pinfold_clients::dialect::Act;
 use pinfold_clients::model::Model;
 
-/// A chat that lists its processes, starts one and an agent that are to end with it, gives that agent a turn, and ends.
+/// A chat that lists its processes, starts a process and an agent with `--lifetime owner`, gives that agent a turn, and
+/// ends.
 fn ends_with_its_chat(agent: Agent) -> Option<()> {
     let (program, codex) = (agent.installed()?, Agent::Codex.installed()?);
     let pinfold = Pinfold::prepare(PINFOLD, Setup::default());
@@ -28,7 +29,7 @@ fn ends_with_its_chat(agent: Agent) -> Option<()> {
     let server = run(format!("{PINFOLD} run -d --name server --lifetime owner 'exec sleep 300'"));
     let listed = run(format!("{PINFOLD} ps"));
     assert!(listed.text.contains("server"), "{listed}");
-    // The hosted agent has a home, a directory and a model of its own.
+    // The hosted agent has its own home, directory and model.
     let scratch = pinfold.home().join("hosted");
     let mut model = Model::listen();
     let hosted = codex.command(&scratch, model.address, &way);
@@ -53,7 +54,7 @@ fn ends_with_its_chat(agent: Agent) -> Option<()> {
     assert!(server.text.contains(&record.id), "{server}");
     assert!(record.owner.starts_with(agent.owner_prefix()), "{record:?}");
     assert_eq!(helper().owner, record.owner);
-    // Longer than the grace, and both are there: the chat is.
+    // After more than the grace both still run, because the chat is still connected.
     run("sleep 5".to_owned());
     assert_eq!((pinfold.show(&record.id).status, helper().status), (Status::Running, AgentStatus::Idle));
     chat.end();

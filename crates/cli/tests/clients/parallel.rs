@@ -1,4 +1,5 @@
-//! Several calls in one turn of the model: what one of them waits for is no news in the results of the others.
+//! Several calls in one turn of the model: what one call waits for is not repeated as news in the results of the
+//! others.
 
 use pinfold_clients::agents::Agent;
 use pinfold_clients::chat::Chat;
@@ -23,7 +24,7 @@ pub(crate) fn siblings() -> Vec<Call> {
     (0..CALLS).map(call).collect()
 }
 
-/// Each result has the output of its own command, and no result says anything of another.
+/// Each result has the output of its own command, and does not mention the other commands.
 pub(crate) fn told_once(results: &[Seen]) {
     let ids: Vec<String> = results.iter().map(|result| result.get("id")).collect();
     let all = results.iter().map(|result| result.text.as_str()).collect::<Vec<_>>().join("\n");
@@ -40,7 +41,7 @@ fn parallel(agent: Agent) -> Option<()> {
     let pinfold = Pinfold::prepare(PINFOLD, Setup::default());
     let mut chat = Chat::start(&program, &pinfold);
     told_once(&chat.call_all(siblings()));
-    // Nor are they told afterwards.
+    // They are not reported afterwards either.
     let later = chat.call("execute", &json!({ "command": "echo later" }));
     assert!(!later.text.contains("check-"), "{later}");
     chat.end();

@@ -1,5 +1,5 @@
-//! What a chat left running is found again when the client resumes it: by the session's id where the client says which it is, and by
-//! taking it over where it does not.
+//! A resumed chat finds the processes that it left running: by the session id if the client sends one, otherwise by
+//! taking them over.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 
 use crate::PINFOLD;
 
-/// Runs of one client in one home and directory, one after the other, with one model.
+/// Several runs of one client, one after the other, in one home and directory and with one model.
 struct Project {
     program: Program,
     pinfold: Pinfold,
@@ -26,13 +26,13 @@ struct Project {
     scratch: PathBuf,
 }
 
-/// A run of the client. Ended with its group when it is dropped.
+/// A run of the client. Dropping it kills its process group.
 struct Run(Child);
 
 impl Drop for Run {
     fn drop(&mut self) {
         if matches!(self.0.try_wait(), Ok(None)) {
-            // Our own child, not yet reaped: the number of its group is still its own.
+            // Our own child, not yet reaped, so its process group id cannot have been reused.
             let _ = Command::new("kill").args(["-9", "--", &format!("-{}", self.0.id())]).status();
             let _ = self.0.wait();
         }
@@ -68,13 +68,13 @@ impl Project {
         }
     }
 
-    /// Starts what is to be found again; gives its id.
+    /// Starts the process that is to be found again; returns its id.
     fn leave_something(&mut self) -> String {
         let started = self.call("execute", &json!({ "command": "exec sleep 300", "background": true }));
         started.get("id")
     }
 
-    /// Ends the model's turn, and waits for the end of the run.
+    /// Ends the model's turn, and waits until the client exits.
     fn end(&mut self, mut run: Run) {
         self.model.finish();
         let status = until_some("the end of the client", || run.0.try_wait().expect("a child"));
@@ -93,7 +93,8 @@ impl Drop for Project {
     }
 }
 
-/// A client that says nothing of its session: the resumed chat sees what was left, and takes it over in one call.
+/// For a client that does not send its session id: the resumed chat is shown the processes left behind, and takes them
+/// over in one call.
 fn taken_over(agent: Agent, resume: &[&str]) -> Option<()> {
     let mut project = Project::new(agent)?;
     let run = project.run(&[]);
@@ -127,7 +128,8 @@ fn a_continued_opencode_chat_takes_over_what_it_left() {
     taken_over(Agent::Opencode, &["--continue"]);
 }
 
-/// Claude Code gives its server another id with `--continue`; what it writes about itself has the right one.
+/// With `--continue`, Claude Code gives its server a new session id; the file that it writes about itself has the right
+/// one.
 #[test]
 fn a_continued_claude_chat_has_what_it_left() {
     let Some(mut project) = Project::new(Agent::Claude) else { return };
@@ -142,7 +144,7 @@ fn a_continued_claude_chat_has_what_it_left() {
     project.end(run);
 }
 
-/// A client on a terminal that another pinfold keeps, so that its screen can be read at any time.
+/// A client on a terminal run by another pinfold, so that its screen can be read at any time.
 struct OnTerminal {
     host: Pinfold,
     id: String,
@@ -182,7 +184,7 @@ impl OnTerminal {
         until(&format!("`{wanted}` on the screen"), &mut seen);
     }
 
-    /// Types a line, and ends it once the screen shows it.
+    /// Types a line, and presses return once the screen shows it.
     fn say(&self, line: &str) {
         let send = |input: InputRequest| self.host.block(self.host.client().input(&self.id, &input)).expect("typed");
         send(InputRequest { text: Some(line.into()), ..InputRequest::default() });
@@ -191,7 +193,7 @@ impl OnTerminal {
     }
 }
 
-/// What a new home of Claude Code would ask for on its first screens.
+/// Answers in advance what Claude Code asks in a new home.
 fn answer_first_screens(home: &Path, work: &Path) {
     let project = json!({ "hasTrustDialogAccepted": true, "hasCompletedProjectOnboarding": true });
     let projects: BTreeMap<String, Value> = [(work.to_string_lossy().into_owned(), project)].into();
@@ -205,7 +207,8 @@ fn answer_first_screens(home: &Path, work: &Path) {
     std::fs::write(home.join(".claude.json"), about.to_string()).expect("written");
 }
 
-/// `/clear` begins a new session with the same server: what runs goes along, and a later resume of the new session has it.
+/// `/clear` starts a new session with the same server: running processes move to it, and resuming the new session later
+/// finds them.
 #[test]
 fn what_claude_left_running_is_there_after_clear_and_after_a_resume_of_the_new_session() {
     let Some(mut project) = Project::new(Agent::Claude) else { return };

@@ -10,7 +10,7 @@ use pinfold_clients::scenarios::Scenario;
 
 use crate::PINFOLD;
 
-/// Short ones, of all kinds.
+/// Short scenarios, one of each kind.
 const SHORT: [&str; 4] = ["build", "server", "crash", "question"];
 
 fn compare(agent: Agent) -> Option<()> {

@@ -1,4 +1,4 @@
-//! Several chats on one connection: news of what one of them started shows the others none of its output.
+//! Several chats on one connection: news about a process of one chat shows none of its output to the others.
 
 use pinfold_clients::agents::Agent;
 use pinfold_clients::chat::Chat;
@@ -9,10 +9,11 @@ use serde_json::json;
 
 use crate::PINFOLD;
 
-/// How many calls the sub-agent makes until it is told of the end.
+/// How many calls the sub-agent makes until the end is reported to it.
 const CALLS: usize = 20;
 
-/// The next request of the sub-agent. The chat itself asks too: only its history has the start of the process.
+/// The next request of the sub-agent. The main chat sends requests too; only its history contains the start of the
+/// process.
 fn of_sub_agent(chat: &mut Chat) -> Turn {
     loop {
         let turn = chat.model.wait().expect("the sub-agent asks its model");
@@ -29,7 +30,7 @@ fn a_sub_agent_of_claude_is_shown_no_output_of_the_chats_processes() {
     let pinfold = Pinfold::prepare(PINFOLD, Setup::default());
     let mut chat = Chat::start(&program, &pinfold);
     let gate = pinfold.home().join("gate");
-    // What it writes stands nowhere in the command.
+    // The text that it prints is not part of the command.
     let command = format!("until [ -e {} ]; do sleep 0.05; done; echo $((6 * 7))secret", gate.display());
     let id = chat.call("execute", &json!({ "command": command, "background": true })).get("id");
     let task = json!({ "description": "look", "prompt": "look around", "subagent_type": "general-purpose" });
@@ -37,15 +38,15 @@ fn a_sub_agent_of_claude_is_shown_no_output_of_the_chats_processes() {
     let mut turn = of_sub_agent(&mut chat);
     std::fs::write(&gate, "").expect("an open gate");
     pinfold.wait_finished(&id);
-    let mut told = None;
+    let mut history = None;
     for _ in 0..CALLS {
         chat.model.answer(turn, &Act::call("execute", json!({ "command": "true" })));
         turn = of_sub_agent(&mut chat);
         if turn.history().contains(&id) {
-            told = Some(turn.history());
+            history = Some(turn.history());
             break;
         }
     }
-    let told = told.expect("the sub-agent is told of the end");
-    assert!(!told.contains("42secret"), "{told}");
+    let history = history.expect("the end is reported to the sub-agent");
+    assert!(!history.contains("42secret"), "{history}");
 }

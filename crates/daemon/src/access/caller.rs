@@ -31,7 +31,7 @@ pub(crate) struct Principal {
 /// How a principal was authenticated.
 #[derive(Clone, Debug)]
 pub(crate) enum AuthMethod {
-    /// It opened the socket from outside every kept process.
+    /// It opened the socket from outside every managed process.
     Socket,
     Token,
     /// It opened the socket from inside the tree of this process.
@@ -46,7 +46,7 @@ pub(crate) enum AuthMethod {
 pub(crate) struct Unauthenticated(pub(crate) String);
 
 impl Principal {
-    /// The operator: a socket connection from outside every kept process. The daemon's own actions use it too.
+    /// The operator: a socket connection from outside every managed process. The daemon's own actions use it too.
     pub(crate) fn operator() -> Self {
         Self { viewer: Viewer::Operator, method: AuthMethod::Socket }
     }

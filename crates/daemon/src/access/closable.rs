@@ -14,7 +14,7 @@ use pinfold_model::units::Moment;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::OwnedSemaphorePermit;
 
-use crate::lock::lock;
+use crate::mutex::lock;
 
 /// One connection, shared by its stream and by those who may close it.
 #[derive(Debug, Default)]

@@ -1,7 +1,7 @@
-//! Where a socket connection comes from: from inside the tree of a kept process, or from outside.
+//! Where a socket connection comes from: from inside the tree of a managed process, or from outside.
 //!
-//! A keeper is a subreaper, so it is an ancestor of every descendant of its process. Walking up from the peer by pidfds
-//! therefore meets a keeper of this home or not. A connection from inside acts as the owner of that process, whatever
+//! A keeper is a subreaper, so it is an ancestor of every descendant of its process. A connection is therefore from inside
+//! if one of the ancestors of its peer, walked by pidfds, is a keeper of this home. It then acts as the owner of that process, whatever
 //! its headers say; docs/security.md says what this does not guarantee.
 //! The origin is determined once per connection, with its first request. A process that is outside cannot get inside,
 //! because an orphan is only reparented to an ancestor. So ancestors found to be outside are remembered and not checked
@@ -21,7 +21,7 @@ use tokio::net::UnixStream;
 use crate::access::caller::{AuthMethod, Principal};
 use crate::access::closable::ConnectionHandle;
 use crate::core::Core;
-use crate::lock::lock;
+use crate::mutex::lock;
 use crate::registry::{Entry, Viewer};
 
 /// Maximum number of ancestors; a longer chain is an error.
@@ -228,7 +228,7 @@ impl Core {
         answers.is_ok_and(|listener| listener == Some(pid)).then_some(Origin::NotRecovered)
     }
 
-    /// Whether a process is in a cgroup that was made for a kept process.
+    /// Whether a process is in a cgroup that was made for a managed process.
     fn is_in_our_cgroup(&self, pid: u32) -> bool {
         self.cgroups.is_ok() && proc::cgroups(pid).is_ok_and(|text| text.contains(&*self.cgroup_name))
     }

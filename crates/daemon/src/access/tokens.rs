@@ -14,7 +14,7 @@ use subtle::ConstantTimeEq;
 use crate::access::closable::ConnectionHandle;
 use crate::clock::{now, rfc3339};
 use crate::core::Core;
-use crate::lock::lock;
+use crate::mutex::lock;
 use crate::registry::Viewer;
 use crate::request_error::RequestError;
 use crate::request_error::disk_remedy;

@@ -18,7 +18,7 @@ use super::host::{Host, Pending, Process};
 use super::received;
 use super::spec::{Env, RUN_LABEL};
 use super::state::Message;
-use crate::lock::lock;
+use crate::mutex::lock;
 use crate::request_error::RequestError;
 use crate::threads::blocking;
 

@@ -28,7 +28,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 
 use super::received;
-use crate::lock::lock;
+use crate::mutex::lock;
 
 /// Messages that may wait for the agent to connect or to read, and their bytes.
 const MAX_QUEUE: usize = 256;

@@ -20,7 +20,7 @@ use super::handle::{AgentHandle, Command};
 use super::host::Host;
 use super::state::AgentState;
 use crate::clock::{now, rfc3339};
-use crate::lock::lock;
+use crate::mutex::lock;
 use crate::request_error::RequestError;
 use crate::threads::blocking;
 

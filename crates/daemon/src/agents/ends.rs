@@ -40,10 +40,10 @@ impl Hosting {
 /// Ends an agent and waits until its whole tree has ended, for a limited time.
 pub(super) async fn end(host: &dyn Host, handle: &AgentHandle, cause: Cause, grace: Option<Duration>) {
     let deadline = Instant::now() + grace.unwrap_or(MAX_GRACE).min(MAX_GRACE) + STOP_SLACK;
-    let (answer, begun) = oneshot::channel();
+    let (answer, accepted) = oneshot::channel();
     let begin = async {
         if ask(handle, Command::Stop(cause, grace, answer)).await.is_ok() {
-            let _ = begun.await;
+            let _ = accepted.await;
         }
     };
     let _ = timeout_at(deadline, begin).await;

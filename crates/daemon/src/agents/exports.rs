@@ -74,7 +74,7 @@ impl Hosting {
         ending
     }
 
-    /// Does the same for agents whose owner has been without contact for longer than its grace.
+    /// Stops or hands over agents, by their lifetime, whose owner has had no contact for longer than their `owner_grace`.
     pub(crate) fn end_without_contact(&self) {
         for handle in self.agents.living() {
             let owner = handle.owner();

@@ -16,7 +16,7 @@ use super::own_thread::OwnThread;
 use super::recent_events::RecentEvents;
 use super::spec::{AgentSpec, Env};
 use super::state::AgentState;
-use crate::lock::lock;
+use crate::mutex::lock;
 use crate::request_error::RequestError;
 
 /// Commands that may wait for a driver. A request that would add one more waits.

@@ -37,7 +37,7 @@ use super::handle::Agents;
 use super::own_thread::on_own_thread;
 use crate::access::caller::Principal;
 use crate::core::Core;
-use crate::lock::lock;
+use crate::mutex::lock;
 use crate::registry::{Entry, FoundProcess};
 use crate::request_error::RequestError;
 use crate::threads::blocking;
@@ -269,7 +269,7 @@ impl Host for DaemonHost {
         request.sandbox = Some(SandboxRequest::Text("off".to_owned()));
         let core = Arc::clone(&self.core);
         Box::pin(self.on_daemon(async move {
-            // As the operator: the start of an agent's process is no contact of its owner.
+            // As the operator: started as its owner, it would count as contact by the owner.
             let caller = core.caller(Principal::operator(), None, None).await?;
             let started = core.start(&caller, request).await?;
             core.find(&Viewer::Operator, &started.record.id).await.map(Process::of)

@@ -17,7 +17,7 @@ use super::handle::{AgentHandle, Command};
 use super::host::Host;
 use super::leftovers;
 use super::service::read_turn;
-use crate::lock::lock;
+use crate::mutex::lock;
 use crate::request_error::RequestError;
 
 /// How long the driver may take to record the end of the turn after the process was stopped.
@@ -106,13 +106,13 @@ async fn by_signals(
         }
     }
     *lock(&handle.interrupt_step) = Some(Rung::Term);
-    let begun = Instant::now();
+    let started = Instant::now();
     let manner = StopManner { signal: Signal::TERM, grace: waits.term };
     if let Err(error) = host.stop(&process, Cause::StopRequested { by }, Some(manner)).await {
         tracing::warn!(agent = %handle.id, error = %error.0, "cannot stop the process of an agent");
     }
     until_turn_over(handle, number, RECORD_TIMEOUT).await;
-    let waited = begun.elapsed();
+    let waited = started.elapsed();
     tried.push(Tried { rung: Rung::Term, waited_ms: waited.min(waits.term).as_millis() as u64 });
     if waited > waits.term {
         tried.push(Tried { rung: Rung::Kill, waited_ms: (waited - waits.term).as_millis() as u64 });
@@ -121,9 +121,9 @@ async fn by_signals(
 
 /// Waits for the end of the turn after this step, and records how long that took.
 async fn wait_step(handle: &AgentHandle, number: u64, within: Duration, rung: Rung, tried: &mut Vec<Tried>) -> bool {
-    let begun = Instant::now();
+    let started = Instant::now();
     let done = until_turn_over(handle, number, within).await;
-    tried.push(Tried { rung, waited_ms: begun.elapsed().as_millis() as u64 });
+    tried.push(Tried { rung, waited_ms: started.elapsed().as_millis() as u64 });
     done
 }
 

@@ -1,4 +1,4 @@
-//! Hosted agents: agent programs that run as kept processes and are controlled through their own protocols.
+//! Hosted agents: agent programs that run as managed processes and are controlled through their own protocols.
 //!
 //! A second product inside the daemon, and a client of the rest: an agent's process has a stdin pipe, and its stdout is
 //! read by cursor, so that it runs on without a daemon. A fault here cannot reach the keeping of processes:

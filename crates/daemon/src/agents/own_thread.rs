@@ -15,7 +15,7 @@ use tokio::runtime::{Builder, Handle};
 use tokio::sync::{oneshot, watch};
 
 use super::host::{Hosting, on_loop};
-use crate::lock::lock;
+use crate::mutex::lock;
 use crate::request_error::RequestError;
 
 /// How long the thread may take to begin with a request before the client gets an error.
@@ -73,16 +73,16 @@ async fn run<T: Send + 'static>(
     max_busy: Duration,
     work: impl Future<Output = T> + Send + 'static,
 ) -> Result<T, RequestError> {
-    let (begin, begun) = oneshot::channel();
+    let (signal_start, has_started) = oneshot::channel();
     let task = on_loop(event_loop, async move {
-        let _ = begin.send(());
+        let _ = signal_start.send(());
         work.await
     });
     tokio::pin!(task);
     let panicked = || RequestError::internal("the request failed: see the daemon's log");
     tokio::select! {
         done = &mut task => return done.ok_or_else(panicked),
-        began = tokio::time::timeout(max_busy, begun) => if began.is_err() {
+        started = tokio::time::timeout(max_busy, has_started) => if started.is_err() {
             let message = "hosted agents do not respond; all processes and other requests are unaffected: try again, or \
                            restart the daemon (`pinfold daemon stop`, which leaves processes running)";
             return Err(RequestError::new(ErrorCode::ResourceShortage, message));

@@ -9,7 +9,7 @@ use std::sync::Mutex;
 use pinfold_api::types::{AgentEvent, AgentEventPage};
 use tokio::sync::watch;
 
-use crate::lock::lock;
+use crate::mutex::lock;
 
 /// Events that are kept, and their total bytes; of more, the oldest are dropped, and a reader that missed them gets a gap.
 pub(super) const MAX_EVENTS: usize = 10_000;

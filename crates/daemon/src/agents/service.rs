@@ -23,7 +23,7 @@ use super::state::AgentState;
 use super::supervise;
 use super::turns::ended;
 use crate::clock::now;
-use crate::lock::lock;
+use crate::mutex::lock;
 use crate::request_error::RequestError;
 use crate::threads::blocking;
 

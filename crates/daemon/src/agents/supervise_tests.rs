@@ -1,4 +1,4 @@
-//! A driver that panics, driven by a host that panics where it is told to.
+//! A driver that panics, with a host that panics at a chosen call.
 
 use std::ops::RangeInclusive;
 use std::path::PathBuf;

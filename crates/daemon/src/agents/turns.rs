@@ -16,7 +16,7 @@ use super::host::Process;
 use super::interrupt::{self, Waits};
 use super::state::reason_of;
 use crate::clock::{now, rfc3339};
-use crate::lock::lock;
+use crate::mutex::lock;
 use crate::request_error::RequestError;
 use crate::threads::blocking;
 
@@ -291,7 +291,7 @@ impl Driver {
         self.show(AgentEventKind::Stopped, |event| event.text = Some(reason));
     }
 
-    /// The turn of a process that runs only one has ended: closes its stdin so that it exits.
+    /// For agents that need a new process for each turn: the turn has ended, so closes the stdin of the process to make it exit.
     async fn close_stdin(&mut self) {
         let Some(process) = &mut self.process else { return };
         process.stdin_closed = true;

@@ -99,7 +99,7 @@ impl FromRequestParts<Arc<Core>> for Chat {
         let principal = Principal::of(&parts.extensions).map_err(|error| Fault::of(&error))?;
         let said = ChatHeaders::parse(&parts.headers).map_err(|text| {
             Fault::bad(format!("Coder-Chat-Id {} is not a chat.", quote(text.as_bytes())))
-                .detail("send the UUID of the chat, once, or leave the header out to act as whoever the connection is")
+                .detail("send one chat UUID, or leave the header out to act as the owner that the connection is authenticated as")
         })?;
         let Some(chat) = said.chat else {
             let caller = Caller::from_request_parts(parts, core).await.map_err(|error| Fault::of(&error))?;

@@ -1,6 +1,6 @@
 //! The environment of a command: the daemon's, then the hook's variables, the request's, and the chat.
 //!
-//! The hook is a command of the configuration. It is not run as a kept process, because its output may be secret
+//! The hook is a command of the configuration. It is not run as a managed process, because its output may be secret
 //! and must not be stored. Bounds: [`HOOK_TIMEOUT`], [`MAX_OUTPUT`] bytes; run again after [`MAX_AGE`].
 
 use std::collections::BTreeMap;
@@ -138,8 +138,11 @@ async fn hooked(core: &Core) -> BTreeMap<String, String> {
         blocking(ask).await.unwrap_or_else(|error| Err(error.0.message))
     };
     let said = tokio::time::timeout(DEADLINE, ask).await;
-    said.unwrap_or_else(|_| Err("it does not answer".to_owned())).unwrap_or_else(|reason| {
-        tracing::warn!(reason, "the setting coder.env_command failed: the environment is as it was");
+    said.unwrap_or_else(|_| Err("it did not finish in time".to_owned())).unwrap_or_else(|reason| {
+        tracing::warn!(
+            reason,
+            "the command in the setting coder.env_command failed: processes start without its variables"
+        );
         BTreeMap::new()
     })
 }

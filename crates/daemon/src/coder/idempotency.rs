@@ -21,7 +21,7 @@ use tokio::time::Instant;
 use super::start::Asked;
 use super::wire::Fault;
 use crate::core::Core;
-use crate::lock::lock;
+use crate::mutex::lock;
 use crate::registry::{Entry, FoundProcess};
 use crate::request_error::RequestError;
 
@@ -114,10 +114,10 @@ impl KeyLock {
     }
 }
 
-/// What is known of a key.
-pub(super) enum Holder {
+/// Whether a process was started with a key.
+pub(super) enum KeyState {
     /// No process has it; the next one gets this key.
-    Nobody {
+    Free {
         key: String,
     },
     Process(FoundProcess),
@@ -183,9 +183,9 @@ pub(super) async fn holder(
     place: &Place,
     fingerprint: &Fingerprint,
     deadline: WaitDeadline,
-) -> Result<Holder, Fault> {
+) -> Result<KeyState, Fault> {
     let holder = look(core, place, deadline).await.map_err(|error| error.fault(start_is_pending))?;
-    if let Holder::Process(found) = &holder
+    if let KeyState::Process(found) = &holder
         && found.intent().spec.labels.get(FINGERPRINT).map(String::as_str) != Some(fingerprint.text())
     {
         return Err(mismatch());
@@ -208,8 +208,8 @@ pub(super) async fn started_under(core: &Arc<Core>, place: &Place) -> Result<Fou
         }
     }
     match look(core, place, deadline).await.map_err(|error| error.fault(not_spawned))? {
-        Holder::Process(found) => Ok(found),
-        Holder::Nobody { .. } => Err(Fault::no_such_key()),
+        KeyState::Process(found) => Ok(found),
+        KeyState::Free { .. } => Err(Fault::no_such_key()),
     }
 }
 
@@ -230,12 +230,12 @@ impl NoAnswer {
 }
 
 /// Looks for the process of the last attempt.
-async fn look(core: &Arc<Core>, place: &Place, deadline: WaitDeadline) -> Result<Holder, NoAnswer> {
+async fn look(core: &Arc<Core>, place: &Place, deadline: WaitDeadline) -> Result<KeyState, NoAnswer> {
     let mut attempt = 0;
     loop {
         let key = place.key(attempt);
         let Some(found) = core.by_key(&place.owner, &key).await.map_err(NoAnswer::Refused)? else {
-            return Ok(Holder::Nobody { key });
+            return Ok(KeyState::Free { key });
         };
         if let FoundProcess::Here(entry) = &found
             && !deadline.decided(entry).await
@@ -245,10 +245,10 @@ async fn look(core: &Arc<Core>, place: &Place, deadline: WaitDeadline) -> Result
         let state = found.snapshot();
         if state.refused.is_some() {
             // It was never started, so its key is free.
-            return Ok(Holder::Nobody { key });
+            return Ok(KeyState::Free { key });
         }
         if !matches!(state.history.outcome(), Some(Outcome::FailedToStart { .. })) || attempt == ATTEMPTS {
-            return Ok(Holder::Process(found));
+            return Ok(KeyState::Process(found));
         }
         attempt += 1;
     }

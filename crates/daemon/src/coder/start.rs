@@ -14,7 +14,7 @@ use super::BACKGROUND;
 use super::body::Fields;
 use super::chat::Chat;
 use super::env::{find_shell, layers};
-use super::idempotency::{self, Fingerprint, Holder, Place, WaitDeadline};
+use super::idempotency::{self, Fingerprint, KeyState, Place, WaitDeadline};
 use super::list::started_at;
 use super::wire::{self, Fault, Started};
 use crate::core::Core;
@@ -71,17 +71,17 @@ async fn start_once(core: Arc<Core>, chat: Chat, asked: Asked) -> Result<(FoundP
     let deadline = WaitDeadline::new(&core);
     let ticket = idempotency::reserve(&core, &place, &fingerprint, deadline).await?;
     let key = match idempotency::holder(&core, &place, &fingerprint, deadline).await? {
-        Holder::Process(found) => return Ok((found, true)),
-        Holder::Nobody { key } => key,
+        KeyState::Process(found) => return Ok((found, true)),
+        KeyState::Free { key } => key,
     };
     ticket.begin(&fingerprint);
     // Continues even if the client disconnects: it can find the process by its key.
-    let begun = tokio::spawn(async move {
-        let begun = begin(&core, &chat, asked, Some((key, fingerprint))).await;
+    let task = tokio::spawn(async move {
+        let started = begin(&core, &chat, asked, Some((key, fingerprint))).await;
         drop(ticket);
-        begun
+        started
     });
-    let found = begun.await.map_err(|error| failed(&error.to_string()))??;
+    let found = task.await.map_err(|error| failed(&error.to_string()))??;
     Ok((found, false))
 }
 

@@ -122,7 +122,7 @@ pub(super) fn render(limits: &Limits, process: &ProcessLimits) -> String {
         let _ = write!(text, "# {about}\n{line}\n");
     };
     let owner = &limits.owner;
-    write("live processes of one owner at once", "processes", owner.processes.map(|most| most.to_string()), "50");
+    write("live processes of one owner at once", "processes", owner.processes.map(|max| max.to_string()), "50");
     let about = "the memory limits of one owner's live processes together; each then needs one";
     write(about, "memory", owner.memory_bytes.map(render_bytes), "\"16G\"");
     let about = "bytes of one owner's processes in the store; its oldest ended ones are removed first";

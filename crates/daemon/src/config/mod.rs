@@ -56,7 +56,7 @@ impl Paths {
     }
 
     /// With state, socket and configuration in this directory; but if it is the default state directory, the
-    /// configuration stays at its default place. Kept processes have that directory as PINFOLD_HOME.
+    /// configuration stays at its default place. Managed processes have that directory as PINFOLD_HOME.
     pub fn at(home: PathBuf) -> Self {
         match Self::usual() {
             Ok(usual) if usual.home == home => usual,
@@ -154,7 +154,7 @@ pub struct Config {
     /// Maximum number of events in the log.
     pub events: u64,
     pub tcp: Tcp,
-    /// Whether a socket connection from inside a kept process acts as the operator instead of the process's owner.
+    /// Whether a socket connection from inside a managed process acts as the operator instead of the process's owner.
     pub trust_children: bool,
     /// The key that signs webhooks; if unset, the daemon generates one and stores it in the home.
     pub webhook_secret: Option<Secret>,
@@ -401,7 +401,7 @@ impl Tcp {
 
 fn render_security(trust_children: bool) -> String {
     format!(
-        "\n[security]\n# true: a connection from inside a kept process acts as the operator; false: as that process's owner\n\
+        "\n[security]\n# true: a connection from inside a managed process acts as the operator; false: as that process's owner\n\
          trust_children = {trust_children}\n"
     )
 }

@@ -103,13 +103,13 @@ async fn pass_on(gate: &Gate, mut request: Request, next: Next, is_upgrade: bool
         return Err(RequestError::new(ErrorCode::Forbidden, message));
     }
     if grant.read_only && !is_read(request.method(), request.uri().query()) {
-        let message = "this dashboard may only look: open one that may act with `pinfold dashboard`";
+        let message = "this dashboard is read-only: to act, open another with `pinfold dashboard`";
         return Err(RequestError::new(ErrorCode::Forbidden, message));
     }
     if !handle.has_permit() {
         let permit = Arc::clone(&gate.permits).try_acquire_owned().map_err(|_| {
             let message =
-                format!("{MAX_CONNECTIONS} connections are open to the dashboard, which is the most: close some tabs");
+                format!("the dashboard already has {MAX_CONNECTIONS} open connections, the maximum: close some tabs");
             RequestError::new(ErrorCode::LimitReached, message)
         })?;
         handle.set_permit(permit);
@@ -132,7 +132,9 @@ struct SignIn {
 async fn sign_in(gate: &Gate, request: Request) -> Result<Response, RequestError> {
     let body = tokio::time::timeout(SIGN_IN_TIME, to_bytes(request.into_body(), SIGN_IN_MAX)).await;
     let Ok(Ok(body)) = body else {
-        return Err(RequestError::invalid("send the key as {\"key\": …}, at once and without anything else"));
+        return Err(RequestError::invalid(
+            "the body must be {\"key\": \"…\"} and nothing else: reload the page, or type `pinfold dashboard` for a new address",
+        ));
     };
     let SignIn { key } = parse(&body)?;
     let Some(signed_in) = gate.core.dashboard.sign_in(&key).map_err(RequestError::internal)? else {

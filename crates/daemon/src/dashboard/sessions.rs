@@ -10,7 +10,7 @@ use subtle::ConstantTimeEq;
 use tokio::sync::Notify;
 
 use crate::access::closable::ConnectionHandle;
-use crate::lock::lock;
+use crate::mutex::lock;
 use crate::registry::Viewer;
 
 /// How long a one-time key can be used.

@@ -249,9 +249,9 @@ fn disk(paths: &Paths) -> Option<Finding> {
 }
 
 fn descriptors() -> Finding {
-    let most = daemonize::raise_descriptor_limit();
-    let text = format!("{most} open files: one for each process, one for each connection");
-    match most >= MIN_DESCRIPTORS {
+    let max = daemonize::raise_descriptor_limit();
+    let text = format!("{max} open files: one for each process, one for each connection");
+    match max >= MIN_DESCRIPTORS {
         true => finding(Level::Good, "descriptors", text, None),
         false => {
             finding(Level::Note, "descriptors", text, Some("raise the hard limit (ulimit -Hn) to keep more processes"))
@@ -260,8 +260,8 @@ fn descriptors() -> Finding {
 }
 
 fn processes() -> Finding {
-    let most = std::fs::read_to_string("/proc/sys/kernel/pid_max").unwrap_or_default();
-    let text = format!("pid_max {}: pids are reused soon, so processes are only signalled through pidfds", most.trim());
+    let max = std::fs::read_to_string("/proc/sys/kernel/pid_max").unwrap_or_default();
+    let text = format!("pid_max {}: pids are reused soon, so processes are only signalled through pidfds", max.trim());
     finding(Level::Good, "pids", text, None)
 }
 

@@ -6,7 +6,7 @@ use pinfold_api::types::Health;
 
 use crate::clock::rfc3339;
 use crate::core::Core;
-use crate::lock::lock;
+use crate::mutex::lock;
 use crate::registry::{Entry, Viewer};
 
 impl Core {

@@ -160,7 +160,7 @@ impl Core {
         }
     }
 
-    /// Runs a command hook as a kept process. Its key keeps it from being run twice, should the daemon die after the
+    /// Runs a command hook as a managed process. Its key keeps it from being run twice, should the daemon die after the
     /// start and before it is written down.
     async fn attempt_hook(
         self: &Arc<Self>,

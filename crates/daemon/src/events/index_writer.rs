@@ -17,7 +17,7 @@ use tokio::sync::{Notify, mpsc, oneshot, watch};
 
 use crate::clock::now;
 use crate::events::recent_changes::RecentChanges;
-use crate::lock::lock;
+use crate::mutex::lock;
 use crate::registry::Registry;
 use crate::request_error::RequestError;
 

@@ -221,7 +221,7 @@ impl Scan {
 impl LineMatcher {
     fn check(&mut self, line: &Line<'_>, entry: &Entry, scan: &mut Scan) {
         let Line::Matched(Match { line_start, line }) = *line else { return };
-        if scan.is_over || self.last_announced.is_some_and(|told| line_start <= told) {
+        if scan.is_over || self.last_announced.is_some_and(|announced| line_start <= announced) {
             return;
         }
         let text = strip_ansi(line);
@@ -240,8 +240,8 @@ impl LineMatcher {
             MatchDecision::Announce { suppressed } => scan.events.push(matched(suppressed)),
             MatchDecision::AnnounceLast { suppressed } => {
                 scan.events.push(matched(suppressed));
-                let most = self.max_events;
-                scan.end(format!("{most} matches were announced, the maximum (max_events)"), 0);
+                let max = self.max_events;
+                scan.end(format!("{max} matches were announced, the maximum (max_events)"), 0);
             }
             MatchDecision::TooNoisy { suppressed } => {
                 let reason = format!(

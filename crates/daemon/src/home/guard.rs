@@ -28,8 +28,8 @@ use crate::clock::now;
 use crate::core::Core;
 use crate::home::claim::IN_PLACE;
 use crate::keepers::pool;
-use crate::lock::lock;
 use crate::log;
+use crate::mutex::lock;
 use crate::registry::Entry;
 use crate::server::socket;
 

@@ -79,7 +79,8 @@ impl Core {
         items
     }
 
-    /// Live processes with a terminal that wait for input, newest first. A pipe that is read from is no question.
+    /// Live processes with a terminal that wait for input, newest first. One that reads from a pipe is not
+    /// waiting for a person.
     fn waiting_entries(&self, owners: Option<&[String]>) -> Vec<Arc<Entry>> {
         let mut entries = self.registry.live();
         entries.retain(|entry| {

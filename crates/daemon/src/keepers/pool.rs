@@ -26,7 +26,7 @@ use pinfold_os::{crash_point, proc, socket};
 use super::taken::TakenKeeper;
 use crate::core::Core;
 use crate::keepers::limit_cgroups::is_creator_alive;
-use crate::lock::lock;
+use crate::mutex::lock;
 use crate::output::screen;
 use crate::registry::keeper_link::{ANSWER_TIMEOUT, Incoming, Link, NoAnswer};
 use crate::request_error::RequestError;
@@ -223,7 +223,7 @@ pub(super) async fn give_back(core: &Arc<Core>, link: Arc<Link>) {
     lock(&core.keepers.idle).push(link);
 }
 
-/// Assigns the id of a keeper's next process. If there is none to be had, the next start reports why.
+/// Assigns the id of a keeper's next process. If no id can be assigned, the next start reports why.
 pub(crate) fn assign_next_id(core: &Core, link: &Link) -> Option<ProcessId> {
     let id = lock(&core.ids).next().ok()?;
     link.set_prepared(id.clone());

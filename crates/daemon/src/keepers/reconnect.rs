@@ -30,7 +30,8 @@ impl Core {
         }
     }
 
-    /// Notes the end in the record of a process whose keeper cannot report it; returns whether there was one.
+    /// If the record of the process already has its end, notes the facts from there, because the keeper cannot report them.
+    /// Returns whether the process has ended.
     async fn note_recorded_end(self: &Arc<Self>, entry: &Arc<Entry>) -> bool {
         let directory = self.home.process(&entry.id);
         let Ok(Ok(record)) = blocking(move || read_record(&directory)).await else { return false };

@@ -32,7 +32,7 @@ const FLUSH_TIME: Duration = Duration::from_millis(100);
 /// Output is waited for this long before it is waited for again.
 const WAIT: Duration = Duration::from_secs(3600);
 
-/// A stream that has begun.
+/// A started stream.
 #[derive(Debug)]
 pub(crate) struct Followed {
     /// Cursor of the first byte.
@@ -124,7 +124,7 @@ impl Core {
     }
 }
 
-/// A stream of bytes is neither shortened nor rendered.
+/// Refuses the options that shorten or render output, which a stream of raw bytes does not support.
 fn refuse_others(query: &OutputQuery) -> Result<(), RequestError> {
     let others = [
         ("max_bytes", query.max_bytes.is_some()),

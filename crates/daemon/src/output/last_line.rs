@@ -16,7 +16,7 @@ use pinfold_store::tail::{Stamp, Tail};
 
 use crate::clock::{now, rfc3339};
 use crate::core::{Core, blocking};
-use crate::lock::lock;
+use crate::mutex::lock;
 use crate::registry::records::reader;
 use crate::registry::{FoundProcess, State};
 use crate::request_error::RequestError;

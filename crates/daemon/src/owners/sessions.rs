@@ -30,7 +30,7 @@ use tokio::sync::Mutex as AsyncMutex;
 use crate::access::caller::{AuthMethod, Caller};
 use crate::clock::{now, rfc3339};
 use crate::core::{Core, blocking};
-use crate::lock::lock;
+use crate::mutex::lock;
 use crate::registry::records::{self, TreeDetail};
 use crate::registry::{Entry, Viewer};
 use crate::request_error::RequestError;

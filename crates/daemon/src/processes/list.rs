@@ -12,7 +12,7 @@ use pinfold_store::queries::{Filter, Period, Queries};
 
 use crate::clock::parse_moment;
 use crate::core::{Core, blocking};
-use crate::lock::lock;
+use crate::mutex::lock;
 use crate::registry::records::{self, TreeDetail};
 use crate::registry::{Entry, State, Viewer};
 use crate::request_error::RequestError;

@@ -96,7 +96,7 @@ fn render_ready(ready: &Ready) -> types::Ready {
     let port = |port: &ReadyPort| match port {
         ReadyPort::Any => Port::from("any"),
         ReadyPort::Number(number) => Port::Number(u64::from(*number)),
-        ReadyPort::Lent(name) => Port::Word(name.clone()),
+        ReadyPort::Leased(name) => Port::Word(name.clone()),
     };
     match &ready.by {
         ReadyBy::Port { port: by } => types::Ready { port: Some(port(by)), timeout, ..Default::default() },

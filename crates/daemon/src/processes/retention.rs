@@ -16,7 +16,7 @@ use pinfold_store::retention::remove_process;
 use crate::clock::now;
 use crate::core::{Core, blocking};
 use crate::keepers::pool;
-use crate::lock::lock;
+use crate::mutex::lock;
 use crate::request_error::RequestError;
 
 /// How often retention runs and idle keepers are retired.

@@ -16,7 +16,7 @@ use tokio::time::MissedTickBehavior;
 
 use crate::clock::{now, parse_moment, rfc3339};
 use crate::core::{Core, blocking};
-use crate::lock::lock;
+use crate::mutex::lock;
 use crate::registry::{FoundProcess, State};
 use crate::request_error::RequestError;
 

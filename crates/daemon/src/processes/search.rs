@@ -302,7 +302,7 @@ pub(crate) fn render_position(Position { created, id, cursor }: &Position) -> St
 }
 
 pub(crate) fn parse_position(text: &str) -> Result<Position, RequestError> {
-    let bad = || RequestError::invalid("page: give the `next` of the page before, as it was");
+    let bad = || RequestError::invalid("page: give the `next` of the previous page, unchanged");
     let parts: Vec<&str> = text.split('-').collect();
     let [created, id, cursor] = parts[..] else { return Err(bad()) };
     Ok(Position {

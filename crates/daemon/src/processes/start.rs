@@ -25,7 +25,7 @@ use crate::clock::now;
 use crate::core::Core;
 use crate::events::watching::{self, PendingAnswer};
 use crate::keepers::pool;
-use crate::lock::lock;
+use crate::mutex::lock;
 use crate::processes::{sandbox, start_request};
 use crate::registry::records::{self, TreeDetail};
 use crate::registry::{Entry, FoundProcess, Registered};
@@ -163,13 +163,13 @@ impl Core {
             Some(id) => id,
             None => lock(&self.ids).next().map_err(|error| unwritable(&error.to_string()))?,
         };
-        // Both are given up again if the start comes to nothing.
+        // Ports and socket are released if the start fails.
         let chain = spec.service.life.as_ref().map(|life| life.first.clone());
         let taken = self.leases.take(&mut spec.service, chain.as_ref())?;
         let socket = self.ready_socket(&spec, &id)?;
         let identity = keeper.link().identity.get().cloned();
-        let identity = identity.ok_or_else(|| RequestError::internal("a keeper without a name"))?;
-        let lives_on = spec.service.lives_on().then(|| spec.clone());
+        let identity = identity.ok_or_else(|| RequestError::internal("an idle keeper has not sent its identity"))?;
+        let to_restart = spec.service.has_restart_policy().then(|| spec.clone());
         let env = environment(&mut spec, socket.as_ref(), self.home.root());
         let intent = Arc::new(CachedJson::from(Intent {
             format: RECORD_FORMAT,
@@ -189,7 +189,7 @@ impl Core {
             self.decided(&holder).await?;
             return Ok((found, false, None));
         }
-        if let Some(spec) = &lives_on
+        if let Some(spec) = &to_restart
             && let Err(error) = self.begin_life(spec, &id)
         {
             self.undo_start(&entry);
@@ -204,7 +204,7 @@ impl Core {
         let next = pool::assign_next_id(&self, &link);
         let start = ToKeeper::Start(Box::new(Order { intent, env, limit_places, next }));
         if link.send(&start).await.is_err() {
-            tracing::warn!(process = %id, "a keeper ended before it was told to start");
+            tracing::warn!(process = %id, "a keeper exited before it received the start request");
         }
         crash_point!("daemon.intent_sent");
         // Its task settles the entry, unless it had ended before the two were bound.
@@ -224,7 +224,7 @@ impl Core {
         let wanted = spec.service.ready.as_ref().is_some_and(|ready| ready.by == ReadyBy::Peer);
         let open = || {
             ReadySocket::open(&self.home, id).map_err(|error| match error.kind() {
-                // The path is too long, which is no matter of space or permissions.
+                // The path is too long: neither space nor permissions are the problem.
                 std::io::ErrorKind::InvalidInput => RequestError::invalid(error.to_string()),
                 _ => unwritable(&error.to_string()),
             })

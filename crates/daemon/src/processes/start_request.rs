@@ -83,7 +83,7 @@ fn bytes(size: Option<Size>) -> Result<Option<u64>, BadSize> {
 fn lifetime(lifetime: types::Lifetime, grace: Option<Duration>) -> Result<Lifetime, RequestError> {
     match lifetime {
         types::Lifetime::Keep if grace.is_some() => {
-            Err(RequestError::invalid("`owner_grace` goes with `lifetime` `owner` or `parent`: say which"))
+            Err(RequestError::invalid("`owner_grace` needs a `lifetime`: give `owner` or `parent`"))
         }
         types::Lifetime::Keep => Ok(Lifetime::Keep),
         types::Lifetime::Owner => Ok(Lifetime::Owner { grace }),

@@ -28,7 +28,7 @@ use crate::events::compose::events_of;
 use crate::keepers::death::MAX_BATCH;
 use crate::keepers::pool::{self, is_alive};
 use crate::keepers::reconnect::reconnect;
-use crate::lock::lock;
+use crate::mutex::lock;
 use crate::registry::Entry;
 use crate::registry::keeper_link::Link;
 use crate::registry::records;

@@ -17,7 +17,7 @@ use pinfold_model::units::Moment;
 use tokio::sync::watch;
 
 use crate::emulator::Terminal;
-use crate::lock::lock;
+use crate::mutex::lock;
 use crate::registry::keeper_link::Link;
 use crate::request_error::RequestError;
 

@@ -9,7 +9,7 @@ use pinfold_model::id::{ProcessId, is_prefix};
 use pinfold_store::queries::Filter;
 
 use crate::core::Core;
-use crate::lock::lock;
+use crate::mutex::lock;
 use crate::registry::entries::{Entry, State};
 use crate::registry::similar_names::nearest;
 use crate::registry::view::Viewer;

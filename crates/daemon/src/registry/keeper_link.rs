@@ -18,7 +18,7 @@ use pinfold_os::tree;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, ReadHalf, WriteHalf};
 use tokio::sync::{oneshot, watch};
 
-use crate::lock::lock;
+use crate::mutex::lock;
 use crate::registry::entries::Entry;
 
 /// Timeout of requests that a keeper answers at once.

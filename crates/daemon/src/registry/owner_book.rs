@@ -13,7 +13,7 @@ use tokio::sync::{Notify, watch};
 
 use crate::clock::{now, rfc3339};
 use crate::core::Core;
-use crate::lock::lock;
+use crate::mutex::lock;
 use crate::registry::view::Viewer;
 use crate::request_error::RequestError;
 

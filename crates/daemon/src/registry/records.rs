@@ -129,7 +129,7 @@ fn sandbox_shown(history: &History) -> Option<SandboxShown> {
     Some(SandboxShown::new(enforcement, failed))
 }
 
-/// A note about a sandbox that is weaker than asked for.
+/// A note about a sandbox that is weaker than requested.
 fn weak_sandbox(history: &History) -> Option<String> {
     let enforcement = history.intent.spec.sandbox.as_ref().filter(|enforcement| !enforcement.missing.is_empty())?;
     Some(format!("sandbox {}", enforcement.label()))

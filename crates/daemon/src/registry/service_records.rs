@@ -65,7 +65,7 @@ pub(super) fn life_shown(history: &History) -> Option<LifeShown> {
 pub(crate) fn render_by(ready: &Ready, service: &Service) -> String {
     let number = |port: &ReadyPort| match (port, service.awaited_port()) {
         (_, Some(number)) => number.to_string(),
-        (ReadyPort::Lent(name), None) => name.clone(),
+        (ReadyPort::Leased(name), None) => name.clone(),
         (_, None) => "any".to_owned(),
     };
     match &ready.by {

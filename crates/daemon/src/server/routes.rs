@@ -168,7 +168,7 @@ fn stream_response(Followed { cursor, gap, body }: Followed, is_raw: bool) -> Re
     let headers = response.headers_mut();
     let content_type = if is_raw { "application/octet-stream" } else { "text/plain; charset=utf-8" };
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));
-    // What a process prints is no page for a browser to guess at.
+    // Output must not be rendered as HTML: a browser may not guess its type.
     headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     headers.insert(HeaderName::from_static("pinfold-cursor"), HeaderValue::from(cursor));
     if let Some(gap) = gap {

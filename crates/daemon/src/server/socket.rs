@@ -43,7 +43,7 @@ pub(crate) fn listen(path: &Path) -> io::Result<UnixListener> {
 /// How a connection came in.
 #[derive(Clone, Debug)]
 pub(super) enum Transport {
-    /// The Unix socket: a peer outside every kept process is the operator, and may narrow its view.
+    /// The Unix socket: a peer outside every managed process is the operator, and may narrow its view.
     Socket(Arc<Connection>),
     /// TCP: each request must carry a token, and the connection can be closed.
     Tcp(Arc<ConnectionHandle>),

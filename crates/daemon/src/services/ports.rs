@@ -20,7 +20,7 @@ use pinfold_model::{facts::History, service::Service};
 use pinfold_os::fsio::random;
 
 use super::readiness::held_by_another;
-use crate::lock::lock;
+use crate::mutex::lock;
 use crate::request_error::RequestError;
 
 /// The range that ports are chosen from.
@@ -29,11 +29,11 @@ const CHOICE: Range<u16> = 20_000..30_000;
 /// Which process has which port. A restarted process keeps the ports of its chain, named by its first process.
 #[derive(Debug, Default)]
 pub(crate) struct Leases {
-    held: Mutex<HashMap<u16, Holder>>,
+    held: Mutex<HashMap<u16, LeaseHolder>>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Holder {
+enum LeaseHolder {
     /// A start that is under way.
     Starting,
     /// A service: its first process, and the latest.
@@ -71,19 +71,19 @@ impl Leases {
         {
             let mut held = lock(&self.held);
             match held.get(&port) {
-                Some(Holder::Chain { first, .. }) if Some(first) == chain => {}
-                Some(Holder::Chain { latest, .. }) => {
+                Some(LeaseHolder::Chain { first, .. }) if Some(first) == chain => {}
+                Some(LeaseHolder::Chain { latest, .. }) => {
                     let message = format!(
                         "port {port} ({name}) is leased to {latest}: stop that process, or lease another port (`lease` finds a free one)"
                     );
                     return Err(RequestError::new(ErrorCode::LimitReached, message));
                 }
-                Some(Holder::Starting) => {
+                Some(LeaseHolder::Starting) => {
                     let message =
                         format!("port {port} ({name}) is being leased to another process: lease another port");
                     return Err(RequestError::new(ErrorCode::LimitReached, message));
                 }
-                None => drop(held.insert(port, Holder::Starting)),
+                None => drop(held.insert(port, LeaseHolder::Starting)),
             }
         }
         if is_free(port) {
@@ -106,7 +106,7 @@ impl Leases {
                 let mut held = lock(&self.held);
                 let is_new = !held.contains_key(&port);
                 if is_new {
-                    held.insert(port, Holder::Starting);
+                    held.insert(port, LeaseHolder::Starting);
                 }
                 is_new
             };
@@ -130,9 +130,9 @@ impl Leases {
         let chain = first_run(history);
         let mut held = lock(&self.held);
         for port in ports_of(history) {
-            let holder = Holder::Chain { first: chain.clone(), latest: history.intent.id.clone() };
+            let holder = LeaseHolder::Chain { first: chain.clone(), latest: history.intent.id.clone() };
             match held.insert(port, holder) {
-                Some(Holder::Chain { first: other, .. }) if other != *chain => {
+                Some(LeaseHolder::Chain { first: other, .. }) if other != *chain => {
                     tracing::error!(port, process = %chain, %other, "a port is leased twice");
                 }
                 _ => {}
@@ -144,7 +144,7 @@ impl Leases {
     pub(super) fn free(&self, history: &History) {
         let mut held = lock(&self.held);
         for port in ports_of(history) {
-            if matches!(held.get(&port), Some(Holder::Chain { first, .. }) if first == first_run(history)) {
+            if matches!(held.get(&port), Some(LeaseHolder::Chain { first, .. }) if first == first_run(history)) {
                 held.remove(&port);
             }
         }
@@ -155,7 +155,7 @@ impl Drop for ReservedPorts<'_> {
     fn drop(&mut self) {
         let mut held = lock(&self.leases.held);
         for port in &self.ports {
-            if held.get(port) == Some(&Holder::Starting) {
+            if held.get(port) == Some(&LeaseHolder::Starting) {
                 held.remove(port);
             }
         }

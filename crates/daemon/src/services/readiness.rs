@@ -74,8 +74,8 @@ async fn decide(
     socket: Option<ReadySocket>,
 ) -> Result<(), RequestError> {
     let mut state = entry.state.subscribe();
-    let begun = state.wait_for(|state| state.history.start.is_some() || is_over(state)).await;
-    let start = begun.ok().and_then(|state| state.history.start.as_ref().map(|start| start.at));
+    let started = state.wait_for(|state| state.history.start.is_some() || is_over(state)).await;
+    let start = started.ok().and_then(|state| state.history.start.as_ref().map(|start| start.at));
     let Some(start) = start else { return Ok(()) };
     let deadline = Instant::now() + start.after(ready.timeout).since(now());
     let seen = tokio::select! {

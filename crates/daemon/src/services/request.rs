@@ -120,7 +120,7 @@ fn ready_port(port: Port) -> Result<ReadyPort, RequestError> {
         Port::Word(word) if word == "any" => Ok(ReadyPort::Any),
         Port::Word(word) => match word.parse::<u64>() {
             Ok(number) => port_number("ready.port", number).map(ReadyPort::Number),
-            Err(_) => Ok(ReadyPort::Lent(word)),
+            Err(_) => Ok(ReadyPort::Leased(word)),
         },
     }
 }
@@ -142,12 +142,12 @@ mod tests {
         let port = |port: &str| parsed(types::Ready { port: Some(port.into()), ..asked() });
         assert_eq!(port("3000"), Ok(ReadyBy::Port { port: ReadyPort::Number(3000) }));
         assert_eq!(port("any"), Ok(ReadyBy::Port { port: ReadyPort::Any }));
-        assert_eq!(port("PORT"), Ok(ReadyBy::Port { port: ReadyPort::Lent("PORT".into()) }));
+        assert_eq!(port("PORT"), Ok(ReadyBy::Port { port: ReadyPort::Leased("PORT".into()) }));
         let http = parsed(types::Ready { http: Some("/up".into()), port: Some("PORT".into()), ..asked() });
         let Ok(ReadyBy::Http { host, port, path, status }) = http else { panic!("{http:?}") };
         assert_eq!(
             (host, port, path.as_str(), status),
-            (LoopbackHost::Localhost, ReadyPort::Lent("PORT".into()), "/up", None)
+            (LoopbackHost::Localhost, ReadyPort::Leased("PORT".into()), "/up", None)
         );
         assert_eq!(parsed(types::Ready { peer: Some(true), ..asked() }), Ok(ReadyBy::Peer));
     }

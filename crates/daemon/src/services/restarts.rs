@@ -24,7 +24,7 @@ use tokio::sync::Notify;
 use crate::clock::now;
 use crate::core::Core;
 use crate::events::compose::event_change;
-use crate::lock::lock;
+use crate::mutex::lock;
 use crate::registry::records;
 use crate::registry::{Entry, FoundProcess};
 use crate::request_error::RequestError;
@@ -110,7 +110,7 @@ impl Chains {
 impl Core {
     /// Writes the chain's file, before the process is started.
     pub(crate) fn begin_life(&self, spec: &Spec, id: &ProcessId) -> Result<(), RequestError> {
-        if !spec.service.lives_on() {
+        if !spec.service.has_restart_policy() {
             return Ok(());
         }
         let first = spec.service.life.as_ref().map_or(id, |life| &life.first);
@@ -128,7 +128,7 @@ impl Core {
 
     /// A process has ended: decides whether it is restarted.
     pub(crate) async fn follow_end(self: &Arc<Self>, history: &History) {
-        if !history.intent.spec.service.lives_on() {
+        if !history.intent.spec.service.has_restart_policy() {
             return self.leases.free(history);
         }
         match self.decide(history) {
@@ -169,7 +169,7 @@ impl Core {
 
     /// Removes a chain's file. Does nothing for a process that is never restarted.
     pub(super) fn forget_chain(&self, history: &History) {
-        if !history.intent.spec.service.lives_on() {
+        if !history.intent.spec.service.has_restart_policy() {
             return;
         }
         lock(&self.chains.open).remove(first_run(history));
@@ -321,7 +321,7 @@ impl Core {
     ) -> Result<Record, RequestError> {
         let history = found.snapshot().history;
         let id = history.intent.id.clone();
-        if !history.intent.spec.service.lives_on() {
+        if !history.intent.spec.service.has_restart_policy() {
             let message = "it was started without `restart`, so what a restart needs was not stored: start it again, with `restart` if it should be restartable";
             return Err(RequestError::invalid(message).about(&id));
         }
@@ -372,9 +372,9 @@ impl Core {
         loop {
             if let Some(entry) = self.registry.by_key(owner, key) {
                 let mut state = entry.state.subscribe();
-                let begun =
+                let has_started =
                     |state: &crate::registry::State| state.history.start.is_some() || state.history.status().is_over();
-                let _ = state.wait_for(begun).await;
+                let _ = state.wait_for(has_started).await;
                 return entry;
             }
             tokio::time::sleep(LOOK).await;

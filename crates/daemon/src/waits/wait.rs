@@ -444,8 +444,8 @@ pub(crate) fn parse(query: WaitQuery) -> Result<Until, RequestError> {
         "ready" => Ok(Until::Ready),
         "input" => Ok(Until::Input),
         other => {
-            let most = "use exit, closed, finished, output, match, port, quiet, ready or input";
-            Err(RequestError::invalid(format!("until `{}`: {most}", other.chars().take(40).collect::<String>())))
+            let expected = "use exit, closed, finished, output, match, port, quiet, ready or input";
+            Err(RequestError::invalid(format!("until `{}`: {expected}", other.chars().take(40).collect::<String>())))
         }
     }
 }

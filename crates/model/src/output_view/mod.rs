@@ -8,7 +8,7 @@
 //! - valid UTF-8 is never split, neither by a cut nor between two reads.
 
 mod escape;
-mod rendered;
+mod render;
 mod search;
 
 use std::borrow::Cow;
@@ -17,7 +17,7 @@ use std::ops::Range;
 pub use escape::{MAX_SEQUENCE, strip_ansi};
 pub use search::{BadPattern, Line, MAX_CONTEXT, MAX_LINE, MAX_PATTERN, Match, SearchOptions, Searcher, parse_pattern};
 
-use rendered::{Following, RenderedText};
+use render::{Following, RenderedText};
 
 /// The smallest budget: anything less is treated as this, so that marker and tail always fit.
 pub const MIN_BUDGET: usize = 256;

@@ -173,7 +173,7 @@ impl<'a> Scene<'a> {
             let count = carriers_of(&self.nap).len();
             let enough = match way.out {
                 Out::Exactly(exactly) => count == exactly,
-                Out::AtLeast(least) => count >= least,
+                Out::AtLeast(min) => count >= min,
             };
             let is_out = enough && (!reports_itself || self.dir.join("out").exists());
             quiet = if is_out { quiet + 1 } else { 0 };

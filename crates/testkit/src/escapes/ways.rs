@@ -318,7 +318,7 @@ pub const WAYS: &[Way] = &[
     ),
     Way {
         freed: |ground| {
-            let reason = "the kernel holds signals back until whoever froze it thaws it";
+            let reason = "the kernel delivers signals only after the freezer is thawed by the process that froze it";
             (ground.user == User::Root).then_some(reason)
         },
         ..needing(

@@ -1,11 +1,11 @@
 //! The screen as a function of the state: `draw(state, frame)`. It changes nothing.
 
+mod attached_terminal;
 pub(crate) mod help;
 mod lists;
 mod log;
 mod overlays;
 mod processes;
-mod terminal;
 mod theme;
 
 use ratatui::Frame;
@@ -40,7 +40,7 @@ pub(crate) fn draw(state: &State, frame: &mut Frame<'_>) {
         View::Tree(view) => lists::draw_tree(view, theme, body, frame.buffer_mut()),
         View::Turns(view) => lists::draw_turns(view, state, theme, body, frame.buffer_mut()),
         View::Attach(view) => {
-            if let Some(cursor) = terminal::draw(view, theme, body, frame.buffer_mut()) {
+            if let Some(cursor) = attached_terminal::draw(view, theme, body, frame.buffer_mut()) {
                 frame.set_cursor_position(cursor);
             }
         }

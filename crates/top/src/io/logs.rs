@@ -52,8 +52,9 @@ async fn read_raw(client: &Client, id: &str, read: LogRead) -> Result<RawOutput,
 }
 
 /// A stretch of a log from a cursor on.
-pub(super) async fn read_from(client: &Client, id: &str, from: u64, most: u64) -> Result<RawOutput, ClientError> {
-    let query = OutputQuery { cursor: Some(from), max_bytes: Some(most.max(1).to_string()), ..OutputQuery::default() };
+pub(super) async fn read_from(client: &Client, id: &str, from: u64, max_bytes: u64) -> Result<RawOutput, ClientError> {
+    let query =
+        OutputQuery { cursor: Some(from), max_bytes: Some(max_bytes.max(1).to_string()), ..OutputQuery::default() };
     client.output_raw(id, &query).await
 }
 

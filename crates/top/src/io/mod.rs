@@ -9,8 +9,8 @@ mod attach;
 mod events;
 mod keys;
 mod logs;
+pub(crate) mod own_terminal;
 mod poll;
-pub(crate) mod screen;
 mod search;
 mod worker;
 
@@ -29,7 +29,7 @@ use crate::draw;
 use crate::message::{Effect, Message};
 use crate::state::State;
 use crate::update::update;
-use screen::OwnScreen;
+use own_terminal::OwnTerminal;
 use worker::Worker;
 
 /// The time between two frames; what happens in between is shown with the next one.
@@ -67,13 +67,13 @@ pub fn run(options: Options) -> io::Result<Ended> {
     let (news, news_receiver) = mpsc::channel(MAX_NEWS);
     let (effects, effects_receiver) = mpsc::channel(MAX_EFFECTS);
     let worker = Worker::prepare()?;
-    let screen = OwnScreen::enter()?;
+    let own_terminal = OwnTerminal::enter()?;
     keys::start(urgent.clone())?;
     worker.start(options.client, effects_receiver, urgent, news)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build()?;
     let loop_ = ScreenLoop { urgent: urgent_receiver, news: news_receiver, effects, terminal: terminal()? };
     let ended = runtime.block_on(loop_.run(options.colour));
-    drop(screen);
+    drop(own_terminal);
     ended
 }
 

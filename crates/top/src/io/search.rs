@@ -83,8 +83,13 @@ async fn search_up(shared: &Shared, wanted: &Wanted) -> Result<Option<u64>, Stri
     Ok(None)
 }
 
-async fn request(shared: &Shared, id: &str, from: u64, most: u64) -> Result<pinfold_api::client::RawOutput, String> {
-    match timeout(REQUEST_TIMEOUT, read_from(&shared.client, id, from, most)).await {
+async fn request(
+    shared: &Shared,
+    id: &str,
+    from: u64,
+    max_bytes: u64,
+) -> Result<pinfold_api::client::RawOutput, String> {
+    match timeout(REQUEST_TIMEOUT, read_from(&shared.client, id, from, max_bytes)).await {
         Ok(result) => result.map_err(|error: ClientError| reason(&error)),
         Err(_) => Err("the daemon does not answer: the search was given up".to_owned()),
     }

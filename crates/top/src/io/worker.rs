@@ -11,7 +11,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::AbortHandle;
 
-use super::{acts, attach, events, logs, poll, screen, search};
+use super::{acts, attach, events, logs, own_terminal, poll, search};
 use crate::message::{Effect, Interest, Message};
 
 /// How long a request may take before the daemon counts as silent.
@@ -143,7 +143,7 @@ async fn on_signal(kind: SignalKind, mut signals: Signal, urgent: mpsc::Sender<M
     let number = kind.as_raw_value();
     let _ = tokio::time::timeout(SIGNAL_GRACE, urgent.send(Message::Signalled(number))).await;
     tokio::time::sleep(SIGNAL_GRACE).await;
-    screen::give_back_settings();
+    own_terminal::give_back_settings();
     std::process::exit(128 + number);
 }
 

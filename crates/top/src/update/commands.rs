@@ -2,6 +2,7 @@
 
 use pinfold_api::types::{Status, Stdin};
 
+use crate::attached_terminal::AttachView;
 use crate::command::Command;
 use crate::list::Move;
 use crate::log::LogView;
@@ -9,7 +10,6 @@ use crate::message::{Action, Effect};
 use crate::processes::Row;
 use crate::prompt::{Prompt, PromptKind};
 use crate::state::{MAX_VIEWS, Overlay, State, TreeView, TurnsView, View, ViewKind, item_key};
-use crate::terminal::AttachView;
 
 use super::acts;
 

@@ -101,7 +101,7 @@ fn in_the_list_a_question_is_shown_in_full_before_it_is_answered() {
     assert!(actions(&press(&mut state, "y")).is_empty());
     let screen = shown(&state);
     assert!(screen.contains("reviewer asks: allow?") && screen.contains("cwd: /srv/app"), "{screen}");
-    assert!(actions(&press(&mut state, "\n")).is_empty(), "Enter is no answer");
+    assert!(actions(&press(&mut state, "\n")).is_empty(), "Enter does not confirm");
     assert_eq!(actions(&press(&mut state, "n")).len(), 1);
     select(&mut state, "k3v9x2");
     assert!(actions(&press(&mut state, "y")).is_empty() && state.overlay.is_none());

@@ -42,10 +42,10 @@ fn bare_keys(keys: usize) -> anyhow::Result<Samples> {
     terminal.until("ready");
     let mut samples = Samples::new();
     for _ in 0..keys {
-        let begun = Instant::now();
+        let started = Instant::now();
         terminal.write(b"k");
         while !terminal.read().ends_with(b"k") {}
-        samples.push_ms(begun.elapsed());
+        samples.push_ms(started.elapsed());
     }
     Ok(samples)
 }
@@ -63,10 +63,10 @@ async fn attached_keys(daemon: &Daemon, keys: usize) -> anyhow::Result<Samples> 
     }
     let mut samples = Samples::new();
     for _ in 0..keys {
-        let begun = Instant::now();
+        let started = Instant::now();
         ensure!(writer.send("k".into()).await, "the connection ended");
         ensure!(*bytes(&mut reader).await? == *b"k", "another echo");
-        samples.push_ms(begun.elapsed());
+        samples.push_ms(started.elapsed());
     }
     client.stop(&id, &Default::default()).await?;
     Ok(samples)
@@ -122,12 +122,12 @@ fn observed(daemon: &Daemon, observers: usize, wanted: usize) -> anyhow::Result<
                 anyhow::Ok(count)
             });
         }
-        let begun = Instant::now();
+        let started = Instant::now();
         let go = InputRequest { text: Some("\n".to_owned()), ..InputRequest::default() };
         client.input(&id, &go).await?;
         while let Some(count) = reading.join_next().await {
             ensure!(count?? == wanted, "more than was written");
         }
-        Ok(begun.elapsed())
+        Ok(started.elapsed())
     })
 }

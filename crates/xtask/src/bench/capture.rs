@@ -92,12 +92,12 @@ fn written_back(directory: &Path) -> anyhow::Result<()> {
 
 /// MiB/s to a file, until its tail is read.
 fn to_file(command: &str, file: &Path, bytes: usize) -> anyhow::Result<f64> {
-    let begun = Instant::now();
+    let started = Instant::now();
     bare::run(&format!("{command} | cat > '{}'", file.display()))?;
     let mut written = File::open(file)?;
     let end = written.seek(SeekFrom::End(-(TAIL as i64)))? + TAIL as u64;
     written.read_exact(&mut [0; TAIL])?;
-    let elapsed = begun.elapsed();
+    let elapsed = started.elapsed();
     std::fs::remove_file(file)?;
     ensure!(end == bytes as u64, "`cat` wrote {end} of {bytes} bytes");
     Ok(bytes as f64 / MIB / elapsed.as_secs_f64())
@@ -110,13 +110,13 @@ fn to_pinfold(daemon: &Daemon, case: &Case, bytes: usize) -> anyhow::Result<f64>
         client.connect().await?;
         let (command, output_limit) = (Some(case.command.clone()), case.output_limit.clone());
         let request = StartRequest { command, output_limit, ..StartRequest::default() };
-        let begun = Instant::now();
+        let started = Instant::now();
         let id = client.start(&request).await?.record.id;
         let until_finished =
             WaitQuery { until: Some("finished".into()), timeout: Some("10m".into()), ..WaitQuery::default() };
         let waited = client.wait(&id, &until_finished).await?;
         let page = client.output(&id, &OutputQuery { tail: Some(TAIL.to_string()), ..OutputQuery::default() }).await?;
-        let elapsed = begun.elapsed();
+        let elapsed = started.elapsed();
         ensure!(waited.reason == WaitReason::Finished, "not finished: {:?}", waited.reason);
         ensure!(page.end == bytes as u64 && page.shown_bytes == TAIL as u64, "captured {} of {bytes} bytes", page.end);
         client.gc(&GcRequest { older_than: Some(Span::Seconds(0.0)), dry_run: false }).await?;

@@ -64,7 +64,7 @@ fn woken(daemon: &Daemon, waiters: usize) -> anyhow::Result<Duration> {
             tokio::task::yield_now().await;
             waits.try_join_next();
         }
-        let begun = Instant::now();
+        let started = Instant::now();
         client.signal(&id, &pinfold_api::types::SignalRequest { signal: "KILL".to_owned(), by: None }).await?;
         let mut answers = 0;
         while let Some(answer) = waits.join_next().await {
@@ -72,7 +72,7 @@ fn woken(daemon: &Daemon, waiters: usize) -> anyhow::Result<Duration> {
             answers += 1;
         }
         ensure!(answers == waiters, "{answers} of {waiters} waits were open");
-        Ok(begun.elapsed())
+        Ok(started.elapsed())
     })
 }
 
@@ -121,9 +121,9 @@ fn read_by(daemon: &Daemon, run: usize, consumers: usize, events: usize) -> anyh
         let threads: Vec<_> =
             (0..consumers).map(|one| scope.spawn(move || read(format!("c-{consumers}-{run}-{one}")))).collect();
         ready.wait();
-        let begun = Instant::now();
+        let started = Instant::now();
         threads.into_iter().try_for_each(joined)?;
-        Ok(begun.elapsed().as_secs_f64() * 1e6 / (events * consumers) as f64)
+        Ok(started.elapsed().as_secs_f64() * 1e6 / (events * consumers) as f64)
     })
 }
 

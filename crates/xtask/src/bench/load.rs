@@ -43,9 +43,9 @@ fn at_once(stage: &TestDir, processes: usize) -> anyhow::Result<Vec<Row>> {
     let warm = processes / 10;
     run_and_stop(&daemon, warm)?;
     let before = Weight::at_rest(stage, &daemon, base.as_deref())?;
-    let begun = Instant::now();
+    let started = Instant::now();
     let peak = run_and_stop(&daemon, processes)?;
-    let took = begun.elapsed();
+    let took = started.elapsed();
     let after = Weight::at_rest(stage, &daemon, base.as_deref())?;
     let ids = ["once_rss", "once_pss", "once_fds", "once_keepers", "once_cgroups", "once_dirs", "once_zombies"];
     let mut rows = rows(&ids, &format!("after {processes} at once"), &format!("after {warm} at once"), &before, &after);
@@ -106,9 +106,9 @@ fn one_after_another(stage: &TestDir, runs: usize, block: usize) -> anyhow::Resu
     run(block / 10)?;
     let first = run(block)?;
     let before = Weight::at_rest(stage, &daemon, base.as_deref())?;
-    let begun = Instant::now();
+    let started = Instant::now();
     run(runs.saturating_sub(2 * block))?;
-    eprintln!("bench: {} more runs in {:.0} s", runs.saturating_sub(2 * block), begun.elapsed().as_secs_f64());
+    eprintln!("bench: {} more runs in {:.0} s", runs.saturating_sub(2 * block), started.elapsed().as_secs_f64());
     let last = run(block)?;
     let after = Weight::at_rest(stage, &daemon, base.as_deref())?;
     let what = format!("start → exit, the last {block} of {runs} one after another");

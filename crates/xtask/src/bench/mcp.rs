@@ -97,14 +97,14 @@ fn round_trips(server: &mut Server, daemon: &Daemon, scale: Scale) -> anyhow::Re
     let (runtime, client) = (runtime()?, daemon.client());
     let (mut through_mcp, mut through_api) = (Samples::new(), Samples::new());
     for round in 0..scale.of(ROUNDS) + 5 {
-        let begun = Instant::now();
+        let started = Instant::now();
         let result = server.call("execute", &json!({ "command": "true" }))?;
-        let took = begun.elapsed();
+        let took = started.elapsed();
         ensure!(result["structuredContent"]["exit_code"] == 0, "`true` came out wrong: {result}");
         settle();
-        let begun = Instant::now();
+        let started = Instant::now();
         runtime.block_on(start_and_wait(&client))?;
-        let bare = begun.elapsed();
+        let bare = started.elapsed();
         settle();
         // The first ones warm up both sides.
         if round >= 5 {

@@ -68,9 +68,9 @@ impl Row {
     fn is_met(&self) -> Option<bool> {
         let ratio = self.ratio().map_or(f64::NAN, |(p50, _)| p50);
         self.target.map(|target| match target {
-            Target::RatioAtMost(most) => ratio <= most,
-            Target::RatioAtLeast(least) => ratio >= least,
-            Target::AtMost(most) => self.measured.p50 <= most,
+            Target::RatioAtMost(max) => ratio <= max,
+            Target::RatioAtLeast(min) => ratio >= min,
+            Target::AtMost(max) => self.measured.p50 <= max,
         })
     }
 
@@ -84,9 +84,9 @@ impl Row {
             format!("{p50:.2}×{p95}")
         });
         let target = self.target.map_or("–".to_owned(), |target| match target {
-            Target::RatioAtMost(most) => format!("≤ {most}×"),
-            Target::RatioAtLeast(least) => format!("≥ {least}×"),
-            Target::AtMost(most) => format!("≤ {most} {}", self.unit),
+            Target::RatioAtMost(max) => format!("≤ {max}×"),
+            Target::RatioAtLeast(min) => format!("≥ {min}×"),
+            Target::AtMost(max) => format!("≤ {max} {}", self.unit),
         });
         let met = self.is_met().map_or("", |met| if met { "yes" } else { "**no**" });
         let measured = format!("{} / {}", number(self.measured.p50), spread(&self.measured));

@@ -32,19 +32,19 @@ pub(super) fn measure(stage: &TestDir, scale: Scale) -> anyhow::Result<Vec<Row>>
     for _ in 0..RESTARTS {
         daemon.kill()?;
         settle();
-        let begun = Instant::now();
+        let started = Instant::now();
         daemon.spawn_again()?;
         let client = daemon.client();
         runtime.block_on(until_all_run(&client, &before))?;
-        listed.push(begun.elapsed().as_secs_f64());
+        listed.push(started.elapsed().as_secs_f64());
         runtime.block_on(show_each(&client, &before))?;
-        shown.push(begun.elapsed().as_secs_f64());
+        shown.push(started.elapsed().as_secs_f64());
     }
     let what = format!("daemon restart with {processes} live processes, until all are listed as running");
     let target = Target::AtMost(1.0);
     Ok(vec![
         Row::new("restart", what, "s", listed.summary(Better::Less)).target(target),
-        Row::new("restart_each", "until each was also asked for its record", "s", shown.summary(Better::Less)),
+        Row::new("restart_each", "until the record of each was also read", "s", shown.summary(Better::Less)),
     ])
 }
 

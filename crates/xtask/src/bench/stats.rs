@@ -37,9 +37,9 @@ impl Samples {
 
     /// Runs it and adds how long it took, in milliseconds.
     pub(super) fn time<T>(&mut self, act: impl FnOnce() -> T) -> T {
-        let begun = Instant::now();
+        let started = Instant::now();
         let result = act();
-        self.push_ms(begun.elapsed());
+        self.push_ms(started.elapsed());
         result
     }
 

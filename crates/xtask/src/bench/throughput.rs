@@ -70,8 +70,8 @@ fn rate(runs: usize, client: impl Fn(&Barrier) -> anyhow::Result<()> + Sync) -> 
     std::thread::scope(|scope| {
         let threads: Vec<_> = (0..CLIENTS).map(|_| scope.spawn(|| client(&ready))).collect();
         ready.wait();
-        let begun = Instant::now();
+        let started = Instant::now();
         threads.into_iter().try_for_each(joined)?;
-        Ok((CLIENTS * runs) as f64 / begun.elapsed().as_secs_f64())
+        Ok((CLIENTS * runs) as f64 / started.elapsed().as_secs_f64())
     })
 }

@@ -60,7 +60,7 @@ pub(super) fn measure(stage: &TestDir, scale: Scale) -> anyhow::Result<Vec<Row>>
                 continue;
             }
             let text = (moment.of)(&answer.record).context("the record lacks its moment")?;
-            let at: jiff::Timestamp = text.parse().with_context(|| format!("`{text}` is no time"))?;
+            let at: jiff::Timestamp = text.parse().with_context(|| format!("`{text}` is not a timestamp"))?;
             let late = jiff::Timestamp::try_from(arrived)?.duration_since(at);
             samples.push(late.as_secs_f64() * 1e3);
         }

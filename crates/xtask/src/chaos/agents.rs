@@ -28,7 +28,7 @@ pub(super) struct Chat {
     /// Requested starts, by command. Whether it runs is known from the answer or from the list.
     pub(super) asked: BTreeMap<String, Part>,
     /// Reported ends, and how often, by all servers together.
-    pub(super) told: BTreeMap<String, u64>,
+    pub(super) reported: BTreeMap<String, u64>,
 }
 
 /// The server is gone or unusable.
@@ -43,7 +43,7 @@ struct Server<'a> {
     stdin: Option<ChildStdin>,
     answers: Receiver<Value>,
     calls: u64,
-    told: BTreeSet<String>,
+    reported: BTreeSet<String>,
 }
 
 impl Campaign {
@@ -105,7 +105,8 @@ impl Campaign {
     /// At the end: every end was reported, or is reported by one more server; after that none is reported again.
     pub(super) fn close_chat(&self, chat: &mut Chat, ids: &BTreeSet<String>) -> anyhow::Result<()> {
         let deadline = Instant::now() + DEADLINE;
-        let missing = |chat: &Chat| ids.iter().filter(|id| !chat.told.contains_key(*id)).cloned().collect::<Vec<_>>();
+        let missing =
+            |chat: &Chat| ids.iter().filter(|id| !chat.reported.contains_key(*id)).cloned().collect::<Vec<_>>();
         let mut last = Server::start(self, &chat.owner)?;
         // The second call acknowledges the news of the first.
         for calls in 1.. {
@@ -121,11 +122,11 @@ impl Campaign {
             std::thread::sleep(Duration::from_millis(50));
         }
         last.leave();
-        let before = chat.told.clone();
+        let before = chat.reported.clone();
         let mut after = Server::start(self, &chat.owner)?;
         let listed = after.call(chat, "process_list", json!({ "status": "running" }));
-        if listed.is_err() || chat.told != before {
-            self.violation(format!("{}: reported again: {:?}, before: {before:?}", chat.owner, chat.told));
+        if listed.is_err() || chat.reported != before {
+            self.violation(format!("{}: reported again: {:?}, before: {before:?}", chat.owner, chat.reported));
         }
         after.leave();
         Ok(())
@@ -153,7 +154,7 @@ impl<'a> Server<'a> {
             }
         });
         let stdin = child.stdin.take();
-        let mut server = Self { play, child, stdin, answers, calls: 0, told: BTreeSet::new() };
+        let mut server = Self { play, child, stdin, answers, calls: 0, reported: BTreeSet::new() };
         let client = json!({ "name": "chaos", "version": "1" });
         let hello = json!({ "protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": client });
         // If it is killed this early, the first call notices.
@@ -198,16 +199,16 @@ impl<'a> Server<'a> {
         }
         for news in facts["news"].as_array().into_iter().flatten() {
             let id = news["id"].as_str().unwrap_or_default().to_owned();
-            *chat.told.entry(id.clone()).or_default() += 1;
-            if !self.told.insert(id) {
+            *chat.reported.entry(id.clone()).or_default() += 1;
+            if !self.reported.insert(id) {
                 self.play.violation(format!("{}: one server reports an end twice: {news}", chat.owner));
             }
         }
         let is_over = ["exit_code", "signal", "failure"].iter().any(|name| !facts[name].is_null());
         if let Some(id) = facts["id"].as_str().filter(|_| is_over)
-            && self.told.insert(id.to_owned())
+            && self.reported.insert(id.to_owned())
         {
-            *chat.told.entry(id.to_owned()).or_default() += 1;
+            *chat.reported.entry(id.to_owned()).or_default() += 1;
         }
         Ok(facts)
     }

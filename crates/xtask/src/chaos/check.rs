@@ -30,8 +30,8 @@ pub(super) struct CheckResult {
     /// Processes that were started although the client died before the answer.
     pub(super) unanswered: u64,
     /// Ends reported to agents, and how many of them twice because a server was killed or the index torn.
-    pub(super) told: u64,
-    pub(super) told_again: u64,
+    pub(super) reported: u64,
+    pub(super) reported_again: u64,
 }
 
 pub(super) struct Checker<'a> {
@@ -254,8 +254,8 @@ impl<'a> Checker<'a> {
             let readable = |actor: &&Actor| !self.done.torn.contains(&actor.id);
             let ids = actors.iter().filter(of_chat).filter(readable).map(|actor| actor.id.clone()).collect();
             self.play.close_chat(&mut chat, &ids)?;
-            self.account.told += chat.told.len() as u64;
-            self.account.told_again += chat.told.values().map(|times| times - 1).sum::<u64>();
+            self.account.reported += chat.reported.len() as u64;
+            self.account.reported_again += chat.reported.values().map(|times| times - 1).sum::<u64>();
         }
         Ok(())
     }

@@ -33,7 +33,7 @@ pub(super) struct Campaign {
     pub(super) seed: u64,
     pub(super) cgroup: bool,
     /// Maximum number of live processes.
-    most: u64,
+    max_live: u64,
     next: AtomicU64,
     /// Starting clients that have not finished.
     starters: AtomicU64,
@@ -68,7 +68,7 @@ pub(super) struct Actor {
 }
 
 impl Campaign {
-    pub(super) fn new(scene: CampaignHome, seed: u64, most: u64, cgroup: bool) -> Self {
+    pub(super) fn new(scene: CampaignHome, seed: u64, max_live: u64, cgroup: bool) -> Self {
         let mark = Mark(format!("chaos-{}-{seed}", std::process::id()));
         Self {
             scene,
@@ -76,7 +76,7 @@ impl Campaign {
             mark,
             seed,
             cgroup,
-            most,
+            max_live,
             next: AtomicU64::new(0),
             starters: AtomicU64::new(STARTERS as u64),
             live: AtomicU64::new(0),
@@ -108,15 +108,15 @@ impl Campaign {
 
     /// Starts process after process until the end; repeats each start until it is acknowledged.
     pub(super) fn start_processes(&self) -> anyhow::Result<()> {
-        let started = self.start_until_told_to_stop();
+        let started = self.start_until_the_campaign_ends();
         self.starters.fetch_sub(1, Ordering::Release);
         started
     }
 
-    fn start_until_told_to_stop(&self) -> anyhow::Result<()> {
+    fn start_until_the_campaign_ends(&self) -> anyhow::Result<()> {
         let voice = RetryingClient::new(self)?;
         while !self.has_stopped_starting() {
-            if self.live.load(Ordering::Relaxed) >= self.most {
+            if self.live.load(Ordering::Relaxed) >= self.max_live {
                 std::thread::sleep(Duration::from_millis(50));
                 continue;
             }
@@ -216,7 +216,7 @@ impl Campaign {
             let count = lock(&self.actors).len();
             if count > 0 {
                 // Mostly of recent ones.
-                let back = dice.between(0, 2 * self.most).min(count as u64 - 1) as usize;
+                let back = dice.between(0, 2 * self.max_live).min(count as u64 - 1) as usize;
                 self.read_some(&voice, count - 1 - back);
             }
             let query = ListQuery { status: Some("live".to_owned()), limit: Some(1), ..ListQuery::default() };

@@ -99,8 +99,8 @@ impl<'a> FaultInjector<'a> {
         if let Some((_, path)) = self.ballast.take_if(|(at, _)| due(at)) {
             std::fs::remove_file(path)?;
         }
-        if let Some((_, pid, most)) = self.starved.take_if(|(at, ..)| due(at)) {
-            set_descriptors(pid, &most);
+        if let Some((_, pid, max)) = self.starved.take_if(|(at, ..)| due(at)) {
+            set_descriptors(pid, &max);
         }
         Ok(())
     }
@@ -263,10 +263,10 @@ impl<'a> FaultInjector<'a> {
     fn starve(&mut self) {
         let (time, few) = (self.dice.millis(200, 2000), self.dice.between(0, 6));
         let Some((pid, _)) = self.play.scene.daemon().filter(|_| self.starved.is_none()) else { return };
-        let (Ok(open), Some(most)) = (std::fs::read_dir(format!("/proc/{pid}/fd")), descriptors(pid)) else { return };
+        let (Ok(open), Some(max)) = (std::fs::read_dir(format!("/proc/{pid}/fd")), descriptors(pid)) else { return };
         match set_descriptors(pid, &(open.count() as u64 + few).to_string()) {
             true => {
-                self.starved = Some((Instant::now() + time, pid, most));
+                self.starved = Some((Instant::now() + time, pid, max));
                 self.count("descriptors exhausted");
             }
             false => drop(self.done.missing.insert("descriptors were not exhausted: there is no `prlimit` here")),
@@ -284,13 +284,13 @@ impl<'a> FaultInjector<'a> {
         self.without_daemon(|saboteur| {
             let path = saboteur.play.scene.process(&id).join("record");
             let mut bytes = std::fs::read(&path)?;
-            let most = bytes.len() as u64;
+            let length = bytes.len() as u64;
             // A record without a complete first line and without output counts as a start that never happened.
             let first = bytes.iter().position(|byte| *byte == b'\n').unwrap_or(0);
-            let least = if saboteur.play.scene.has_output(&id) { 1 } else { first + 1 };
+            let min = if saboteur.play.scene.has_output(&id) { 1 } else { first + 1 };
             match cut {
-                true => bytes.truncate(least.max((most - saboteur.dice.between(1, most / 2)) as usize)),
-                false => bytes[saboteur.dice.between(0, most / 2) as usize] ^= 0x55,
+                true => bytes.truncate(min.max((length - saboteur.dice.between(1, length / 2)) as usize)),
+                false => bytes[saboteur.dice.between(0, length / 2) as usize] ^= 0x55,
             }
             std::fs::write(&path, bytes)?;
             saboteur.done.torn.insert(id);
@@ -346,8 +346,8 @@ fn descriptors(pid: u32) -> Option<String> {
     limits.lines().find_map(|line| line.strip_prefix("Max open files")?.split_whitespace().next().map(str::to_owned))
 }
 
-fn set_descriptors(pid: u32, most: &str) -> bool {
-    let set = run(Command::new("prlimit").args(["--pid", &pid.to_string(), &format!("--nofile={most}:")]));
+fn set_descriptors(pid: u32, max: &str) -> bool {
+    let set = run(Command::new("prlimit").args(["--pid", &pid.to_string(), &format!("--nofile={max}:")]));
     set.is_ok_and(|output| output.status.success())
 }
 
@@ -369,7 +369,7 @@ mod tests {
 
     #[test]
     fn the_limit_on_descriptors_is_read() {
-        let most = descriptors(std::process::id()).expect("our own");
-        assert!(most.parse::<u64>().is_ok_and(|most| most > 2), "{most}");
+        let max = descriptors(std::process::id()).expect("our own");
+        assert!(max.parse::<u64>().is_ok_and(|max| max > 2), "{max}");
     }
 }

@@ -75,7 +75,7 @@ impl Campaign {
         let request =
             &InputRequest { text, eof: end, input_id: Some(format!("in-{number}")), ..InputRequest::default() };
         let id = actor.id.as_str();
-        let told = voice.once(|client| async move {
+        let sent = voice.once(|client| async move {
             match client.input(id, request).await {
                 Ok(answer) if answer.complete => Ok(Fed::Taken),
                 Ok(_) => Ok(Fed::NotYet),
@@ -87,6 +87,6 @@ impl Campaign {
                 Err(error) => Err(error),
             }
         });
-        told.unwrap_or(Fed::NotYet)
+        sent.unwrap_or(Fed::NotYet)
     }
 }

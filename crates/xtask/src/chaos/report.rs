@@ -22,10 +22,19 @@ pub(super) struct Figures<'a> {
     pub(super) losses: usize,
 }
 
+/// What the kinds of `workloads.rs` mean, below the table.
+const KINDS: &str = "
+Kinds of processes: *an agent's*: started over MCP. *counting*: prints numbered lines slowly, then exits. *noisy*: prints thousands of lines at once.
+*silent*: prints nothing. *signalled*: kills itself with a signal. *stray*: its leader exits before a descendant prints the last line. *deaf*: ignores
+TERM, so that a stop ends it with KILL. *patient*: handles TERM and exits with its own code. *forking*: starts many children. *escapee*: leaves a
+descendant in a session of its own; *wiped escapee*: one that also cleared its environment. *racing*: is stopped just as it exits. *fed*: is sent numbered
+input. *on a terminal*: runs on a pty. *killed while paused*: is paused and then killed.
+";
+
 impl Figures<'_> {
     /// Name and figure of each line.
     fn rows(&self) -> Vec<(&'static str, String)> {
-        let CheckResult { processes, bytes, gaps, events, torn, kinds, outcomes, unanswered, told, told_again } =
+        let CheckResult { processes, bytes, gaps, events, torn, kinds, outcomes, unanswered, reported, reported_again } =
             self.account;
         let faults: u64 = self.done.counts.values().sum();
         vec![
@@ -36,12 +45,12 @@ impl Figures<'_> {
             ("bytes in counted gaps (disk full)", gaps.to_string()),
             ("events", events.to_string()),
             (
-                "ends told to agents over MCP",
-                format!("{told}, {told_again} of them again after a killed server or a torn index"),
+                "process ends reported to agents over MCP",
+                format!("{reported}, {reported_again} of them again after a killed server or a torn index"),
             ),
-            ("starts found though never answered", unanswered.to_string()),
+            ("processes whose start was never answered", unanswered.to_string()),
             ("torn records, reported", torn.to_string()),
-            ("requests made again", self.repeated.to_string()),
+            ("requests repeated", self.repeated.to_string()),
             ("lost", self.losses.to_string()),
         ]
     }
@@ -66,6 +75,7 @@ impl Figures<'_> {
         for missing in &self.done.missing {
             let _ = writeln!(text, "| not done | {missing} |");
         }
+        text.push_str(KINDS);
         text
     }
 

@@ -42,14 +42,14 @@ pub const AGENTS: &[Program] = &[
 /// Installs the agents and prints the result for each.
 pub fn run() -> anyhow::Result<ExitCode> {
     for program in AGENTS.iter().chain([&NODE]) {
-        let begun = Instant::now();
+        let started = Instant::now();
         match install(program) {
             Ok(place) => println!(
                 "{} {} in {} ({:.0}s)",
                 program.package,
                 program.version,
                 place.display(),
-                begun.elapsed().as_secs_f64()
+                started.elapsed().as_secs_f64()
             ),
             Err(reason) => println!("skipped: {} {} cannot be installed: {reason:#}", program.package, program.version),
         }

@@ -142,7 +142,7 @@ pub(super) const ROOMS: &[Room] = &[
 
 /// Files and folders that every room may use, and that use no room.
 pub(super) const SHARED: &[&str] =
-    &["clock", "config", "emulator", "extract", "json", "lock", "log", "metrics", "query", "request_error", "threads"];
+    &["clock", "config", "emulator", "extract", "json", "log", "metrics", "mutex", "query", "request_error", "threads"];
 /// Files that combine the rooms and use all of them. Rooms may use only `core` of these.
 pub(super) const COMPOSING: &[&str] = &["core", "fuzz_entry", "lib", "run"];
 

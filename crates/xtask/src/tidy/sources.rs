@@ -85,9 +85,9 @@ pub(crate) fn modules_are_named_for_what_they_own(tree: &Tree) -> Vec<Finding> {
     findings
 }
 
-fn longer_than(tree: &Tree, most: usize) -> impl Iterator<Item = (&Source, usize)> {
+fn longer_than(tree: &Tree, max: usize) -> impl Iterator<Item = (&Source, usize)> {
     let counted = tree.sources.iter().filter(|source| !source.is_test_file());
-    counted.map(|source| (source, source.text.lines().count())).filter(move |(_, lines)| *lines > most)
+    counted.map(|source| (source, source.text.lines().count())).filter(move |(_, lines)| *lines > max)
 }
 
 /// Calls of these macros in code.

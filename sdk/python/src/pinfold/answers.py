@@ -175,12 +175,281 @@ class Sample:
     """Living processes."""
 
 
-Status = Literal["starting", "running", "finished", "lingering", "lost"]
-"""The status of a process."""
+Part = Literal["files", "truncate", "devices", "signals", "abstract_sockets", "ports", "system_calls"]
+"""A part of a sandbox that the kernel enforces."""
+
+
+Missing = Literal["refuse", "best_effort"]
+"""What to do if the kernel cannot enforce a part. Ordered from the tightest."""
+
+
+Network = Literal["none", "leased", "full"]
+"""What it may do with the network. Ordered from the tightest."""
+
+
+Profile = Literal["off", "read-only", "workspace-write"]
+"""Where it may write."""
+
+
+Tmp = Literal["own", "shared"]
+"""The directory for temporary files. Ordered from the tightest."""
+
+
+UnixSockets = Literal["none", "any"]
+"""Whether it may use Unix sockets, other than socket pairs. Ordered from the tightest."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sandbox:
+    """A sandbox with every part decided."""
+
+    profile: Profile
+    write: list[str]
+    """Where it may write, besides its temporary directory: absolute paths without symbolic links."""
+    network: Network
+    connect: list[int] = field(default_factory=list[int])
+    """With `network` `leased`: TCP ports that it may connect to, besides its own."""
+    unix: UnixSockets
+    env: list[str] | None = None
+    """The environment variables that it gets; null for all."""
+    tmp: Tmp
+    missing: Missing
+
+
+Tier = Literal["landlock"]
+"""How a sandbox is enforced."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SandboxShown:
+    """The sandbox of a process: what was requested, and what the kernel enforces."""
+
+    label: str
+    """The profile in a few words, with what is missing."""
+    asked: Sandbox
+    tier: Tier
+    landlock_abi: int
+    """The version of Landlock in the kernel."""
+    got: list[Part]
+    """The parts that are enforced."""
+    missing: list[Part] = field(default_factory=list[Part])
+    """The parts that this kernel cannot enforce. Not empty only with `missing` `best_effort`."""
+    hint: str | None = None
+    """After a failure: what the sandbox may have refused."""
+
+
+Span = float | str
+"""A duration: a number of seconds, or text such as `500ms`, `30s`, `5m`, `1h30m`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Notify:
+    """What the owner of a process is notified of, and how. It keeps working when the daemon restarts."""
+
+    on_complete: bool | None = None
+    """Announce its end. Default true."""
+    patterns: list[str] = field(default_factory=list[str])
+    """At most 8 regular expressions: announce each line of output that matches one."""
+    exclude: str | None = None
+    """Never announce lines that match this regular expression."""
+    cooldown: Span | None = None
+    """Minimum time between two announced matches (default 5s). Matches in between are only counted."""
+    max_events: int | None = None
+    """Stop watching the output after this many announced matches (default 20). The process runs on."""
+    heartbeat: Span | None = None
+    """Announce at this interval (at least 1s) that it is alive, with its new output."""
+    webhook: str | None = None
+    """An http or https URL that each announcement is sent to, as a signed POST."""
+    command: str | None = None
+    """A shell command to run for each announcement, with the event in PINFOLD_EVENT."""
+
+
+OnWaitTimeout = Literal["keep", "stop"]
+"""What happens to the process when a start's `wait` times out."""
+
+
+Port = int | str
+"""A port: its number, or a name."""
+
+
+Pty = bool | PtySize
+"""Whether to give the process a terminal: `true` for one with 24 rows and 80 columns, or a size."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ready:
+    """The condition under which a process counts as ready. Give one of `port`, `http`, `output` and `peer`; `port`
+    can also be combined with a path in `http`."""
+
+    port: Port | None = None
+    """A TCP port that a process of its tree listens on: a number, the name of a leased port, or `any`."""
+    http: str | None = None
+    """A GET request that must succeed: a path such as `/health` (on `port`, default `any`), or a local URL such as
+    `http://127.0.0.1:3000/health`. A process of its tree must listen on the port. Redirects are not followed."""
+    status: int | None = None
+    """With `http`: the expected status code. Default: any below 400."""
+    output: str | None = None
+    """A regular expression that a line of its output must match."""
+    peer: bool | None = None
+    """True: a process of its tree connects to the Unix socket whose path is in `PINFOLD_READY_SOCKET`."""
+    timeout: Span | None = None
+    """How long to wait for it (default 60s, at most 24h). After that it counts as not ready, and runs on."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RestartPolicy:
+    """When a process is restarted after it ended. It is never restarted after a requested stop or the end of its
+    owner."""
+
+    when: str
+    """`on_failure`: after any end except exit code 0 and an exceeded `time_limit`. `always`: after any end.
+    `after_turn`: only when a restart is requested."""
+    initial: Span | None = None
+    """The delay before the first restart (default 1s)."""
+    factor: float | None = None
+    """The factor by which the delay grows with each restart (1 to 10, default 2)."""
+    max: Span | None = None
+    """The maximum delay (default 1m)."""
+    limit: int | None = None
+    """Give up after this many restarts within `window` (default 5, at most 100)."""
+    window: Span | None = None
+    """The period in which restarts are counted (default 10m)."""
+    stable: Span | None = None
+    """A process that ran at least this long resets the delay and the count (default 30s)."""
+
+
+Restart = str | RestartPolicy
+"""Whether a process is restarted when it ends: `never` (default), `on_failure`, `always` or `after_turn`; or an
+object with one of these and its limits."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SandboxParts:
+    """The parts of a sandbox. A part that is left out gets its default, or what the floor of the owner says."""
+
+    profile: Profile
+    """`read-only`, `workspace-write` or `off`."""
+    write: list[str] = field(default_factory=list[str])
+    """Directories or files in which it may write, besides what the profile allows. At most 32."""
+    network: Network | None = None
+    """`full` (default), `leased` or `none`."""
+    connect: list[int] = field(default_factory=list[int])
+    """With `network` `leased`: TCP ports that it may connect to. At most 64."""
+    unix: UnixSockets | None = None
+    """`none` (default) or `any`."""
+    env: list[str] | None = None
+    """Names of the environment variables that it gets; `*` matches any characters. Default: all."""
+    tmp: Tmp | None = None
+    """`own` (default) or `shared`."""
+    missing: Missing | None = None
+    """`refuse` (default) or `best_effort`."""
+
+
+SandboxRequest = str | SandboxParts
+"""A sandbox as text, such as `read-only,network=none`, or as its parts."""
+
+
+Size = int | str
+"""A number of bytes: a number, or text such as `64k` or `8MiB`."""
 
 
 Stdin = Literal["null", "pipe"]
 """The standard input of a process."""
+
+
+Strays = Literal["keep", "stop"]
+"""What happens to descendants that outlive the command."""
+
+
+Streams = Literal["merged", "separate"]
+"""How the two output streams are captured."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class StartRequest:
+    """`POST /v1/processes`: what to run, and how."""
+
+    command: str | None = None
+    """A shell command as one string. Give either this or `argv`."""
+    argv: list[str] | None = None
+    """A program and its arguments, started without a shell."""
+    shell: str | None = None
+    """The shell for `command`: a path, or a name found in PATH. Default `/bin/sh`."""
+    cwd: str | None = None
+    """The working directory: absolute, or starting with `~`. Default: the home directory of the daemon's user."""
+    env: dict[str, str | None] = field(default_factory=dict[str, str | None])
+    """Environment variables to set; null unsets one."""
+    inherit_env: bool | None = None
+    """Whether to start from the daemon's own environment (default) or from an empty one."""
+    owner: str | None = None
+    """The chat, session or agent it belongs to. Default `default`."""
+    parent: str | None = None
+    """The owner's parent, which also sees its processes. The first parent given for an owner is final."""
+    lifetime: Lifetime | None = None
+    """What happens to it when its owner is ended. `keep` (default): it runs on. `owner`: it is stopped. `parent`: it
+    is handed over to the owner's parent, and stopped if there is none."""
+    owner_grace: Span | None = None
+    """With `lifetime` `owner` or `parent`: the owner counts as ended if there was no contact for this long."""
+    name: str | None = None
+    """A name to find it by."""
+    intent: str | None = None
+    """What it is for, in a few words for people. Has no effect."""
+    labels: dict[str, str] = field(default_factory=dict[str, str])
+    """Labels to find it by."""
+    streams: Streams | None = None
+    """`merged` (default): stdout and stderr share one pipe, in exact order. `separate`: they can be read separately."""
+    stdin: Stdin | None = None
+    """`null` (default): `/dev/null`. `pipe`: a pipe that clients can write to until they close it."""
+    pty: Pty | None = None
+    """A terminal for all three streams: `true`, or `{"rows": 24, "cols": 80}`. Cannot be combined with `stdin` or
+    `streams`."""
+    strays: Strays | None = None
+    """What happens to descendants that outlive the command: `keep` (default) or `stop`."""
+    stop_signal: str | None = None
+    """The first signal of a stop. Default `TERM`."""
+    grace: Span | None = None
+    """Time between the first signal of a stop and KILL."""
+    time_limit: Span | None = None
+    """Stop the whole tree after this time."""
+    idle_limit: Span | None = None
+    """Stop the whole tree after this long without output."""
+    memory_limit: Size | None = None
+    """Maximum memory of the whole tree. A tree that exceeds it is killed, with the cause `out_of_memory`."""
+    pids_limit: int | None = None
+    """Maximum number of processes and threads in the tree. A tree that exceeds it is killed, with the cause
+    `pids_limit`."""
+    cpus: float | None = None
+    """Maximum number of CPU cores that the tree may use, such as 0.5. The start fails without a cgroup with the cpu
+    controller."""
+    cpu_time_limit: Span | None = None
+    """Stop the whole tree when it has used this much CPU time in total."""
+    sandbox: SandboxRequest | None = None
+    """What it may do: `read-only`, `workspace-write`, text such as `read-only,network=none`, or an object with the
+    parts. Default: no sandbox, unless the configuration has one."""
+    notify: Notify | None = None
+    """What to notify the owner of, and how."""
+    ready: Ready | None = None
+    """The condition under which the process counts as ready."""
+    restart: Restart | None = None
+    """Whether it is restarted when it ends. Default: never."""
+    ports: dict[str, Port] = field(default_factory=dict[str, Port])
+    """Loopback ports to reserve, by the environment variable that gets the number: `lease` for any free port, or a
+    number. No other process is given the same port while this one runs."""
+    output_limit: Size | None = None
+    """Maximum output stored on disk. Beyond it, the first and the latest bytes are kept."""
+    idempotency_key: str | None = None
+    """Two requests with the same owner and key start only one process."""
+    wait: Span | None = None
+    """Wait at most this long for the command to exit (with `ready`: to be ready) before responding. The response
+    then includes the output."""
+    on_wait_timeout: OnWaitTimeout | None = None
+    """What to do when the `wait` times out: `keep` the process running (default) or `stop` it."""
+    budget: Size | None = None
+    """Maximum bytes of output text in the response to a `wait`."""
+
+
+Status = Literal["starting", "running", "finished", "lingering", "lost"]
+"""The status of a process."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -255,12 +524,17 @@ class Record:
     """What its owner is notified of, if that is not just its end. Only the host of a webhook is shown."""
     limits: LimitsShown | None = None
     """Its limits, if it has any."""
+    sandbox: SandboxShown | None = None
+    """Its sandbox, if it has one."""
     ready: ReadyShown | None = None
     """Its readiness, if it was started with `ready`."""
     ports: dict[str, int] = field(default_factory=dict[str, int])
     """The loopback ports reserved for it, by environment variable."""
     life: LifeShown | None = None
     """Its place in the chain of restarts, if it has a restart policy."""
+    request: StartRequest | None = None
+    """A start request that repeats it, with every option that it was started with. Not in it: the environment and
+    the webhook, which may hold secrets, and the idempotency key. Only in the record of one process, not in lists."""
     note: str | None = None
     """An explanation, if the record may be unexpected."""
 

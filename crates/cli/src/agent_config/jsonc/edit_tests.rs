@@ -89,7 +89,7 @@ fn an_entry_between_others_goes_alone() {
     assert_eq!(taken(text), "{\"servers\": { // first\n  \"b\": 2 }}");
     let text = "{\"servers\": { // first\n  \"ours\": 1 }}";
     assert!(parse(&taken(text), Dialect::Comments).is_ok());
-    // Rewritten by its client: the section was there after all, and stays.
+    // Reformatted by the client since: that we created the section is no longer known, so it stays, empty.
     let text = "{\n    \"servers\": {\n        \"ours\": {\n            \"args\": [\n                \"mcp\"\n            ]\n        }\n    }\n}";
     assert_eq!(taken(text), "{\n    \"servers\": {}\n}");
 }

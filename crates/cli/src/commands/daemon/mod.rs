@@ -45,7 +45,7 @@ pub(crate) struct DaemonArgs {
 pub(crate) enum Verb {
     /// Run the daemon in the foreground
     Run {
-        /// Start the daemon with `--orphan` and exit when it is ready, so that it is no child of the client
+        /// Start the daemon with `--orphan` and exit when it is ready, so that it is not a child of the client
         #[arg(long, hide = true)]
         background: bool,
         /// Used by `--background` for the daemon itself

@@ -53,7 +53,7 @@ pub(crate) async fn run(session: &Session, args: &TokenArgs, console: &mut Conso
         Verb::Add { owner, label, expires } => {
             let expires = expires.as_deref().map(Span::from);
             let request = TokenRequest { owner: owner.clone(), label: label.clone(), expires };
-            // No retry: a repeated request would create a second token that nobody has seen.
+            // No retry: a repeated request would create a second token that is never printed.
             let answer = session.once().add_token(&request).await?;
             match console.json {
                 true => console.document(&answer)?,

@@ -1,4 +1,4 @@
-//! A process in the foreground: copies its output, passes signals on, waits for its exit.
+//! `pinfold run` in the foreground: copies the output of the process, passes Ctrl-C and other signals on, waits for its exit.
 
 use std::io;
 use std::time::{Duration, Instant};
@@ -24,7 +24,7 @@ const MAX_SILENCE: Duration = Duration::from_secs(2);
 /// What to show, and for how long.
 #[derive(Clone, Debug)]
 pub(super) struct WatchOptions {
-    /// The process has a restart policy, so a signal alone would not end it for good.
+    /// The process has a restart policy, so after a signal alone it would be restarted.
     pub(super) restarts: bool,
     /// Merged or separate output; `None` shows nothing.
     pub(super) streams: Option<Streams>,

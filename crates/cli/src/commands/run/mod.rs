@@ -281,7 +281,7 @@ async fn in_foreground(
     let keys_go_to_process = has_stdin && io::stdin().is_terminal();
     let has_line = !(console.json || keys_go_to_process);
     let progress = has_line.then(|| ProgressLine::start(&id)).flatten();
-    let begun = Instant::now();
+    let follow_start = Instant::now();
     let ending = loop {
         let ending = tokio::select! {
             ending = foreground::watch(session, &id, &options, &mut interrupts, console) => ending?,
@@ -296,7 +296,7 @@ async fn in_foreground(
             Next::Over(record) => break Ending::Exited(record),
             Next::Left(interrupt) => break Ending::Left(interrupt),
         }
-        options.timeout = timeout.as_deref().map(|timeout| restarts::remaining(timeout, begun.elapsed()));
+        options.timeout = timeout.as_deref().map(|timeout| restarts::remaining(timeout, follow_start.elapsed()));
     };
     drop(progress);
     match ending {

@@ -13,7 +13,7 @@ use crate::render::outcome::render_outcome;
 use crate::render::quantity::render_duration;
 use crate::session::Session;
 
-/// How often the daemon is asked for a restart that is due.
+/// Interval at which the daemon is asked for the next run of a process that is due to be restarted.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// What follows the end of a process.

@@ -1,5 +1,5 @@
 #!/bin/sh
-# An agent that speaks as `codex app-server` does, and misbehaves as it is told: by FAKE before it is ready, by the prompt in
+# An agent that speaks as `codex app-server` does, and misbehaves on request: by FAKE before it is ready, by the prompt in
 # a turn. It writes what it was asked to `asked`, in its working directory.
 say() { printf '%s\n' "$1"; }
 of_turn() { printf '"threadId":"t1","turnId":"u%s"' "$turn"; }

@@ -1,4 +1,4 @@
-//! Agents that cannot be hosted: each a clear error, and the process is kept for what it printed.
+//! Agents that cannot be hosted: each gives a clear error, and the process stays listed with its output.
 
 use pinfold_api::error::ErrorCode;
 use pinfold_api::types::{AgentFault, AgentRequest, AgentStatus, FaultCode, TurnRequest};
@@ -6,10 +6,10 @@ use pinfold_testkit::until;
 
 use super::Host;
 
-/// Long enough for a shell to start and say a word, on a busy machine too.
+/// Long enough for a shell to start and print something, also on a busy machine.
 const SILENCE: &str = "4s";
 
-/// Hosts a fake that misbehaves, and gives its fault.
+/// Hosts a fake agent that misbehaves, and returns its fault.
 fn fault(host: &Host, how: &str) -> AgentFault {
     let env = [("FAKE".to_owned(), Some(how.to_owned()))].into();
     let ready_timeout = Some(if how == "silent" { SILENCE.into() } else { "60s".into() });
@@ -17,7 +17,7 @@ fn fault(host: &Host, how: &str) -> AgentFault {
     assert_eq!(agent.status, AgentStatus::Failed, "{how}: {agent:?}");
     let process = agent.process.clone().expect("a process");
     assert!(agent.ended_at.is_some());
-    // It does not run on, and what it printed is there.
+    // It does not run any more, and its output can be read.
     let record = host.pinfold.wait_finished(&process);
     assert!(record.output.bytes > 0, "{how}: {record:?}");
     let turn = TurnRequest { text: "say x".into(), ..TurnRequest::default() };
@@ -27,35 +27,35 @@ fn fault(host: &Host, how: &str) -> AgentFault {
 }
 
 #[test]
-fn an_agent_that_never_becomes_ready_is_told() {
+fn an_agent_that_never_becomes_ready_is_reported() {
     let fault = fault(&Host::start(), "silent");
     assert_eq!(fault.code, FaultCode::NeverReady);
     assert!(fault.message.contains("within 4s") && fault.message.contains("it is the fake"), "{}", fault.message);
 }
 
 #[test]
-fn an_agent_that_exits_before_it_is_ready_is_told_with_its_last_words() {
+fn an_agent_that_exits_before_it_is_ready_is_reported_with_its_last_output() {
     let fault = fault(&Host::start(), "gone");
     assert_eq!(fault.code, FaultCode::ExitedBeforeReady);
     assert!(fault.message.contains("code 3") && fault.message.contains("no such configuration"), "{}", fault.message);
 }
 
 #[test]
-fn a_protocol_mismatch_is_told() {
+fn a_protocol_mismatch_is_reported() {
     let fault = fault(&Host::start(), "other");
     assert_eq!(fault.code, FaultCode::ProtocolMismatch, "{}", fault.message);
     assert!(fault.message.contains("codex"), "{}", fault.message);
 }
 
 #[test]
-fn garbage_on_stdout_is_told() {
+fn garbage_on_stdout_is_reported() {
     let fault = fault(&Host::start(), "garbage");
     assert_eq!(fault.code, FaultCode::Garbage);
     assert!(fault.message.contains("npm WARN"), "{}", fault.message);
 }
 
 #[test]
-fn frames_too_large_are_told() {
+fn frames_too_large_are_reported() {
     let fault = fault(&Host::start(), "huge");
     assert_eq!(fault.code, FaultCode::FrameTooLarge);
     assert!(fault.message.contains("16 MiB"), "{}", fault.message);
@@ -99,14 +99,16 @@ fn requests_that_make_no_sense_are_refused_with_the_way_out() {
 }
 
 #[test]
-fn a_damaged_agent_is_told_and_harms_no_other() {
+fn a_damaged_agent_is_reported_and_harms_no_other() {
     let host = Host::start();
     let (first, second) = (host.agent(), host.agent());
     host.pinfold.kill_daemon();
     let state = host.pinfold.home().join("agents").join(&first.id).join("state.json");
     std::fs::write(&state, r#"{"format":1,"cont"#).expect("damaged");
     host.pinfold.start_daemon();
-    until("the damage is told", || host.show(&first.id).fault.is_some_and(|fault| fault.code == FaultCode::Damaged));
+    until("the damage is reported", || {
+        host.show(&first.id).fault.is_some_and(|fault| fault.code == FaultCode::Damaged)
+    });
     assert_eq!(std::fs::read_to_string(&state).expect("there"), r#"{"format":1,"cont"#, "it is left alone");
     super::assert_said(&host.turn(&second.id, "say fine"), "fine");
 }

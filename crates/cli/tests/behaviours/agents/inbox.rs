@@ -1,4 +1,4 @@
-//! What hosted agents ask, in the inbox.
+//! Permission requests of hosted agents in the inbox.
 
 use pinfold_api::types::{AgentRequest, AgentStatus, AnswerRequest, Approvals, InboxKind, InboxQuery, Verdict};
 use pinfold_testkit::until;
@@ -6,7 +6,7 @@ use pinfold_testkit::until;
 use super::{Host, assert_said};
 
 #[test]
-fn what_an_agent_asks_is_in_the_inbox_of_its_owner_until_it_is_answered() {
+fn a_permission_request_is_in_the_inbox_of_its_owner_until_it_is_answered() {
     let host = Host::start();
     let request = AgentRequest { approvals: Some(Approvals::Ask), owner: Some("mine".into()), ..host.request() };
     let agent = host.host(&request);

@@ -1,4 +1,4 @@
-//! One idempotency key, one agent.
+//! One idempotency key gives one agent.
 
 use std::collections::HashSet;
 
@@ -20,7 +20,7 @@ fn all(host: &Host) -> HashSet<String> {
     agents.into_iter().map(|agent| agent.id).collect()
 }
 
-/// The ids that were answered to so many requests at the same moment. Those that the daemon did not answer are left out.
+/// The ids in the responses to this many concurrent requests, without requests that the daemon did not answer.
 fn host_at_once(host: &Host, request: &AgentRequest, count: usize) -> HashSet<String> {
     host.pinfold.block(async {
         let mut requests = JoinSet::new();
@@ -86,7 +86,7 @@ fn a_daemon_that_is_killed_among_requests_leaves_one_agent() {
     let pid = host.pinfold.daemon_pid();
     let daemon = Pidfd::open(pid).expect("the daemon lives");
     let agents = host.pinfold.home().join("agents");
-    let told = std::thread::scope(|scope| {
+    let answered = std::thread::scope(|scope| {
         scope.spawn(|| {
             until("an agent is being made", || agents.exists());
             daemon.kill();
@@ -96,6 +96,6 @@ fn a_daemon_that_is_killed_among_requests_leaves_one_agent() {
     host.pinfold.start_daemon();
     let again = host_at_once(&host, &keyed(&host), 10);
     assert_eq!(again.len(), 1, "{again:?}");
-    assert!(told.is_subset(&again), "{told:?} {again:?}");
+    assert!(answered.is_subset(&again), "{answered:?} {again:?}");
     assert_eq!(all(&host), again);
 }

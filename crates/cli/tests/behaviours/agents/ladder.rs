@@ -1,4 +1,4 @@
-//! Interrupts and stops: bounded, rung by rung, and nothing is left.
+//! Interrupts and stops of agents: step by step with a time limit, until nothing runs.
 
 use pinfold_api::input::Span;
 use pinfold_api::types::{AgentEventKind, AgentRequest, AgentStatus, InterruptRequest, Rung, TurnStatus};
@@ -7,7 +7,7 @@ use pinfold_testkit::{alive, until, until_some};
 use super::{Host, assert_said, exists};
 
 #[test]
-fn interrupt_ladder_says_which_rung_worked() {
+fn interrupt_ladder_reports_which_step_worked() {
     let host = Host::start();
     let cases = [
         ("hang", Rung::Protocol),
@@ -31,7 +31,7 @@ fn interrupt_ladder_says_which_rung_worked() {
         assert_eq!(tried, all[..=number], "{prompt}");
         let turn = host.finish(&agent.id, turn.number);
         assert_eq!((turn.status, turn.rung), (TurnStatus::Interrupted, Some(rung)), "{turn:?}");
-        // Whatever it took, the agent takes the next turn; where its program is gone, in its session.
+        // Whichever step worked, the agent takes the next turn; if its program exited, in the same session.
         let next = host.turn(&agent.id, "say on");
         assert_said(&next, "on");
         assert_eq!(next.process == turn.process, rung == Rung::Protocol, "{prompt}");
@@ -39,7 +39,7 @@ fn interrupt_ladder_says_which_rung_worked() {
     }
 }
 
-/// Commands are known by the variable that the agent sets for them; its servers do not have it.
+/// The commands of a turn are recognised by a variable that the agent sets for them; its servers do not have it.
 #[test]
 fn an_interrupt_stops_the_commands_of_the_turn_and_nothing_else() {
     let host = Host::start();
@@ -59,7 +59,7 @@ fn an_interrupt_stops_the_commands_of_the_turn_and_nothing_else() {
     for command in &all[1..] {
         assert!(answer.stopped.iter().any(|stopped| stopped == command), "{answer:?}");
     }
-    // Those of an earlier turn are not of the next one.
+    // Commands of an earlier turn do not belong to the next one.
     host.begin(&agent.id, "hang");
     host.until_asked(2);
     let answer = host.interrupt(&agent.id, &InterruptRequest::default());
@@ -113,9 +113,9 @@ fn exited_vs_closed_the_end_of_an_agent_and_of_its_tree_are_two_events() {
     });
     let leader = host.pinfold.show(&process).pid.expect("a leader");
     pinfold_testkit::Pidfd::open(leader).expect("it lives").kill();
-    until("its exit is told", || host.events(&agent.id).iter().any(|event| event.kind == AgentEventKind::Exited));
+    until("its exit is reported", || host.events(&agent.id).iter().any(|event| event.kind == AgentEventKind::Exited));
     assert!(host.events(&agent.id).iter().all(|event| event.kind != AgentEventKind::Emptied));
     assert_eq!(host.show(&agent.id).status, AgentStatus::Resting);
     pinfold_testkit::Pidfd::open(stray).expect("it lives").kill();
-    until("its end is told", || host.events(&agent.id).iter().any(|event| event.kind == AgentEventKind::Emptied));
+    until("its end is reported", || host.events(&agent.id).iter().any(|event| event.kind == AgentEventKind::Emptied));
 }

@@ -1,4 +1,4 @@
-//! An agent's question, answered from `pinfold top`.
+//! A permission request of an agent, answered from `pinfold top`.
 
 use pinfold_api::types::{AgentRequest, Approvals};
 
@@ -6,7 +6,7 @@ use super::{Host, assert_said};
 use crate::top::Looker;
 
 #[test]
-fn a_question_is_answered_with_one_key_from_the_screen() {
+fn a_permission_request_is_answered_with_one_key() {
     let host = Host::start();
     let agent = host.host(&AgentRequest { approvals: Some(Approvals::Ask), ..host.request() });
     for (key, said) in [("y", "was allowed"), ("n", "was denied")] {

@@ -1,4 +1,4 @@
-//! A model leads agents with the tools that it has: `execute`, and the command line in it.
+//! A model controls agents with the tools that it has: `execute`, and the command line in it.
 
 use pinfold_api::types::{AgentStatus, TurnStatus};
 use serde_json::json;
@@ -18,7 +18,7 @@ fn a_model_hosts_and_leads_an_agent_of_its_own_with_execute() {
     assert_eq!((agent.owner.as_str(), agent.id.as_str()), ("chat", called.output().trim()), "it is the chat's own");
     let called = model.execute(&format!("{pinfold} agent turn helper 'say done'"));
     assert_eq!((&called.facts["exit_code"], called.output()), (&json!(0), "done\n"), "{}", called.text);
-    // A long turn in the background: its end comes to the model like that of any process.
+    // A long turn in the background: its end is reported to the model like that of any process.
     let turn = json!({ "command": format!("{pinfold} agent turn helper 'await go'"), "background": true });
     let id = model.call("execute", turn).id().to_owned();
     host.until_asked(2);

@@ -1,11 +1,11 @@
-//! Observers of an agent: its own messages, verbatim, to any number of WebSockets.
+//! Observers of an agent: its own messages, unchanged, to any number of WebSockets.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
 
 use super::{Host, assert_said};
 
-/// The client's end of a WebSocket, as far as it only listens.
+/// A WebSocket client that only reads.
 struct Observer(BufReader<UnixStream>);
 
 impl Observer {
@@ -28,7 +28,7 @@ impl Observer {
         (status, Self(reader))
     }
 
-    /// The next message; nothing when it is closed.
+    /// The next message; `None` when the connection is closed.
     fn next(&mut self) -> Option<String> {
         let mut head = [0; 2];
         self.0.read_exact(&mut head).ok()?;
@@ -64,7 +64,7 @@ fn observers_and_writers_every_observer_gets_an_agents_own_messages() {
         assert!(message.starts_with(r#"{"method":"item/completed""#), "{message}");
         observer.until("turn/completed");
     }
-    // Who comes late gets it all; and what follows.
+    // A late observer gets all earlier messages, and then the new ones.
     let mut late = Observer::connect(&host, &path, "").1;
     late.until("aloud");
     host.stop(&agent.id);
@@ -76,7 +76,7 @@ fn observers_and_writers_every_observer_gets_an_agents_own_messages() {
 }
 
 #[test]
-fn other_owner_not_found_nor_a_page_in_a_browser_observes_an_agent() {
+fn other_owners_and_web_pages_cannot_observe_an_agent() {
     let host = Host::start();
     let agent = host.agent();
     let path = format!("/v1/agents/{}/attach", agent.id);

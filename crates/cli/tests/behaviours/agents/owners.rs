@@ -1,4 +1,4 @@
-//! Agents end with their owner, whether they have a process just then or not, and go to its parent where that was asked for.
+//! Agents end with their owner or go to its parent, by their lifetime, whether they have a process at that time or not.
 
 use pinfold_api::error::ErrorCode;
 use pinfold_api::types::{
@@ -49,7 +49,7 @@ fn owner_end_policy_an_agent_ends_with_its_owner() {
     for number in [turn.number, queued.number] {
         assert_eq!(host.peek(&agent.id, number).status, TurnStatus::Interrupted);
     }
-    assert_eq!(host.asked(), ["hang"], "a requested end is not begun again");
+    assert_eq!(host.asked(), ["hang"], "a stopped turn is not started again");
     let process = host.pinfold.wait_finished(agent.process.as_deref().expect("a process"));
     assert_eq!(process.cause, Some(Cause::OwnerEnded), "{process:?}");
 }
@@ -83,12 +83,12 @@ fn owner_end_policy_an_agent_whose_owner_went_silent_ends_though_it_rests() {
     let graced = |mode| AgentRequest { owner_grace: Some("300ms".into()), ..host.owned(Lifetime::Owner, mode) };
     let resting = host.host(&graced(AgentMode::Fresh));
     let idle = host.host(&graced(AgentMode::Persistent));
-    // Those who look are operators and not the owner, so that it stays silent.
+    // Operators do not count as contact, so these requests do not end the silence of the owner.
     for agent in [&resting, &idle] {
         until("it is over", || host.show(&agent.id).ended_at.is_some());
         host.assert_ended_with_its_owner(&agent.id);
     }
-    // A daemon that comes later counts from its own beginning.
+    // The next daemon counts from its own start.
     let late = host.host(&AgentRequest { owner_grace: Some("2s".into()), ..graced(AgentMode::Fresh) });
     host.pinfold.crash_and_restart();
     until("it is over", || host.show(&late.id).ended_at.is_some());

@@ -1,4 +1,4 @@
-//! `agent loop`: a worker, a reviewer, a limit; and no turn that was finished is run twice, whatever dies.
+//! `agent loop`: a worker, a reviewer, a limit; a finished turn is never run twice, whatever is killed.
 
 use std::process::Stdio;
 
@@ -89,7 +89,7 @@ fn a_loop_is_resumed_after_a_crash_of_anything_and_runs_no_finished_turn_twice()
     assert_eq!(done.code, Some(0), "{done:?}");
     assert_eq!(roles(&host), ["1w", "1r", "2w", "2r"]);
     assert_eq!(host.asked().len(), 4, "{:?}", host.asked());
-    // Taken up once more it says what came of it, and runs nothing.
+    // Resuming a finished loop prints its result, and runs no turn.
     let again = run(&host, &resume);
     assert!(again.code == Some(0) && again.stdout.contains("passed after 2"), "{again:?}");
     assert_eq!(host.asked().len(), 4);

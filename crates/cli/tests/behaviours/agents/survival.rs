@@ -1,4 +1,4 @@
-//! What outlives what: agents the daemon, turns an agent's crash, and agents their clients.
+//! Agents survive the death of the daemon and of their clients; turns survive a crash of the agent.
 
 use std::process::Stdio;
 
@@ -80,7 +80,7 @@ fn an_unexpected_exit_is_retried_once_with_resume_and_said() {
 }
 
 #[test]
-fn an_agent_that_dies_between_turns_is_begun_again_by_the_next() {
+fn an_agent_that_dies_between_turns_is_started_again_by_the_next() {
     let host = Host::start();
     let agent = host.agent();
     let leader = host.pinfold.show(agent.process.as_deref().expect("a process")).pid.expect("a leader");

@@ -1,4 +1,4 @@
-//! Turns: they run, wait, are asked about, and belong to their owner.
+//! Turns: running them, waiting for them, permission requests, and who may see them.
 
 use pinfold_api::error::ErrorCode;
 use pinfold_api::types::{
@@ -10,7 +10,7 @@ use pinfold_testkit::until;
 use super::{Host, assert_said};
 
 #[test]
-fn an_agent_is_a_kept_process_that_takes_turns() {
+fn an_agent_is_a_managed_process_that_takes_turns() {
     let host = Host::start();
     let agent = host.agent();
     assert_eq!((agent.status, agent.version.as_deref()), (AgentStatus::Idle, Some("1.2.3")), "{agent:?}");
@@ -81,7 +81,7 @@ fn permissions_are_given_by_policy_or_by_answer() {
     let answer = |ask: &str| AnswerRequest { ask: ask.into(), verdict: Verdict::Allow, message: None };
     let client = host.pinfold.client();
     assert!(host.pinfold.block(client.answer_agent(&agent.id, &answer("ask-9"))).is_err(), "it asks no such thing");
-    // What it asks survives the daemon.
+    // A permission request survives the daemon.
     host.pinfold.crash_and_restart();
     assert_eq!(host.show(&agent.id).asks, std::slice::from_ref(&ask));
     host.pinfold.block(client.answer_agent(&agent.id, &answer(&ask.id))).expect("answered");
@@ -121,8 +121,8 @@ fn the_command_line_hosts_shows_and_stops() {
     assert!(shown.stdout.contains("session  t1"), "{shown:?}");
     let logs = host.pinfold.cli(&["agent", "logs", "fixer"]);
     assert!(logs.stdout.contains("> say hello") && logs.stdout.contains("hello"), "{logs:?}");
-    let begun = host.pinfold.cli(&["agent", "turn", "-d", "fixer", "hang"]);
-    assert_eq!(begun.stdout, "2\n", "{begun:?}");
+    let answer = host.pinfold.cli(&["agent", "turn", "-d", "fixer", "hang"]);
+    assert_eq!(answer.stdout, "2\n", "{answer:?}");
     host.until_asked(2);
     let interrupted = host.pinfold.cli(&["agent", "interrupt", "fixer"]);
     assert_eq!(interrupted.stdout, "turn 2 interrupted by its protocol\n", "{interrupted:?}");

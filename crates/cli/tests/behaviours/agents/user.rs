@@ -1,4 +1,4 @@
-//! Hosted agents of an ordinary user: all of it without a right that root has.
+//! Hosted agents of an ordinary user: no part of them needs root.
 
 use std::os::unix::fs::MetadataExt;
 
@@ -9,13 +9,13 @@ use pinfold_testkit::until;
 use super::{Host, assert_said, exists};
 use crate::requests::ordinary_user;
 
-/// The user whose process it is, if it lives.
+/// The uid of a process, if it is alive.
 fn user_of(pid: u32) -> Option<u32> {
     std::fs::metadata(format!("/proc/{pid}")).ok().map(|process| process.uid())
 }
 
 #[test]
-fn a_hosted_agent_runs_as_the_ordinary_user_whose_daemon_it_is() {
+fn a_hosted_agent_runs_as_the_user_of_its_daemon() {
     let host = Host::at(ordinary_user());
     let agent = host.agent();
     let process = agent.process.clone().expect("a process");
@@ -23,7 +23,7 @@ fn a_hosted_agent_runs_as_the_ordinary_user_whose_daemon_it_is() {
     let own = std::fs::metadata("/proc/self").expect("this process").uid();
     assert_eq!(user_of(leader), Some(if is_root() { NOBODY } else { own }));
     assert_said(&host.turn(&agent.id, "say one"), "one");
-    // What it writes is its user's, and so is what pinfold keeps of it.
+    // Its files belong to its user, and so do pinfold's files about it.
     for path in [host.work.join("asked"), host.pinfold.home().join("agents").join(&agent.id)] {
         assert_eq!(
             std::fs::metadata(&path).expect("it is there").uid(),

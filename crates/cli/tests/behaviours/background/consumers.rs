@@ -1,4 +1,4 @@
-//! Consumers: named readers of events, each with a cursor of its own, a lease on what it was given, and an ack.
+//! Consumers: named readers of events, each with its own cursor, a lease on what it was given, and acks.
 
 use std::collections::BTreeMap;
 
@@ -18,7 +18,7 @@ fn read(pinfold: &Pinfold, query: &EventsQuery) -> EventPage {
     pinfold.block(pinfold.client().events(query)).expect("events")
 }
 
-/// The completions in order, by process.
+/// The ends in order, by process.
 fn processes(page: &EventPage) -> Vec<&str> {
     page.events.iter().map(|event| event.process.as_str()).collect()
 }
@@ -30,14 +30,14 @@ fn notify_per_consumer_cursor_leased_and_acked() {
     ids.iter().for_each(|id| drop(pinfold.wait_finished(id)));
     let first = read(&pinfold, &EventsQuery { limit: Some(2), ..query("a") });
     assert!(first.leased_until.is_some() && first.events.iter().all(|event| event.completion && event.announce));
-    // Another reader of the same consumer gets what follows; another consumer gets all.
+    // Another reader of the same consumer gets what follows; another consumer gets everything.
     let rest = read(&pinfold, &query("a"));
     assert_eq!((processes(&first).len(), processes(&rest).len()), (2, 1));
     assert_eq!(read(&pinfold, &query("a")).events, vec![]);
     let other = read(&pinfold, &query("b"));
     let all: Vec<Event> = [first.events.clone(), rest.events].concat();
     assert_eq!(other.events, all);
-    // What was acked is gone for this one; what was only leased comes again when the lease is over.
+    // Acked events are not sent again; leased ones are, when the lease has expired.
     let consumer = pinfold.block(pinfold.client().ack("a", first.events[0].seq)).expect("an ack");
     assert_eq!((consumer.cursor, consumer.leased_through), (first.events[0].seq, Some(all[2].seq)));
     pinfold.crash_and_restart();
@@ -50,7 +50,7 @@ fn notify_per_consumer_cursor_leased_and_acked() {
     let consumers = pinfold.block(pinfold.client().consumers()).expect("consumers").consumers;
     let cursors: BTreeMap<_, _> = consumers.iter().map(|one| (one.name.as_str(), one.cursor)).collect();
     assert_eq!(cursors, BTreeMap::from([("a", all[0].seq), ("b", all[2].seq), ("c", 0)]));
-    // One that waits is woken by what is new, and by that alone.
+    // A waiting reader is woken by new events only.
     let new = pinfold.block(async {
         let (client, waiting) = (pinfold.client().clone(), EventsQuery { wait: Some("60s".into()), ..query("b") });
         let wait = tokio::spawn(async move { client.events(&waiting).await.expect("events") });
@@ -62,7 +62,7 @@ fn notify_per_consumer_cursor_leased_and_acked() {
     assert_eq!(processes(&new.1), [new.0.as_str()]);
 }
 
-/// Two hundred that end at once: each completion is there once, for each consumer.
+/// Two hundred processes end at once: each end is there once, for each consumer.
 #[test]
 fn fast_jobs_none_lost_for_a_consumer() {
     let pinfold = Pinfold::start(PINFOLD);
@@ -91,7 +91,7 @@ fn fast_jobs_none_lost_for_a_consumer() {
     }
 }
 
-/// A stream read as a consumer begins at its cursor, and gives what is to come.
+/// A stream of a consumer starts at its cursor, and continues with new events.
 #[test]
 fn stream_begins_at_a_consumers_cursor() {
     let pinfold = Pinfold::start(PINFOLD);

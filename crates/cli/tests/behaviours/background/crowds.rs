@@ -1,4 +1,4 @@
-//! Many waits at once, and waits that are given up.
+//! Many waits at once, and waits that are cancelled.
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ fn many_waiters() {
     assert!(answers.iter().all(|answer| answer.reason == WaitReason::Exited));
 }
 
-/// One keeper tells all who wait for its output, at whatever place each of them is.
+/// One keeper notifies all clients that wait for its output, whatever their cursors.
 #[test]
 fn many_waiters_for_output() {
     let pinfold = Pinfold::start(PINFOLD);
@@ -90,7 +90,7 @@ fn wait_cancelled() {
         tokio::time::timeout(Duration::from_secs(60), all).await.expect("all are taken up");
         assert!(open() >= before + 40);
         waits.abort_all();
-        // The daemon forgets them; a few descriptors may be keepers that it holds ready.
+        // The daemon drops them; a few descriptors may belong to idle keepers.
         let forgotten = async {
             while open() >= before + 10 {
                 tokio::time::sleep(Duration::from_millis(5)).await;

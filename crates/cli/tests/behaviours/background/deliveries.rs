@@ -1,4 +1,4 @@
-//! Deliveries: webhooks and command hooks, each event once as its receiver knows it.
+//! Deliveries: webhooks and command hooks; each event is delivered with one id, so that a receiver can drop repeats.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -19,7 +19,7 @@ fn webhook(url: String) -> Notify {
     Notify { webhook: Some(url), ..Notify::default() }
 }
 
-/// Checks a signature the way the scheme's libraries do, and gives the event.
+/// Checks a signature the way the libraries of this scheme do, and returns the event.
 fn verified(pinfold: &Pinfold, posted: &Posted) -> Event {
     let secret = std::fs::read_to_string(pinfold.home().join("webhook.key")).expect("a secret");
     let secret = STANDARD.decode(secret.trim().strip_prefix("whsec_").expect("its mark")).expect("base64");
@@ -35,7 +35,7 @@ fn verified(pinfold: &Pinfold, posted: &Posted) -> Event {
     event
 }
 
-/// How often deliveries to a target ended so.
+/// How many deliveries to a target had this result.
 fn delivered(pinfold: &Pinfold, target: &str, result: &str) -> u64 {
     let metrics = pinfold.block(pinfold.client().metrics()).expect("metrics");
     let name = format!("pinfold_deliveries_total{{target=\"{target}\",result=\"{result}\"}} ");
@@ -43,7 +43,7 @@ fn delivered(pinfold: &Pinfold, target: &str, result: &str) -> u64 {
     count.expect("the counter").parse().expect("a number")
 }
 
-/// Whether nothing is left in the outbox.
+/// Whether the outbox is empty.
 fn has_delivered_all(pinfold: &Pinfold) -> bool {
     let index = Index::reader(&pinfold.home().join("index.db")).expect("an index");
     index.deliveries(1).expect("deliveries").is_empty()
@@ -63,7 +63,7 @@ fn webhook_signed_and_retried() {
     assert!(posted[0].body.contains(r#""type":"process.finished""#), "{}", posted[0].body);
     until("a delivery is noted", || delivered(&pinfold, "webhook", "delivered") == 1);
     assert_eq!(delivered(&pinfold, "webhook", "failed"), 1);
-    // What may be secret in an address is nowhere to be seen.
+    // Secrets that may be part of a URL are shown nowhere.
     let record = serde_json::to_string(&pinfold.show(&started.record.id)).expect("a record");
     let log = std::fs::read_to_string(pinfold.home().join("daemon.log")).expect("a log");
     assert!(log.contains("delivery failed") && record.contains("http://localhost"));
@@ -108,7 +108,7 @@ fn webhook_survives_the_daemon() {
     let daemon = Pidfd::open(pinfold.daemon_pid()).expect("the daemon lives");
     receiver.until(1);
     daemon.kill();
-    // This one ends while there is no daemon.
+    // This one ends while no daemon runs.
     pinfold.start_daemon();
     let gate = Gate::new(&pinfold, "end");
     let other = pinfold.start_request(&hooked(&gate.wait(), webhook(receiver.url("/")))).record.id;
@@ -127,7 +127,7 @@ fn webhook_survives_the_daemon() {
     }
 }
 
-/// Over TLS, to whom the machine trusts and to nobody else.
+/// Over TLS, only to servers whose certificate the machine trusts.
 #[test]
 fn webhook_over_tls() {
     let directory = std::env::temp_dir().join(format!("pinfold-tls-{}", std::process::id()));
@@ -162,7 +162,7 @@ fn webhook_over_tls() {
     std::fs::remove_dir_all(&directory).expect("removed");
 }
 
-/// Each event in its order, one after the other.
+/// The events of a process arrive one by one, in order.
 #[test]
 fn webhook_keeps_the_order_of_a_process() {
     let pinfold = Pinfold::start(PINFOLD);
@@ -200,7 +200,7 @@ fn command_hook_runs_once() {
     until("a hook ran", || lines(&path).len() == 1);
     let gate = Gate::new(&pinfold, "end");
     let late = pinfold.start_request(&hooked(&gate.wait(), notify)).record.id;
-    // Whatever the daemon was about when it died, each hook runs once.
+    // Wherever the daemon was when it died, each hook runs once.
     for _ in 0..2 {
         pinfold.crash_and_restart();
     }
@@ -220,7 +220,7 @@ fn command_hook_runs_once() {
     let hooks = pinfold.list(&ListQuery { label, ..ListQuery::default() }).processes;
     let [hook] = &hooks[..] else { panic!("one hook: {hooks:?}") };
     assert_eq!((hook.owner.as_str(), Some(&hook.cwd)), ("ann", cwd.as_ref()));
-    // Nobody is told of the hook's own end.
+    // The end of the hook itself is not reported.
     let events = pinfold.events(0).events;
     assert!(events.iter().any(|event| event.process == hook.id && event.kind == EventKind::Finished));
     assert!(!events.iter().any(|event| event.process == hook.id && event.announce));

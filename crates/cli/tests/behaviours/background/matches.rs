@@ -1,4 +1,4 @@
-//! Waits for a pattern: in the past and in what comes, over seams, among noise, in output without end.
+//! Waits for a pattern: in earlier and in new output, over chunk borders, among noise, in endless output.
 
 use pinfold_api::error::ErrorCode;
 use pinfold_api::types::{Outcome, WaitAnswer, WaitQuery, WaitReason};
@@ -43,12 +43,12 @@ fn wait_pattern_past_and_new() {
 fn wait_pattern_split() {
     let pinfold = Pinfold::start(PINFOLD);
     let (half, end) = (Gate::new(&pinfold, "half"), Gate::new(&pinfold, "end"));
-    // Lines of eight up to just before the end of a block of 256 KiB, then one that lies across it.
+    // Lines of eight up to just before the end of a block of 256 KiB, then one that spans the border.
     let across = "yes 0123456 | head -c 262136; echo 'lies across the seam'";
     let id = pinfold.sh(&format!("{across}; printf REA; {}; echo DY; {}; printf last", half.wait(), end.wait())).id;
     let answer = pinfold.wait(&id, &matching("^lies across the seam$"));
     assert_eq!(hit(&answer), (WaitReason::Matched, Some("lies across the seam"), 262_136));
-    // A prompt has no end of line, and yet is there.
+    // A prompt has no newline, and still matches.
     assert_eq!(hit(&pinfold.wait(&id, &matching("^REA$"))), (WaitReason::Matched, Some("REA"), 262_157));
     let [answer] = &meanwhile(&pinfold, [waiting(&pinfold, &id, matching("READY"))], async || half.open())[..] else {
         panic!("one answer")
@@ -74,7 +74,7 @@ fn wait_pattern_never() {
     assert_eq!(pinfold.wait(&id, &matching("never")).reason, WaitReason::EndedBefore);
 }
 
-/// A wait keeps its bound, and finds what is there, although the output never pauses.
+/// A wait keeps its timeout, and finds what is there, although the output never pauses.
 #[test]
 fn wait_pattern_in_endless_output() {
     let pinfold = Pinfold::start(PINFOLD);

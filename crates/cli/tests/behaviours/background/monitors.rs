@@ -1,4 +1,4 @@
-//! Monitors: patterns that are watched for in output, and what is told of them.
+//! Monitors: patterns that are watched for in output, and the events that they cause.
 
 use pinfold_api::types::{Event, EventKind, ListQuery, Notify, OutputQuery, StartRequest, Status, WaitReason};
 use pinfold_testkit::{Pinfold, until, until_some};
@@ -25,7 +25,7 @@ fn matches(pinfold: &Pinfold, id: &str) -> Vec<Event> {
     events_of(pinfold, id, &[EventKind::Matched])
 }
 
-/// The lines that were told.
+/// The lines in the events.
 fn texts(events: &[Event]) -> Vec<&str> {
     events.iter().filter_map(|event| event.text.as_deref()).collect()
 }
@@ -38,7 +38,7 @@ fn until_ended(pinfold: &Pinfold, id: &str) -> Event {
     until_some("the end of a watch", || events_of(pinfold, id, &[EventKind::WatchEnded]).pop())
 }
 
-/// A line over two writes, a coloured one, and one that never ends.
+/// A line in two writes, a coloured one, and one without a newline.
 #[test]
 fn monitor_matches_lines() {
     let pinfold = Pinfold::start(PINFOLD);
@@ -51,7 +51,7 @@ fn monitor_matches_lines() {
     assert_eq!(texts(&found), ["error: red", "last error"]);
     assert_eq!(found.iter().map(|event| event.cursor).collect::<Vec<_>>(), [Some(5), Some(30)]);
     assert!(found.iter().all(|event| event.announce && event.suppressed == Some(0) && event.outcome.is_none()));
-    // The cursor is where the line can be read.
+    // The line can be read at the cursor.
     let page = pinfold.output(&id, &OutputQuery { cursor: found[1].cursor, ..OutputQuery::default() });
     assert_eq!(page.text, "last error");
 }
@@ -59,12 +59,12 @@ fn monitor_matches_lines() {
 #[test]
 fn monitor_rate_limit() {
     let pinfold = Pinfold::start(PINFOLD);
-    // Those within the cooldown are counted, and the count is told with the end.
+    // Matches within the cooldown are counted, and the count is in the final event.
     let slow = Notify { cooldown: Some("1h".into()), ..pattern("line") };
     let id = pinfold.start_request(&watched("for i in $(seq 50); do echo line $i; done", slow)).record.id;
     let ended = until_ended(&pinfold, &id);
     assert_eq!((texts(&matches(&pinfold, &id)), ended.suppressed), (vec!["line 1"], Some(49)));
-    // As many as asked for, then no more; the process goes on.
+    // The configured number of matches, then no more; the process continues.
     let (more, end) = (Gate::new(&pinfold, "more"), Gate::new(&pinfold, "end"));
     let command =
         format!("for i in $(seq 9); do echo line $i; done; {}; echo line 10; {}; exit 6", more.wait(), end.wait());
@@ -77,14 +77,14 @@ fn monitor_rate_limit() {
     assert_eq!(pinfold.show(&id).status, Status::Running);
     reached.open();
     pinfold.wait_finished(&id);
-    // The completion is still told, and the watch did not begin again.
+    // The end is still reported, and the watch did not start again.
     assert_eq!(matches(&pinfold, &id).len(), 3);
     let done: Vec<_> =
         pinfold.events(0).events.into_iter().filter(|event| event.process == id && event.completion).collect();
     assert!(done.len() == 1 && done[0].announce, "{done:?}");
 }
 
-/// A writer without end neither floods its owner nor keeps the daemon from its work.
+/// Endless output neither floods its owner with events nor slows the daemon.
 #[test]
 fn monitor_rate_limit_noise() {
     let pinfold = Pinfold::start(PINFOLD);
@@ -93,7 +93,7 @@ fn monitor_rate_limit_noise() {
     let ended = until_ended(&pinfold, &noisy.record.id);
     assert_eq!((ended.suppressed, matches(&pinfold, &noisy.record.id).len()), (Some(1000), 1));
     assert_eq!(pinfold.show(&noisy.record.id).status, Status::Running);
-    // One that is looked through for ever and never matches.
+    // One that is searched all the time and never matches.
     let quiet = pinfold.start_request(&watched("exec yes nothing", pattern("something"))).record.id;
     assert_eq!(pinfold.list(&ListQuery::default()).processes.len(), 2);
     for id in [&noisy.record.id, &quiet] {
@@ -103,7 +103,7 @@ fn monitor_rate_limit_noise() {
     assert_eq!(events_of(&pinfold, &quiet, &[EventKind::Matched, EventKind::WatchEnded]), []);
 }
 
-/// What the answer to a start has shown, or a read, is no news.
+/// A line that the response to a start or a read has shown is not reported again.
 #[test]
 fn monitor_not_for_shown() {
     let pinfold = Pinfold::start(PINFOLD);
@@ -114,7 +114,7 @@ fn monitor_not_for_shown() {
     let answer = pinfold.block(async {
         let asking = ann.clone();
         let start = tokio::spawn(async move { asking.start(&request).await.expect("it starts") });
-        // Somebody else sees the first line; then the owner is let go, and has seen it too.
+        // Another caller sees the first line; then the owner is released, and has seen it too.
         loop {
             let list = pinfold.client().list(&ListQuery::default()).await.expect("a list");
             if let Some(record) = list.processes.first()
@@ -123,7 +123,7 @@ fn monitor_not_for_shown() {
                 break;
             }
         }
-        // What it prints may be there a moment before it is waited for.
+        // Its output may arrive just before it is waited for.
         while pinfold.client().release_owner("ann").await.expect("an answer").released == 0 {}
         start.await.expect("an answer")
     });
@@ -146,7 +146,7 @@ fn monitor_not_for_shown() {
     assert_eq!(page.text, "error half");
     reached.open();
     pinfold.wait_finished(&id);
-    // The line's end is beyond what was shown: only a newline came, which belongs to no line.
+    // The end of the line is after what was shown: only the newline is new, which is not a line.
     let after = pinfold.start_request(&watched("echo error after", pattern("error"))).record.id;
     until_matched(&pinfold, &after, 1);
     assert_eq!(matches(&pinfold, &id), []);
@@ -165,7 +165,7 @@ fn monitor_not_after_stop() {
     assert_eq!(texts(&matches(&pinfold, &id)), ["ready"]);
 }
 
-/// A match is told once, and the count goes on, however often the daemon dies.
+/// A match is reported once, and the count continues, however often the daemon dies.
 #[test]
 fn monitor_exactly_once_over_crashes() {
     let pinfold = Pinfold::start(PINFOLD);
@@ -176,7 +176,7 @@ fn monitor_exactly_once_over_crashes() {
         pinfold.start_request(&watched(&steps.join(";"), Notify { max_events: Some(2), ..pattern("error") })).record.id;
     gates[0].open();
     let first = until_matched(&pinfold, &id, 1);
-    // Nobody watches when the second comes.
+    // No daemon watches when the second line is printed.
     pinfold.kill_daemon();
     gates[1].open();
     let reached = gates[2].reached();
@@ -191,7 +191,7 @@ fn monitor_exactly_once_over_crashes() {
     assert_eq!((matches(&pinfold, &id), until_ended(&pinfold, &id)), (found, ended), "what has ended stays so");
 }
 
-/// What was asked for at the start holds although the daemon died right after it, or the client went away.
+/// Options of the start hold although the daemon died right after it, or the client disconnected.
 #[test]
 fn flags_survive_crash() {
     let pinfold = Pinfold::start(PINFOLD);
@@ -211,14 +211,14 @@ fn flags_survive_crash() {
     assert_eq!(texts(&until_matched(&pinfold, &id, 1)), ["error"]);
     let done = events_of(&pinfold, &id, &[EventKind::Finished]);
     assert!(done.len() == 1 && done[0].completion && !done[0].announce);
-    // A client that goes away in the middle of its start.
+    // A client that disconnects in the middle of its start.
     let gate = Gate::new(&pinfold, "gone");
     let request =
         StartRequest { wait: Some("60s".into()), ..watched(&format!("{}; echo error", gate.wait()), pattern("error")) };
     let start = post(&pinfold, "/v1/processes", &request);
     let query = ListQuery { status: Some("running".into()), ..ListQuery::default() };
     let id = until_some("its start", || pinfold.list(&query).processes.first().map(|record| record.id.clone()));
-    // Answered before it is seen to be gone, it would have been shown the line.
+    // If it were answered before its disconnect is noticed, the line would count as shown.
     leave(start);
     gate.open();
     pinfold.wait_finished(&id);
@@ -236,13 +236,13 @@ fn heartbeat_optional() {
     let beats = |id: &str| events_of(&pinfold, id, &[EventKind::Heartbeat]);
     let said = |id: &str| beats(id).iter().filter_map(|event| event.text.clone()).collect::<String>();
     until("the first heartbeat", || said(&id) == "one\n");
-    // A daemon that begins again repeats none, and tells only what is new.
+    // A new daemon repeats no match, and reports only new ones.
     pinfold.crash_and_restart();
     gates[0].open();
     until("another", || said(&id) == "one\ntwo bold\n");
     until("one with nothing new", || beats(&id).last().is_some_and(|event| event.text.is_none()));
     assert!(beats(&id).iter().all(|event| event.announce && event.cursor.is_some()));
-    assert_eq!(beats(&silent), [], "nobody asked");
+    assert_eq!(beats(&silent), [], "not requested");
     pinfold.stop(&id);
     pinfold.stop(&silent);
 }

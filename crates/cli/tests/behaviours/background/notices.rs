@@ -1,4 +1,4 @@
-//! Notices: the event log, each consumer with a cursor of its own.
+//! Notices: the event log, each consumer with its own cursor.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use tokio::task::JoinSet;
 use crate::PINFOLD;
 use crate::output::gate::Gate;
 
-/// The log from a number on, one event at a time.
+/// The log after a number, one event at a time.
 fn page_by_page(pinfold: &Pinfold, mut after: u64) -> Vec<Event> {
     let mut all = Vec::new();
     loop {
@@ -40,7 +40,7 @@ fn streamed(pinfold: &Pinfold, after: u64, count: usize) -> Vec<Event> {
     })
 }
 
-/// Checks that each process ends once in the log, the way its record says.
+/// Checks that each process ends once in the log, as its record says.
 fn assert_each_ends_once(events: &[Event], records: &[Record]) {
     let mut ends: BTreeMap<&str, Vec<&Event>> = BTreeMap::new();
     for event in events.iter().filter(|event| matches!(event.kind, EventKind::Finished | EventKind::Lost)) {
@@ -73,7 +73,7 @@ fn notify_exactly_once() {
     assert_eq!(started, records.len());
 }
 
-/// Whether the stop or the command's own end came first, it is told once, and the record agrees.
+/// Whether the stop or the exit came first: one event, and the record agrees.
 #[test]
 fn notify_exactly_once_when_stop_and_exit_race() {
     let pinfold = Pinfold::start(PINFOLD);
@@ -102,7 +102,7 @@ fn notify_durable() {
     let ended = pinfold.sh("exit 3").id;
     let ends_later = pinfold.sh(&format!("{}; exit 4", gate.wait())).id;
     let records = vec![pinfold.wait_finished(&ended)];
-    // Nobody has fetched that. The next one ends while there is no daemon at all.
+    // That event was not read yet. The next process ends while no daemon runs.
     pinfold.kill_daemon();
     gate.open();
     until("all keepers end", || pinfold.keepers().is_empty());
@@ -125,7 +125,7 @@ fn notify_per_consumer_cursor() {
     assert_eq!(pinfold.events(0), first, "reading takes nothing away");
     assert_eq!(pinfold.events(first.next).events, vec![]);
     assert_eq!(page_by_page(&pinfold, 0), first.events, "not from another either");
-    // One that waits gets what is new, and only that; one that lags behind still gets everything.
+    // A waiting consumer gets new events only; one that lags behind still gets everything.
     let (next, gate) = (first.next, Gate::new(&pinfold, "end"));
     let id = pinfold.sh(&format!("{}; exit 9", gate.wait())).id;
     let events = pinfold.block(async {
@@ -137,7 +137,7 @@ fn notify_per_consumer_cursor() {
         let mut page = pinfold.client().events(&query(next)).await.expect("events");
         assert_eq!((page.events.len(), page.events[0].kind), (1, EventKind::Started));
         gate.open();
-        // Its output may close a moment before it ends, which is told apart then.
+        // Its output may close just before it ends; then `closed` is an event of its own.
         while page.events.last().is_some_and(|event| event.kind != EventKind::Finished) {
             let more = pinfold.client().events(&query(page.next)).await.expect("events");
             assert!(!more.events.is_empty() && more.next > page.next);
@@ -150,7 +150,7 @@ fn notify_per_consumer_cursor() {
     assert_eq!(pinfold.events(0).events, [first.events, events].concat());
 }
 
-/// A stream that nobody reads for a while loses nothing and holds nobody up.
+/// A stream that is not read for a while loses nothing and delays no other reader.
 #[test]
 fn notify_slow_stream() {
     let pinfold = Pinfold::start(PINFOLD);

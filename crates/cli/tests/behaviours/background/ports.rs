@@ -34,7 +34,7 @@ fn wait_port() {
     let answer = pinfold.wait(&id, &of_port(port));
     assert_eq!((answer.reason, answer.port), (WaitReason::Port, Some(port)));
     assert_eq!(pinfold.show(&id).tree[0].ports, [port]);
-    // A port of somebody else does not count.
+    // A port of another process does not count.
     let other = TcpListener::bind("127.0.0.1:0").expect("a port");
     let other = other.local_addr().expect("its number").port();
     assert_eq!(pinfold.wait(&id, &of_port(other)).reason, WaitReason::Timeout);
@@ -48,7 +48,7 @@ fn wait_port_ends_with_the_process() {
     let wait = waiting(&pinfold, &id, until("port"));
     let [answer] = &meanwhile(&pinfold, [wait], async || gate.open())[..] else { panic!("one answer") };
     assert_eq!((answer.reason, answer.port), (WaitReason::EndedBefore, None));
-    // A keeper goes on to keep a server. The port is that one's, not of the process that ended.
+    // The keeper then runs a server. The port belongs to that process, not to the one that ended.
     let keeper = |id: &str| intent(&pinfold, id).keeper;
     let (id, server) = until_some("a server under the keeper of an ended process", || {
         let ended = pinfold.wait_finished(&pinfold.sh("exit 3").id).id;

@@ -1,4 +1,4 @@
-//! A little HTTP server on loopback: takes down what is posted to it, and answers as the test says.
+//! A small HTTP server on loopback: records what is posted to it, and answers as the test says.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -94,7 +94,7 @@ impl Drop for Receiver {
     }
 }
 
-/// Takes down one post and answers it. A daemon that breaks off in the middle is its own business.
+/// Records one post and answers it. A daemon that disconnects in the middle is not an error here.
 fn take_down(mut stream: impl Read + Write, log: &Mutex<Vec<Posted>>, answer: impl FnOnce() -> String) {
     let Some(posted) = read(&mut stream) else { return };
     log.lock().expect("the log").push(posted);

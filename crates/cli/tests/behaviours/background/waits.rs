@@ -1,4 +1,4 @@
-//! Waits: what ends them, and what they say.
+//! Waits: what ends them, and the reason that they report.
 
 use pinfold_api::types::{Outcome, Status, WaitManyAnswer, WaitManyRequest, WaitMode, WaitQuery, WaitReason};
 use pinfold_testkit::Pinfold;
@@ -57,7 +57,7 @@ fn wait_quiet() {
     let idle = pinfold.sh("echo working; exec sleep 300").id;
     let answer = pinfold.wait(&idle, &quiet("50ms"));
     assert_eq!((answer.reason, answer.record.status), (WaitReason::Quiet, Status::Running));
-    // One that goes on talking is not quiet: the time runs out first.
+    // A process that keeps printing is not quiet: the timeout comes first.
     let busy = pinfold.sh("while :; do echo tick; sleep 0.01; done").id;
     let answer = pinfold.wait(&busy, &WaitQuery { timeout: Some("500ms".into()), ..quiet("20s") });
     assert_eq!((answer.reason, answer.record.status), (WaitReason::Timeout, Status::Running));

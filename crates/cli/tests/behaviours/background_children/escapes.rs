@@ -1,4 +1,4 @@
-//! Strays that leave the session, the group or the parent that they came from.
+//! Strays that leave the session, the process group or the parent that they started with.
 
 use pinfold_api::types::{Outcome, StartRequest, Status, WaitReason};
 use pinfold_testkit::{Pinfold, alive, parent_of, until};
@@ -21,7 +21,7 @@ fn escapees_are_listed_and_killed(pinfold: &Pinfold) {
         "setsid -f sleep 300",
         "env -i setsid -f sleep 300",
         "nohup setsid -f sleep 300 >/dev/null 2>&1",
-        // As a server makes a daemon of itself: fork, setsid, fork, away from directory and output.
+        // Daemonizes as a server does: fork, setsid, fork, other directory and output.
         "setsid -f sh -c 'cd /; exec >/dev/null 2>&1; sleep 300 & exit 0'",
         "setsid -f sh -c 'setsid -f sh -c \"setsid -f sleep 300\"'",
     ] {
@@ -51,7 +51,7 @@ fn set_m_job_groups() {
         assert_eq!(group_and_session(strays[0]).0, strays[0], "it has no group of its own");
         stop_strays(pinfold, &called.record.id, &strays);
 
-        // bash ends its job; dash says that there is none. Either way nothing lives unlisted.
+        // bash ends its job; dash reports that there is none. Either way no process is alive and unlisted.
         for shell in ["bash", "/bin/sh"] {
             let asked = StartRequest { shell: Some(shell.into()), ..request("sleep 300 & echo $!; kill %1; true") };
             let called = pinfold.start_request(&StartRequest { wait: Some("60s".into()), ..asked });
@@ -74,7 +74,7 @@ fn signal_after_root_exit() {
         let id = &called.record.id;
         let strays = until_sleepers(pinfold, id, 2);
         let leader = called.record.pid.expect("a leader");
-        // The leader is dead and not reaped: its number, and with it its group's, can be nobody else's.
+        // The leader is dead but not reaped, so its pid and group id cannot have been reused.
         assert!(!alive(leader) && parent_of(leader) == Some(pinfold.keeper_pid(id)));
 
         let sent = send(pinfold, id, "TERM");

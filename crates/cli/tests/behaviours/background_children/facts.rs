@@ -1,4 +1,4 @@
-//! Exit, closed output and an empty tree are three facts, each told by itself.
+//! Exit, closed output and an empty tree are three facts, reported separately.
 
 use pinfold_api::types::{EventKind, EventsQuery, Outcome, OutputQuery, Status, WaitQuery, WaitReason};
 use pinfold_testkit::Pinfold;
@@ -18,14 +18,14 @@ fn exited_vs_closed() {
         let called = call(pinfold, &format!("({stray}) & echo first; exit 4"), "60s");
         let id = &called.record.id;
 
-        // Exited: the leader's own output is complete, more may come.
+        // Exited: the output of the leader is complete; strays may still print.
         assert_eq!((reason(&called), said(&called)), (WaitReason::Exited, "first\n"));
         let record = pinfold.show(id);
         assert_eq!((record.status, record.outcome), (Status::Lingering, Some(Outcome::Exited { code: 4 })));
         assert!(record.exited_at.is_some() && record.finished_at.is_none() && !record.output.closed);
         assert_eq!(wait(pinfold, id, "closed", "0"), WaitReason::Timeout);
 
-        // Closed: nothing more can come, the tree is not empty.
+        // Closed: no more output is possible; the tree is not empty.
         speak.open();
         assert_eq!(wait(pinfold, id, "closed", "60s"), WaitReason::Closed);
         let page = pinfold.output(id, &OutputQuery::default());

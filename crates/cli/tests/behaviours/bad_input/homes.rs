@@ -18,7 +18,7 @@ fn with_home(home: &str, arguments: &[&str]) -> Cli {
     Cli::from(command.args(arguments).env("PINFOLD_HOME", home).stdin(Stdio::null()).output().expect("pinfold"))
 }
 
-/// Checks that a command was refused, with all of these in its message.
+/// Checks that a command was refused, and that its message contains all of these.
 #[track_caller]
 fn assert_refused(cli: &Cli, code: i32, named: &[&str]) {
     assert_eq!(cli.code, Some(code), "{cli:?}");
@@ -75,7 +75,7 @@ fn an_unwritable_home_is_refused() {
     assert_eq!(pinfold.cli(&["ps"]).code, Some(0));
 }
 
-/// The disk is refused while the daemon runs: a start is refused, and what runs goes on.
+/// The directory becomes read-only while the daemon runs: a start is refused, and running processes continue.
 #[test]
 fn a_home_that_becomes_unwritable_refuses_starts_and_nothing_else() {
     let root = std::fs::metadata("/proc/self").is_ok_and(|own| std::os::unix::fs::MetadataExt::uid(&own) == 0);
@@ -84,7 +84,7 @@ fn a_home_that_becomes_unwritable_refuses_starts_and_nothing_else() {
     let running = pinfold.sh("echo up; sleep 300").id;
     let processes = pinfold.home().join("processes");
     chmod(&processes, 0o500);
-    // Directories made ahead are used up first.
+    // Directories that were created in advance are used up first.
     let error = pinfold_testkit::until_some("a refused start", || {
         let request = pinfold_api::types::StartRequest { command: Some("exit 0".into()), ..Default::default() };
         pinfold.try_start(&request).err()
@@ -121,7 +121,7 @@ fn a_dead_socket_is_replaced() {
     assert!(pinfold.home().join("socket").exists());
     assert_eq!(pinfold.cli(&["run", "exit 3"]).code, Some(3));
 
-    // One that nobody of ours left, and a file in its place.
+    // A socket that is not ours, and a regular file in its place.
     pinfold.kill_daemon();
     std::fs::remove_file(pinfold.home().join("socket")).expect("removed");
     drop(UnixListener::bind(pinfold.home().join("socket")).expect("another's socket"));
@@ -132,9 +132,9 @@ fn a_dead_socket_is_replaced() {
     assert_eq!(pinfold.cli(&["run", "exit 5"]).code, Some(5));
 }
 
-/// Whoever listens there in the daemon's place and talks nonsense is not believed.
+/// A program that listens on the socket in place of the daemon and answers nonsense is reported as such.
 #[test]
-fn an_impostor_on_the_socket_is_told_apart() {
+fn a_foreign_server_on_the_socket_is_recognised() {
     let pinfold = Pinfold::prepare(PINFOLD, Setup::default());
     let listener = UnixListener::bind(pinfold.home().join("socket")).expect("a socket");
     listener.set_nonblocking(true).expect("it does not block");
@@ -154,13 +154,13 @@ fn an_impostor_on_the_socket_is_told_apart() {
 }
 
 #[test]
-fn a_very_long_home_simply_works() {
+fn a_very_long_home_path_works() {
     let outer = Pinfold::prepare(PINFOLD, Setup::default());
     let home = outer.home().join("x".repeat(200)).join("y".repeat(100));
     let home = home.to_str().expect("text");
     let run = with_home(home, &["run", "echo from afar; exit 5"]);
     assert_eq!((run.code, run.stdout.as_str()), (Some(5), "from afar\n"), "{}", run.stderr);
-    // A keeper's socket is found by the next daemon as well.
+    // The next daemon also finds the socket of a keeper.
     let id = with_home(home, &["run", "-d", "sleep 300"]).stdout.trim().to_owned();
     assert_eq!(with_home(home, &["daemon", "stop"]).code, Some(0));
     let shown = with_home(home, &["show", &id]);

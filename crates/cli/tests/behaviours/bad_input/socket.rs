@@ -1,4 +1,4 @@
-//! Bytes on the socket that are no request, or not a whole one.
+//! Bytes on the socket that are not a request, or not a complete one.
 
 use std::io::{Read, Write};
 
@@ -71,7 +71,7 @@ fn d4_a_body_has_a_bound() {
         assert_eq!((answer.status, answer.error().code), (413, ErrorCode::BodyTooLarge));
         assert!(answer.body.contains("8388608") && answer.body.contains("put a long script into a file"));
     }
-    // A length that is only announced is not waited for, and not allocated.
+    // The daemon neither waits for an announced length nor allocates it.
     let announced = b"POST /v1/processes HTTP/1.1\r\nHost: p\r\nContent-Length: 99999999999999\r\n\r\n{}";
     assert!(!send_raw(&daemon.pinfold, announced).starts_with(b"HTTP/1.1 2"));
     daemon.check();
@@ -109,7 +109,7 @@ fn unknown_routes_and_methods() {
         let named = [method, target, "/openapi.json"].iter().all(|part| error.message.contains(part));
         assert!(named, "{method} {target}: {error}");
     }
-    // An id that is no text at all.
+    // An id that is not UTF-8.
     let answer = send(&daemon.pinfold, "GET", "/v1/processes/%ff%fe", b"");
     assert!(matches!(answer.error().code, ErrorCode::NotFound | ErrorCode::InvalidRequest), "{answer:?}");
     let answer = send(&daemon.pinfold, "POST", "/v1/processes/%ff/stop", b"{}");
@@ -163,7 +163,7 @@ fn requests_that_break_off() {
         stream.write_all(&request[..length]).expect("sent");
         drop(stream);
     }
-    // A client that leaves in the middle of a wait, and one that never says anything.
+    // A client that disconnects during a wait, and one that never sends anything.
     let id = daemon.pinfold.sh("sleep 300").id;
     for _ in 0..20 {
         let wait = format!("GET /v1/processes/{id}/wait?timeout=1h HTTP/1.1\r\nHost: p\r\n\r\n");

@@ -1,4 +1,4 @@
-//! What the other commands do, and what people read.
+//! What the other commands do and print.
 
 use pinfold_api::types::{ListQuery, Outcome, Status};
 use pinfold_testkit::{Pinfold, Setup, alive, until};
@@ -61,7 +61,7 @@ fn logs_follow_until_nothing_more_can_come() {
     assert_eq!(pinfold.cli(&["logs", "--grep", "^on", "-C", "1", &id]).stdout, "one\ntwo\n");
 }
 
-/// A daemon that dies under a follower costs it nothing.
+/// A client that follows output survives the death of the daemon.
 #[test]
 fn a_follower_outlives_the_daemon() {
     let pinfold = Pinfold::start(PINFOLD);
@@ -77,7 +77,7 @@ fn a_follower_outlives_the_daemon() {
     std::fs::write(gate, "").expect("an open gate");
     assert_eq!(logs.end().stdout, "two\n");
     assert_eq!(wait.end().code, Some(4));
-    until("the end is told", || events.line().contains("finished"));
+    until("the end is reported", || events.line().contains("finished"));
 }
 
 #[test]
@@ -113,7 +113,7 @@ fn stop_signal_pause_and_resume_act_on_whole_trees() {
     };
     let web = start("web", "ann");
     until("a tree", || pinfold.tree(&web).len() >= 2);
-    // The stray does not know the signal, and ends by it.
+    // The stray does not handle the signal, and ends by it.
     assert!(pinfold.cli(&["signal", "usr1", "web"]).stdout.contains("USR1 reached"));
     until("the signal arrives", || pinfold.text(&web).contains("got USR1"));
     let paused = pinfold.cli(&["pause", "web"]);
@@ -139,7 +139,7 @@ fn stop_signal_pause_and_resume_act_on_whole_trees() {
     assert!(!pids.into_iter().any(alive));
 }
 
-/// As a service manager runs it.
+/// `daemon run`, as a service manager uses it.
 #[test]
 fn daemon_run_says_when_it_is_ready_and_ends_when_asked() {
     let pinfold = Pinfold::prepare(PINFOLD, Setup::default());

@@ -72,7 +72,7 @@ fn what_needs_no_daemon_is_json_too() {
 fn errors_are_the_apis_own_on_stderr() {
     let pinfold = Pinfold::start(PINFOLD);
     for (arguments, code, exit) in [
-        (&["show", "nobody"][..], ErrorCode::NotFound, 2),
+        (&["show", "missing"][..], ErrorCode::NotFound, 2),
         (&["run", "--cwd", "/no/such/directory", "true"], ErrorCode::BadCwd, 125),
         (&["run", "--", "no-such-program", "x"], ErrorCode::NoProgram, 127),
         (&["ps", "--status", "dancing"], ErrorCode::InvalidRequest, 2),

@@ -1,4 +1,4 @@
-//! Owners, handovers, tokens and consumers, as a person handles them.
+//! Owners, handovers, tokens and consumers on the command line.
 
 use pinfold_api::types::{
     ConsumerList, EndAnswer, Event, Lifetime, ListQuery, OwnerList, Record, ReleaseAnswer, Started, Status, Token,
@@ -16,7 +16,7 @@ fn document<T: DeserializeOwned>(pinfold: &Pinfold, arguments: &[&str]) -> T {
 }
 
 #[test]
-fn as_an_owner_one_sees_ones_own_and_nothing_else() {
+fn an_owner_sees_only_its_own_processes() {
     let pinfold = Pinfold::start(PINFOLD);
     let mine = pinfold.cli(&["run", "-d", "--as", "ann", "sleep 300"]).stdout.trim().to_owned();
     let child = pinfold.cli(&["run", "-d", "--owner", "kid", "--parent", "ann", "sleep 300"]).stdout.trim().to_owned();
@@ -34,7 +34,7 @@ fn as_an_owner_one_sees_ones_own_and_nothing_else() {
     assert_eq!(pinfold.cli(&["ps", "--as", "no\nname"]).code, Some(2), "never a wider view");
 }
 
-/// A command that a kept process runs is its owner's.
+/// A command that a managed process runs acts as the owner of that process.
 #[test]
 fn the_owner_is_handed_down() {
     let pinfold = Pinfold::start(PINFOLD);
@@ -48,7 +48,7 @@ fn the_owner_is_handed_down() {
 }
 
 #[test]
-fn what_was_asked_for_a_process_is_shown() {
+fn the_options_of_a_process_are_shown() {
     let pinfold = Pinfold::start(PINFOLD);
     let line = "run -d --owner kid --parent ann --lifetime parent --owner-grace 1h --idle-limit 1h --intent tests \
                 --notify-pattern ERROR --heartbeat 1h sleep 300";
@@ -89,8 +89,8 @@ fn a_process_is_handed_over_with_its_purpose() {
     assert_eq!((said.code, said.stdout), (Some(0), format!("{id}  now belongs to ann\n")));
     let record: Record = document(&pinfold, &["handover", &id, "--to", "bob", "--purpose", "mind it too"]);
     assert_eq!(record.owner, "bob");
-    let told = pinfold.cli(&["events", "--kinds", "handed_over"]).stdout;
-    assert!(told.contains("mind it too") && told.lines().count() == 2, "{told}");
+    let events = pinfold.cli(&["events", "--kinds", "handed_over"]).stdout;
+    assert!(events.contains("mind it too") && events.lines().count() == 2, "{events}");
 }
 
 #[test]
@@ -111,11 +111,11 @@ fn a_consumer_reads_each_event_once() {
 
     let mut follower = Running::start(&pinfold, &["events", "-f", "--consumer", "a", "--ack", "--kinds", "announce"]);
     let id = pinfold.sh("exit 9").id;
-    assert!(follower.line().contains(&id), "told as it happens");
+    assert!(follower.line().contains(&id), "printed as it happens");
 }
 
 #[test]
-fn a_token_is_shown_once_and_can_be_taken_back() {
+fn a_token_is_shown_once_and_can_be_revoked() {
     let pinfold = Pinfold::start(PINFOLD);
     let made: TokenAnswer =
         document(&pinfold, &["token", "add", "--owner", "ann", "--label", "laptop", "--expires", "1h"]);

@@ -88,8 +88,8 @@ fn rerun_keeps_the_sandbox() {
 #[test]
 fn rerun_of_what_cannot_be_repeated_says_why() {
     let pinfold = Pinfold::start(PINFOLD);
-    let nobody = pinfold.cli(&["rerun", "nobody"]);
-    assert!(nobody.code == Some(125) && nobody.stderr.contains("nobody"), "{nobody:?}");
+    let missing = pinfold.cli(&["rerun", "missing"]);
+    assert!(missing.code == Some(125) && missing.stderr.contains("missing"), "{missing:?}");
     let plain = pinfold.run("true").0.id;
     let attached = pinfold.cli(&["rerun", "-i", &plain]);
     assert!(attached.code != Some(0) && attached.stderr.contains("--interactive"), "{attached:?}");

@@ -27,7 +27,7 @@ fn run_streams_and_exits_with_the_code() {
 }
 
 #[test]
-fn run_has_the_codes_that_shells_show() {
+fn run_exits_with_the_codes_that_shells_use() {
     let pinfold = Pinfold::start(PINFOLD);
     for (arguments, code, said) in [
         (&["run", "kill -9 $$"][..], 137, ""),
@@ -77,7 +77,7 @@ fn run_detached_prints_the_id_and_returns() {
 }
 
 #[test]
-fn run_with_a_key_shows_the_one_that_is_there() {
+fn run_with_a_used_key_shows_the_existing_process() {
     let pinfold = Pinfold::start(PINFOLD);
     for _ in 0..2 {
         let cli = pinfold.cli(&["run", "--key", "build", "echo $PINFOLD_ID | tee -a /dev/null; exit 6"]);
@@ -98,7 +98,7 @@ fn run_leaves_strays_to_the_daemon() {
     assert_eq!((record.status, record.tree.len()), (Status::Lingering, 1));
 }
 
-/// The first Ctrl-C is the command's own, the second ends the whole tree.
+/// The first Ctrl-C is passed to the command, the second stops the whole tree.
 #[test]
 fn ctrl_c_is_passed_on_and_a_second_one_stops_the_tree() {
     let pinfold = Pinfold::start(PINFOLD);
@@ -109,7 +109,7 @@ fn ctrl_c_is_passed_on_and_a_second_one_stops_the_tree() {
     let stray = pinfold.show(&id).tree.iter().find(|member| member.command == "sleep 300").map(|member| member.pid);
     client.signal_group(2);
     assert_eq!(client.line(), "got INT");
-    // It goes on; and presses that come too soon after one another count as one.
+    // It continues; presses in quick succession count as one.
     let later = WaitQuery { timeout: Some("300ms".into()), ..WaitQuery::default() };
     assert_eq!(pinfold.wait(&id, &later).reason, WaitReason::Timeout);
     client.signal_group(2);
@@ -120,9 +120,9 @@ fn ctrl_c_is_passed_on_and_a_second_one_stops_the_tree() {
     assert!(!stray.is_some_and(alive), "a stray is left");
 }
 
-/// A command in the foreground goes with its reader, and says nothing about it.
+/// If the reader of its output closes, a foreground command ends, without an error message.
 #[test]
-fn a_reader_that_leaves_is_no_trouble() {
+fn a_closed_pipe_on_stdout_is_not_an_error() {
     let pinfold = Pinfold::start(PINFOLD);
     (0..30).for_each(|_| drop(pinfold.sh("exit 0")));
     let text = pinfold.sh("seq 1 200000; exit 0").id;

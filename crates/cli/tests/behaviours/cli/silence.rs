@@ -1,4 +1,4 @@
-//! A daemon that is there and says nothing, and one that restarts what a person watches.
+//! A daemon that does not respond, and `run` of a process that is restarted.
 
 use pinfold_api::types::{ListQuery, Record, Status};
 use pinfold_testkit::{Pidfd, Pinfold, Setup, until, until_some};
@@ -11,7 +11,7 @@ const TERM: i32 = 15;
 const CONT: i32 = 18;
 const STOP: i32 = 19;
 
-/// A daemon that is stopped until this is dropped.
+/// Stops the daemon until this is dropped.
 struct Stopped(Pidfd);
 
 impl Stopped {
@@ -29,7 +29,7 @@ impl Drop for Stopped {
 }
 
 #[test]
-fn doctor_tells_a_daemon_that_does_not_answer() {
+fn doctor_reports_a_daemon_that_does_not_answer() {
     let pinfold = Pinfold::start(PINFOLD);
     let healthy = pinfold.cli(&["doctor"]);
     assert!(healthy.code == Some(0) && healthy.stdout.contains("good  daemon: answers on"), "{healthy:?}");
@@ -43,7 +43,7 @@ fn doctor_tells_a_daemon_that_does_not_answer() {
 }
 
 #[test]
-fn doctor_tells_a_home_that_cannot_be_written() {
+fn doctor_reports_a_home_that_cannot_be_written() {
     use std::os::unix::fs::PermissionsExt;
     let root = std::fs::metadata("/proc/self").is_ok_and(|own| std::os::unix::fs::MetadataExt::uid(&own) == 0);
     let pinfold = Pinfold::prepare(PINFOLD, Setup { user: root.then_some(65534), ..Setup::default() });
@@ -102,7 +102,7 @@ fn last_life(pinfold: &Pinfold, name: &str) -> Option<Record> {
 }
 
 #[test]
-fn run_shows_every_life_until_it_is_given_up() {
+fn run_shows_every_restart_until_restarts_are_given_up() {
     let pinfold = Pinfold::start(PINFOLD);
     let restart = ["run", "--restart", "always", "--restart-limit", "2", "--restart-delay", "50ms"];
     let cli = pinfold.cli(&[&restart[..], &["echo life; exit 3"]].concat());
@@ -128,7 +128,7 @@ fn run_shows_every_life_until_it_is_given_up() {
 }
 
 #[test]
-fn ctrl_c_stops_what_is_restarted_while_it_runs_and_between_its_lives() {
+fn ctrl_c_stops_a_restarted_process_while_it_runs_and_between_restarts() {
     let pinfold = Pinfold::start(PINFOLD);
     let restart = |name| ["run", "--name", name, "--restart", "always", "--restart-delay"];
     let mut client = Running::start(&pinfold, &[&restart("web")[..], &["10ms", "echo up; sleep 300"]].concat());

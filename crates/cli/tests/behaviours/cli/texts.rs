@@ -1,4 +1,4 @@
-//! What people read: warnings, suggestions, and errors whose words fit.
+//! Texts for people: warnings, suggestions, and errors with the right words.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -41,7 +41,7 @@ fn variables_that_cannot_be_passed_on_are_named() {
 }
 
 #[test]
-fn a_name_that_two_live_processes_have_is_told() {
+fn a_name_of_two_live_processes_is_warned_about() {
     let pinfold = Pinfold::start(PINFOLD);
     let first = pinfold.cli(&["run", "-d", "--name", "web", "sleep 300"]);
     assert_eq!(first.stderr, "");
@@ -52,7 +52,7 @@ fn a_name_that_two_live_processes_have_is_told() {
     let stop = pinfold.cli(&["stop", "web"]);
     assert_eq!(stop.code, Some(2));
     assert!(stop.stderr.contains(one) && stop.stderr.contains(two), "{}", stop.stderr);
-    // Of another owner it is no other's matter, and over HTTP it is a hint.
+    // A process of another owner causes no warning; over HTTP it is a hint.
     assert_eq!(pinfold.cli(&["run", "-d", "--owner", "bob", "--name", "web", "sleep 302"]).stderr, "");
     let json = pinfold.cli(&["run", "-d", "--json", "--name", "web", "sleep 303"]);
     assert!(json.stderr.is_empty() && json.stdout.contains("named `web` too"), "{json:?}");
@@ -74,7 +74,7 @@ fn what_was_probably_meant_is_suggested() {
     assert!(said(&["logs", &mistyped]).contains(&format!("did you mean `{id}`?")), "{mistyped}");
     assert!(said(&["stop", "something-else"]).contains("pinfold ps --all"));
     assert!(said(&["sotp", "backend"]).contains("'stop'"));
-    // Nobody learns the names of others so.
+    // This does not reveal the names of other owners' processes.
     assert!(!said(&["--as", "bob", "show", "bakcend"]).contains("backend"));
     pinfold.stop("backend");
     assert!(said(&["show", "bakcend"]).contains("did you mean `backend`?"), "it ended");
@@ -89,9 +89,9 @@ fn errors_of_run_speak_of_its_options() {
         (&["--key", "", "true"][..], "`--key` is empty: give 1 to 128 bytes"),
         (&["--key", &"k".repeat(129), "true"], "`--key` is longer than 128 bytes"),
         (&["--output-limit", "5", "true"], "--output-limit 5 is too small"),
-        (&["--owner-grace", "5s", "true"], "`--owner-grace` goes with `--lifetime`"),
+        (&["--owner-grace", "5s", "true"], "`--owner-grace` needs a `--lifetime`"),
         (&["--cwd", "/no/such", "true"], "the directory `/no/such` cannot be entered"),
-        (&["--ready-port", "0", "true"], "--ready-port 0 is no port"),
+        (&["--ready-port", "0", "true"], "--ready-port 0 is not a port"),
         (&[" "], "the command is empty"),
         (&["--", "no-such-program", "x"], "run it through a shell with `-c`"),
     ] {
@@ -103,7 +103,7 @@ fn errors_of_run_speak_of_its_options() {
     for (arguments, said) in [
         (&["ps", "--status", "dancing"][..], "--status `dancing`"),
         (&["events", "--after", "yesterday"], "--after `yesterday`"),
-        (&["wait", "--until", "match", "nobody"], "no process `nobody`"),
+        (&["wait", "--until", "match", "missing"], "no process `missing`"),
     ] {
         let cli = pinfold.cli(arguments);
         assert!(cli.stderr.contains(said), "{arguments:?}: {}", cli.stderr);
@@ -130,7 +130,7 @@ fn a_body_that_cannot_be_read_is_not_called_large() {
 }
 
 #[test]
-fn a_value_of_the_wrong_kind_is_told_what_it_may_be() {
+fn an_error_for_a_wrong_value_says_what_is_accepted() {
     let pinfold = Pinfold::start(PINFOLD);
     for (field, value, said) in [
         ("grace", "[1]", "expected a duration"),
@@ -150,7 +150,7 @@ fn a_value_of_the_wrong_kind_is_told_what_it_may_be() {
 }
 
 #[test]
-fn a_home_with_a_long_name_is_told_so_and_nothing_about_space() {
+fn a_too_long_home_path_is_reported_as_such_and_not_as_a_full_disk() {
     let pinfold = Pinfold::prepare(PINFOLD, Setup::default());
     let home = pinfold.home().join("x".repeat(100));
     let home = home.to_str().expect("text");

@@ -1,4 +1,4 @@
-//! Answers on the wire: escapes, newline, content type, errors as coder's client prints them.
+//! Responses on the wire: escapes, newline, content type, errors as coder's client prints them.
 
 use pinfold_testkit::Pinfold;
 use serde_json::json;
@@ -42,7 +42,7 @@ fn unknown_routes_and_methods() {
 }
 
 #[test]
-fn an_id_that_is_no_text_is_not_found() {
+fn an_id_that_is_not_utf8_is_not_found() {
     let pinfold = Pinfold::start(PINFOLD);
     let client = Client::new(&pinfold);
     let message = |id: &str| (404, format!("Process {id} not found."));

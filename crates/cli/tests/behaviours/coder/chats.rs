@@ -1,4 +1,4 @@
-//! Chats: what each sees, and what is no chat.
+//! Chats: what each sees, and which chat ids are refused.
 
 use pinfold_testkit::Pinfold;
 use serde_json::json;
@@ -52,7 +52,7 @@ fn a_parent_sees_its_sub_agents_and_not_the_reverse() {
     assert_eq!(parent.list().len(), 2);
     assert_eq!(ids(&child.list()), [below.as_str()]);
     assert_eq!(child.signal(&own, "kill").status, 404);
-    // Another ancestor later changes nothing, and keeps nobody from starting.
+    // Another ancestor later changes nothing, and does not prevent starts.
     let stranger = "00000000-0000-4000-8000-000000000001";
     client.chat(BOB).below(stranger).start("true");
     assert_eq!(client.chat(stranger).list().len(), 0);
@@ -60,7 +60,7 @@ fn a_parent_sees_its_sub_agents_and_not_the_reverse() {
 }
 
 #[test]
-fn a_malformed_chat_is_an_error_and_no_wider_view() {
+fn a_malformed_chat_is_an_error_and_not_a_wider_view() {
     let pinfold = Pinfold::start(PINFOLD);
     let client = Client::new(&pinfold);
     let id = client.start("sleep 300");

@@ -1,4 +1,5 @@
-//! Idempotency keys: a repeated start gets the process of the first one, and a lost answer can still be stopped.
+//! Idempotency keys: a repeated start gets the process of the first one, and a process whose start was not answered can
+//! still be stopped.
 
 use std::collections::HashSet;
 use std::path::PathBuf;
@@ -13,7 +14,7 @@ fn keyed(command: &str, key: &str) -> Value {
     json!({ "command": command, "idempotency_key": key })
 }
 
-/// Code of an error with its status.
+/// Status and code of an error.
 #[track_caller]
 fn code(reply: &Reply) -> (u16, String) {
     (reply.status, reply.json()["code"].as_str().unwrap_or_else(|| panic!("no code: {reply:?}")).to_owned())
@@ -23,7 +24,7 @@ fn signal(client: &Client<'_>, key: &str, signal: &str) -> Reply {
     client.post("/signal-by-idempotency-key", &json!({ "idempotency_key": key, "signal": signal }))
 }
 
-/// A file that the hook for the environment waits for, so that a start stays under way until it is there.
+/// A file that the environment hook waits for, so that a start stays in progress until the test creates it.
 struct Gate {
     pinfold: Pinfold,
     file: PathBuf,
@@ -139,7 +140,7 @@ fn a_key_belongs_to_one_chat() {
     let body = keyed("sleep 300", "same");
     let ids: HashSet<String> = [operator, alice, bob].iter().map(|client| client.start_with(&body)).collect();
     assert_eq!(ids.len(), 3);
-    // A command of the same key and chat on the other routes is another matter.
+    // The same key and chat on the other routes is independent.
     let native = json!({ "command": "true", "idempotency_key": "same", "owner": format!("coder-{ALICE}") });
     assert_eq!(crate::wire::send(&pinfold, "POST", "/v1/processes", native.to_string().as_bytes()).status, 201);
     bob.start_with(&keyed("sleep 300", "his"));
@@ -165,7 +166,7 @@ fn starts_at_the_same_time_with_one_key_start_one_process() {
 }
 
 #[test]
-fn a_start_under_way_is_waited_for_and_never_taken_for_none() {
+fn a_start_in_progress_is_waited_for_and_not_treated_as_missing() {
     let gate = Gate::new("waits", "");
     let client = Client::new(&gate.pinfold).chat(ALICE);
     std::thread::scope(|scope| {
@@ -186,7 +187,7 @@ fn a_start_under_way_is_waited_for_and_never_taken_for_none() {
 }
 
 #[test]
-fn whoever_gives_up_waiting_is_told_that_the_start_is_pending() {
+fn a_wait_for_a_start_that_times_out_says_that_the_start_is_pending() {
     let gate = Gate::new("pending", "wait_cap = \"50ms\"");
     let client = Client::new(&gate.pinfold).chat(ALICE);
     std::thread::scope(|scope| {
@@ -208,7 +209,7 @@ fn whoever_gives_up_waiting_is_told_that_the_start_is_pending() {
 }
 
 #[test]
-fn a_start_goes_on_when_its_client_is_gone() {
+fn a_start_completes_although_its_client_disconnected() {
     use std::io::Write;
     let gate = Gate::new("gone", "");
     let client = Client::new(&gate.pinfold);
@@ -225,7 +226,7 @@ fn a_start_goes_on_when_its_client_is_gone() {
 }
 
 #[test]
-fn a_start_that_failed_leaves_its_key() {
+fn a_failed_start_releases_its_key() {
     let pinfold = Pinfold::start(PINFOLD);
     let client = Client::new(&pinfold);
     let directory = std::env::temp_dir().join(format!("pinfold-key-{}", std::process::id()));
@@ -235,7 +236,7 @@ fn a_start_that_failed_leaves_its_key() {
     std::fs::create_dir(&directory).expect("a directory");
     let started = client.post("/start", &refused).json();
     assert_eq!(started["attached"], false, "{started}");
-    // One that fails only at its exec leaves a record, and the key is free too.
+    // A start that fails at exec leaves a record, and its key is free again too.
     let name = "X".repeat(200_000);
     let too_large = json!({ "command": "true", "idempotency_key": "large", "env": { name: "1" } });
     for _ in 0..2 {

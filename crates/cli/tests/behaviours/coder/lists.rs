@@ -1,4 +1,4 @@
-//! Lists: order, cap, and how long what ended stays.
+//! Lists: order, maximum, and how long ended processes are listed.
 
 use pinfold_testkit::{Pinfold, until};
 use serde_json::json;
@@ -34,7 +34,7 @@ fn list_order_and_cap() {
     assert_eq!(client.get("/list").json()["total"], 23);
 }
 
-/// pinfold's own id of the newest process, once so many had ended before.
+/// pinfold's own id of the newest process, after this many have ended.
 fn native(pinfold: &Pinfold, before: usize) -> String {
     let list = pinfold.list(&pinfold_api::types::ListQuery::default());
     assert_eq!(list.total as usize, before + 1);
@@ -57,7 +57,7 @@ fn reap_after_5min() {
     assert_eq!((&output["output"], &output["exit_code"]), (&json!("kept\n"), &json!(0)), "still readable by id");
     assert_eq!(alice.signal(&id, "kill").status, 409);
     assert_eq!(ids(&bob.list()), [stays.as_str()]);
-    // A list by one chat takes nothing from another.
+    // Listing by one chat does not affect another.
     let his = bob.start("echo his");
     bob.waited(&his);
     alice.list();
@@ -74,7 +74,7 @@ fn pinfold_daemon_default() -> String {
 fn a_lingering_tree_stays_listed_and_signalable() {
     let pinfold = with_settings("list_for = \"1ms\"");
     let client = Client::new(&pinfold);
-    // The root is gone at once; what it left holds neither pipe nor group.
+    // The leader exits at once; its stray holds neither pipe nor process group.
     let id = client.start("setsid sleep 300 >/dev/null 2>&1 & echo started");
     let output = client.waited(&id);
     assert_eq!(

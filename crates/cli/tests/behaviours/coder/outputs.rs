@@ -22,7 +22,7 @@ fn output_fields() {
     let id = client.start("echo out; echo err >&2; exit 42");
     let output = client.waited(&id);
     assert_eq!((&output["output"], &output["exit_code"]), (&json!("out\nerr\n"), &json!(42)));
-    // What a descendant writes later is announced, and comes.
+    // Later output of a descendant is announced, and arrives.
     let gate = Gate::new(&pinfold, "later");
     let id = client.start(&format!("({}; echo later) & echo first", gate.wait()));
     let output = client.waited(&id);
@@ -61,7 +61,7 @@ fn output_other_chat_404() {
 fn wait_only_exact_true() {
     let pinfold = Pinfold::start(PINFOLD);
     let client = Client::new(&pinfold);
-    // It never ends: whoever waited would wait for five minutes, longer than the client's patience.
+    // It never ends: a wait would last five minutes, longer than the timeout of the client.
     let id = client.start("sleep 3000");
     for query in
         ["wait=1", "wait=TRUE", "wait=True", "wait=yes", "wait", "wait=", "wait=true%20", "wait=1&wait=true", ""]
@@ -79,9 +79,9 @@ fn wait_cap_5min() {
     let client = Client::new(&pinfold);
     let id = client.start("echo so far; sleep 300");
     until("it speaks", || client.output(&id)["output"] == "so far\n");
-    let begun = std::time::Instant::now();
+    let started = std::time::Instant::now();
     let reply = client.get(&format!("/{id}/output?wait=true"));
-    assert!(begun.elapsed().as_millis() >= 700, "it waited to the cap");
+    assert!(started.elapsed().as_millis() >= 700, "it waited to the cap");
     assert_eq!((reply.status, &reply.json()["running"]), (200, &json!(true)));
     assert_eq!(reply.json()["output"], "so far\n");
 }
@@ -118,7 +118,7 @@ fn wait_already_exited() {
         let output = client.waited(&id);
         assert_eq!((&output["output"], &output["exit_code"]), (&json!("hi\n"), &json!(0)));
     }
-    // An earlier daemon's too.
+    // Also one of an earlier daemon.
     pinfold.crash_and_restart();
     assert_eq!(client.waited(&id)["output"], "hi\n");
 }
@@ -145,7 +145,7 @@ fn wait_client_gone() {
     let during = descriptors();
     waiters.iter().for_each(|stream| stream.shutdown(Shutdown::Both).expect("gone"));
     drop(waiters);
-    // Some that are no connections may have come meanwhile: keepers are made ahead.
+    // Some new descriptors may not be connections: keepers are created in advance.
     until("they are gone", || descriptors() + 6 <= during);
     let owner = format!("coder-{ALICE}");
     let waiting = || pinfold.block(pinfold.client().release_owner(&owner)).expect("an answer").released;
@@ -163,7 +163,7 @@ fn truncation_shape() {
         assert_eq!(output["output"], "x".repeat(bytes), "{bytes} bytes come verbatim");
         assert!(output.get("truncated").is_none());
     }
-    // No line is added where the head meets the tail.
+    // No line is added between head and tail.
     let lines = client.run(&json!({ "command": "for i in $(seq 213); do printf '%079d\\n' $i; done" }));
     assert_eq!(lines.lines().count(), 213);
     let output = client.waited(&client.start("seq 1 20000"));
@@ -175,7 +175,7 @@ fn truncation_shape() {
     assert!(text.contains("\n\n... [omitted 76126 bytes] ...\n\n"));
     assert!(text.starts_with("1\n2\n") && text.ends_with("\n19999\n20000\n"), "head and tail stay");
     assert!(108_894 > text.len());
-    // Characters stay whole, and progress keeps its last state.
+    // Characters are not split, and progress lines keep their last state.
     let snow = client.run(&json!({ "command": "yes ☃☃☃ | head -n 10000" }));
     assert!(!snow.contains('\u{fffd}') && snow.ends_with("☃☃☃\n"));
     let progress =

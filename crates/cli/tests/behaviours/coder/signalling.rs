@@ -1,4 +1,4 @@
-//! Signals: the order in which a request is judged, whom they reach, and what is left of the process.
+//! Signals: the order in which a request is checked, which processes they reach, and the state afterwards.
 
 use pinfold_testkit::{Pinfold, alive, until};
 use serde_json::json;
@@ -36,15 +36,15 @@ fn signal_order() {
     until("all of it is over", || client.output(&hers)["state"] == "finished");
     assert_eq!(client.signal(&hers, "kill").error(), (409, format!("Process \"{hers}\" is not running.")));
     assert_eq!(send(&hers, "{}"), (400, "Signal is required.".to_owned()), "the body before the state");
-    assert_eq!(client.chat(BOB).output(&his)["running"], true, "nobody else was hit");
+    assert_eq!(client.chat(BOB).output(&his)["running"], true, "no other process got the signal");
 }
 
-/// A keeper that cannot be reached is what comes nearest to a kernel that refuses.
+/// An unreachable keeper stands in for a kernel that refuses the signal.
 #[test]
 fn signal_order_when_it_cannot_be_sent() {
     let pinfold = Pinfold::start(PINFOLD);
     let client = Client::new(&pinfold);
-    // One process: nobody is left to end another, which would outlive the test.
+    // A single process: no keeper is left to end another one, which would outlive the test.
     let native = pinfold.sh("exec sleep 300").id;
     let id = client.list()[0]["id"].as_str().expect("an id").to_owned();
     let keeper = pinfold.keeper_pid(&native);
@@ -68,7 +68,7 @@ fn signal_reaches_grandchildren() {
             until("the whole tree is there", || pinfold.tree(&native).len() >= 5);
             let tree = pinfold.tree(&native);
             assert_eq!(client.signal(&id, signal).status, 200);
-            until("nobody is left", || !tree.iter().any(|pid| alive(*pid)));
+            until("no process is left", || !tree.iter().any(|pid| alive(*pid)));
             until("it is over", || client.output(&id)["state"] == "finished");
         }
     });
@@ -92,7 +92,7 @@ fn exit_code_after_signal() {
         (&output["exit_code"], &output["signal"], &output["reason"]),
         (&json!(137), &json!("KILL"), &json!("signal"))
     );
-    // A handler's own code is kept.
+    // The exit code of a signal handler is kept.
     let id = client.start("trap 'exit 7' TERM; echo ready; while :; do sleep 0.05; done");
     until("ready", || client.output(&id)["output"] == "ready\n");
     assert_eq!(client.signal(&id, "terminate").status, 200);

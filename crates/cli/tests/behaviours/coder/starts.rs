@@ -56,7 +56,7 @@ fn start_errors() {
         assert!(detail.starts_with("start process: ") && detail.contains(workdir), "{detail}");
     }
     assert_eq!(client.list().len(), 0, "a start that failed leaves nothing");
-    // Whitespace is a command, and does nothing.
+    // Whitespace is a command that does nothing.
     let id = client.start(" \n");
     assert_eq!(client.waited(&id)["exit_code"], 0);
     assert_eq!(client.listed(&id)["command"], " \n");
@@ -64,7 +64,7 @@ fn start_errors() {
 
 #[test]
 fn start_errors_without_a_shell() {
-    // The nursery and the keepers need no shell; only what they start does.
+    // The nursery and the keepers need no shell; only the commands do.
     let env = vec![("PATH".to_owned(), "/nowhere".to_owned())];
     let pinfold = Pinfold::start_with(PINFOLD, Setup { env, ..Setup::default() });
     let reply = Client::new(&pinfold).post("/start", &json!({ "command": "true" }));
@@ -116,7 +116,7 @@ fn workdir_default_chain() {
     assert_eq!(ran_in(json!({ "command": "pwd", "workdir": &asked })), asked);
     assert_eq!(ran_in(json!({ "command": "pwd" })), set_up);
     assert_eq!(ran_in(json!({ "command": "pwd", "workdir": "" })), set_up);
-    // A file in its place, then nothing: the home directory.
+    // A file in its place, then nothing: the home directory is used.
     std::fs::remove_dir(&set_up).expect("removed");
     std::fs::write(&set_up, "").expect("a file");
     assert_eq!(ran_in(json!({ "command": "pwd" })), home);
@@ -141,18 +141,18 @@ fn env_precedence() {
     let body = json!({ "command": format!("{print}; test $PINFOLD_ID != forged"), "env": asked });
     assert_eq!(client.run(&body), "base hook hook asked asked\n");
     assert_eq!(client.chat(ALICE).run(&body), format!("base hook hook asked {ALICE}\n"));
-    // In any form of the UUID the child sees the canonical one.
+    // Whatever form of the UUID was sent, the child gets the canonical one.
     let (urn, braces) = (format!("urn:uuid:{ALICE}"), format!("{{{}}}", BOB.to_uppercase()));
     assert_eq!(client.chat(&urn).run(&json!({ "command": "echo $CODER_CHAT_ID" })), format!("{ALICE}\n"));
     assert_eq!(client.chat(&braces).run(&json!({ "command": "echo $CODER_CHAT_ID" })), format!("{BOB}\n"));
 }
 
-/// They are put together to `NAME=VALUE` and taken apart by whoever looks, as everywhere.
+/// Name and value are joined to `NAME=VALUE` and split at the first `=` by the reader, as everywhere.
 #[test]
 fn odd_names_in_the_environment_run() {
     let pinfold = Pinfold::start(PINFOLD);
     let client = Client::new(&pinfold);
-    // A shell hands on only names that it can use itself, so its own environment is looked at.
+    // A shell passes on only names that it can use itself, so its own environment is read.
     const PRINT: &str = r"tr '\0' '\n' < /proc/$$/environ | grep -aE '^(a-b.c|2nd|with space|ünï|SPLIT|)='";
     let env = json!({
         "a-b.c": "1", "2nd": "2", "with space": "3", "ünï": "4", "SPLIT=at": "first", "": "none", "=x": "none",

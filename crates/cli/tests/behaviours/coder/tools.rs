@@ -11,7 +11,7 @@ fn agent(pinfold: &Pinfold) -> Agent {
     Agent::connect_with(shim(pinfold, &["--shape", "coder"]))
 }
 
-/// The result of a call, which is JSON in its text too.
+/// The result of a call, which is also JSON in its text.
 #[track_caller]
 fn result(called: &Called) -> Value {
     assert!(!called.is_error, "{}", called.text);
@@ -20,7 +20,7 @@ fn result(called: &Called) -> Value {
     said
 }
 
-/// The words of a tool error.
+/// The text of a tool error.
 #[track_caller]
 fn error(called: &Called) -> &str {
     assert!(called.is_error, "{}", called.text);
@@ -58,15 +58,15 @@ fn execute_shapes() {
     );
     assert_eq!(started["wall_duration_ms"], 0);
 
-    let slow = result(&agent.call("execute", json!({ "command": "echo begun; sleep 300", "timeout": "4s" })));
+    let slow = result(&agent.call("execute", json!({ "command": "echo started; sleep 300", "timeout": "4s" })));
     assert_eq!((&slow["success"], &slow["exit_code"]), (&json!(false), &json!(-1)));
     assert_eq!(slow["error"], "command timed out after 4s");
     assert_eq!(
         (&slow["output"], &slow["reason"], &slow["state"]),
-        (&json!("begun\n"), &json!("timeout"), &json!("running"))
+        (&json!("started\n"), &json!("timeout"), &json!("running"))
     );
     let id = slow["background_process_id"].as_str().expect("an id").to_owned();
-    assert!(slow.get("backgrounded").is_none(), "nobody asked for that");
+    assert!(slow.get("backgrounded").is_none(), "not requested");
     assert_eq!(
         result(&agent.call("process_output", json!({ "process_id": id, "wait_timeout": "0s" })))["running"],
         true
@@ -118,20 +118,20 @@ fn execute_shapes() {
     }
 }
 
-/// The daemon dies while a command is waited for: the answer is as if it had not.
+/// The daemon dies while a call waits for a command: the result is the same as without.
 #[test]
 fn execute_shapes_over_a_crash() {
     let pinfold = Pinfold::start(PINFOLD);
     let mut agent = agent(&pinfold);
     let gate = pinfold.home().join("gate");
-    let command = format!("echo begun; while [ ! -e {} ]; do sleep 0.02; done; echo done", gate.display());
+    let command = format!("echo started; while [ ! -e {} ]; do sleep 0.02; done; echo done", gate.display());
     let call = agent.begin_call("execute", json!({ "command": command, "timeout": "40s" }));
     until("it runs", || pinfold.list(&Default::default()).total == 1);
     pinfold.kill_daemon();
     std::fs::write(gate, "").expect("an open gate");
     let answer = agent.answer(call);
     let facts = &answer["result"]["structuredContent"];
-    assert_eq!((&facts["success"], &facts["output"]), (&json!(true), &json!("begun\ndone\n")), "{answer}");
+    assert_eq!((&facts["success"], &facts["output"]), (&json!(true), &json!("started\ndone\n")), "{answer}");
     assert!(facts.get("background_process_id").is_none());
 }
 
@@ -145,7 +145,7 @@ fn ampersand_promotion() {
         let id = called["background_process_id"].as_str().expect("an id");
         assert_eq!(pinfold.show(id).command, runs);
     }
-    // Explicitly in the background the text is passed as it is.
+    // With an explicit background option the command is passed unchanged.
     let called = agent.call("execute", json!({ "command": "sleep 300 &", "run_in_background": true }));
     let id = result(&called)["background_process_id"].as_str().expect("an id").to_owned();
     assert_eq!(pinfold.show(&id).command, "sleep 300 &");
@@ -183,10 +183,10 @@ fn process_output_defaults() {
         assert_eq!((&running["command"], &running["state"]), (&json!("echo up; sleep 3000"), &json!("running")));
         assert_eq!((&running["wall_duration_ms"], &running["reason"]), (&json!(0), &json!("timeout")));
     }
-    // Left to itself it waits, for ten seconds at most: only so long that this is no read that returns at once.
-    let begun = std::time::Instant::now();
+    // By default it waits for ten seconds and does not return at once.
+    let started = std::time::Instant::now();
     assert_eq!(result(&agent.call("process_output", json!({ "process_id": id })))["running"], true);
-    assert!(begun.elapsed().as_secs() >= 10);
+    assert!(started.elapsed().as_secs() >= 10);
     for timeout in ["30", "soon", ""] {
         let called = agent.call("process_output", json!({ "process_id": id, "wait_timeout": timeout }));
         assert!(error(&called).starts_with(&format!("invalid wait_timeout {timeout:?}: time: ")), "{}", called.text);

@@ -1,4 +1,4 @@
-//! Every way out is tried on every ground: nobody survives a stop, or the kernel's reason is known and he is named.
+//! Every escape attempt in every environment: no process survives a stop, or it is named with the kernel's reason.
 
 use std::time::{Duration, Instant};
 
@@ -46,9 +46,9 @@ fn no_escape_from_an_ordinary_user_without_a_cgroup() {
     nobody_gets_away(User::Ordinary, Containment::Walk);
 }
 
-/// A tracer that does not wait keeps the leader's end from everybody; whoever waits for it must sleep meanwhile.
+/// A tracer that does not wait hides the leader's exit from its parent; the keeper must sleep meanwhile.
 #[test]
-fn a_leader_that_a_tracer_withholds_costs_its_keeper_nothing() {
+fn a_leader_hidden_by_a_tracer_costs_its_keeper_no_cpu() {
     if !std::path::Path::new("/usr/bin/python3").exists() {
         return println!("skipped: no python3");
     }
@@ -56,18 +56,18 @@ fn a_leader_that_a_tracer_withholds_costs_its_keeper_nothing() {
     let script = "import ctypes, os, time\nleader = os.getpid()\nread, write = os.pipe()\nif os.fork():\n    os.read(read, 1)\n    \
                   os._exit(5)\nctypes.CDLL(None).ptrace(0x4206, leader, 0, 0); os.write(write, b'.'); time.sleep(300)";
     let argv = ["/usr/bin/python3", "-c", script].map(str::to_owned).to_vec();
-    let started = pinfold.start_request(&StartRequest { argv: Some(argv), ..StartRequest::default() }).record;
-    let (id, leader) = (started.id, started.pid.expect("a leader"));
+    let record = pinfold.start_request(&StartRequest { argv: Some(argv), ..StartRequest::default() }).record;
+    let (id, leader) = (record.id, record.pid.expect("a leader"));
     until("the leader is dead", || !alive(leader));
     let keeper = pinfold.keeper_pid(&id);
     let before = cpu_ms(keeper);
-    let begun = Instant::now();
-    while begun.elapsed() < Duration::from_secs(1) {
+    let started = Instant::now();
+    while started.elapsed() < Duration::from_secs(1) {
         pinfold.run("true");
     }
     let spent = cpu_ms(keeper) - before;
     assert!(spent < 100, "the keeper spent {spent} ms of processor time");
     let stopped = pinfold.stop(&id);
-    // The tracer goes first, and then the truth comes out.
+    // The tracer ends first, and then the exit becomes visible.
     assert_eq!((stopped.survivors.len(), stopped.record.outcome), (0, Some(Outcome::Exited { code: 5 })));
 }

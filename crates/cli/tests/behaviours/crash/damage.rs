@@ -1,4 +1,5 @@
-//! State that a daemon finds and must not trust: of another boot, of a reused pid, torn, damaged, newer.
+//! Files that a daemon finds and must not trust: from another boot, with a reused pid, torn, damaged, of a newer
+//! version.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -19,14 +20,14 @@ use crate::PINFOLD;
 use crate::clients::Bystander;
 use crate::records::{files_in, intent, intent_of, rewrite};
 
-/// `kill -9` of the daemon, then of the keepers of these processes, whose records stay without an end.
+/// Kills the daemon, then the keepers of these processes, whose records stay without an end.
 fn kill_with_keepers(pinfold: &Pinfold, ids: &[&str]) {
     let keepers: Vec<_> = ids.iter().map(|id| Pidfd::open(pinfold.keeper_pid(id)).expect("a keeper")).collect();
     pinfold.kill_daemon();
     keepers.iter().for_each(Pidfd::kill);
 }
 
-/// Writes other numbers into a record, as if they had belonged to its keeper and its leader.
+/// Writes another pid into a record, as if it had belonged to the keeper and the leader.
 fn set_pids(pinfold: &Pinfold, id: &str, pid: u32, start_time: u64) {
     rewrite(pinfold, id, |facts| {
         let keeper = &mut intent_of(facts).keeper;
@@ -61,7 +62,7 @@ fn restart_rejects_reused_pid() {
     assert!(bystander.lives());
 }
 
-/// The pid of a dead keeper may come back as that of a living one, with its socket and its cgroup.
+/// A new keeper may have the pid of a dead one, with the same socket and cgroup names.
 #[test]
 fn a_keeper_that_has_the_pid_of_a_dead_one_is_left_alone() {
     let pinfold = Pinfold::start(PINFOLD);
@@ -79,11 +80,11 @@ fn a_keeper_that_has_the_pid_of_a_dead_one_is_left_alone() {
 fn reboot_marks_lost() {
     let pinfold = Pinfold::start(PINFOLD);
     let mut bystander = Bystander::start();
-    // One process, which goes with its keeper: after a reboot, none of it is looked for.
+    // One process, which ends when its keeper dies: after a reboot the daemon searches for no remains.
     let job = pinfold.sh("echo before the reboot; exec sleep 300");
     until_output(&pinfold, &job.id);
     kill_with_keepers(&pinfold, &[&job.id]);
-    until("the leader goes with its keeper", || !job.pid.is_some_and(alive));
+    until("the leader ends with its keeper", || !job.pid.is_some_and(alive));
     set_pids(&pinfold, &job.id, bystander.pid(), 1);
     rewrite(&pinfold, &job.id, |facts| intent_of(facts).boot_id = "of an earlier boot".into());
     pinfold.start_daemon();
@@ -105,7 +106,7 @@ fn torn_state_tolerated() {
         pinfold.show(&id)
     };
     let [garbage, cut, stub, whole] = ["echo garbage", "echo cut", ":", "echo whole"].map(ended);
-    // The keeper of the torn one lives on with another process.
+    // The keeper of the torn one now runs another process.
     let keeper = |of: &Record| intent(&pinfold, &of.id).keeper;
     let (torn, running) = until_some("a keeper's next process", || {
         let (torn, running) = (ended("echo torn"), pinfold.sh(&counting(&gate(&pinfold))));
@@ -124,7 +125,7 @@ fn torn_state_tolerated() {
     assert_eq!(pinfold.show(&whole.id), whole);
     assert!(evidence(&pinfold.wait_finished(&torn.id)).contains("without an exit record"));
     assert_eq!(pinfold.text(&torn.id), "torn\n");
-    // A first line that was never finished is that of a start that never was; but one with output did run.
+    // A torn first line means that the process was never started; but one with output did run.
     assert_eq!(pinfold.try_show(&stub.id).expect_err("nothing is left of it").code, ErrorCode::NotFound);
     let error = pinfold.try_show(&cut.id).expect_err("unreadable");
     assert!(error.code == ErrorCode::Damaged && error.message.contains("it ran"), "{error:?}");
@@ -170,7 +171,7 @@ fn newer_schema_refused() {
     fold_log_into_index(pinfold.home());
     refused("index.db", &|database| database[60..64].copy_from_slice(&9_u32.to_be_bytes()));
 
-    // A newer record is that process's matter alone.
+    // A record of a newer version affects only its own process.
     std::fs::remove_file(pinfold.home().join("index.db")).expect("no index: all is read from the records");
     rewrite(&pinfold, &newer.id, |facts| intent_of(facts).format = RECORD_FORMAT + 1);
     let record = std::fs::read(pinfold.directory(&newer.id).join("record")).expect("a record");
@@ -181,14 +182,14 @@ fn newer_schema_refused() {
     assert_eq!(std::fs::read(pinfold.directory(&newer.id).join("record")).expect("a record"), record);
 }
 
-/// Closing the last connection moves the write-ahead log into the database, whose header then says it all.
+/// Closing the last connection moves the write-ahead log into the database file, so that its header is complete.
 pub(crate) fn fold_log_into_index(home: &Path) {
     let home = Home::open(home).expect("a home");
     drop(Index::open(&home, Durability::Programs, Moment(1)).expect("an index"));
     assert!(!home.root().join("index.db-wal").exists());
 }
 
-/// Every file and a sum of its content, but the lock, the log and shared memory, which every start writes.
+/// Every file with a checksum, except the lock, the log and shared memory, which every start writes.
 fn everything_in(home: &Path) -> BTreeMap<PathBuf, u64> {
     let written =
         |path: &PathBuf| ["lock", "holder", "daemon.log", "index.db-shm"].iter().any(|name| path.ends_with(name));
@@ -201,7 +202,7 @@ fn everything_in(home: &Path) -> BTreeMap<PathBuf, u64> {
 }
 
 #[test]
-fn a_torn_tokens_file_grants_nothing_and_keeps_no_daemon_from_starting() {
+fn a_torn_tokens_file_grants_nothing_and_does_not_prevent_a_start() {
     let pinfold = Pinfold::start(PINFOLD);
     assert_eq!(pinfold.cli(&["token", "add"]).code, Some(0));
     pinfold.kill_daemon();

@@ -1,4 +1,5 @@
-//! A home that is removed, moved or replaced under a living daemon: nothing lives on unseen.
+//! A home that is removed, moved or replaced while its daemon runs: no process is left running without a daemon that
+//! lists it.
 
 use std::path::PathBuf;
 
@@ -15,7 +16,7 @@ fn named(pinfold: &Pinfold) -> Vec<String> {
 }
 
 fn remove_home(pinfold: &Pinfold) {
-    // A daemon that sees it in the middle makes it again.
+    // A daemon that notices the removal halfway creates the home again.
     let _ = std::fs::remove_dir_all(pinfold.home());
 }
 
@@ -25,7 +26,7 @@ fn a_process_stays_reachable_when_its_home_is_removed() {
     let (job, daemon) = (pinfold.sh(COUNTING), pinfold.daemon_pid());
     let events = pinfold.events(0).events;
     remove_home(&pinfold);
-    // A client that finds no socket starts a daemon, which leaves the home to the one that lives.
+    // A client that finds no socket starts a daemon, which exits because the first one still owns the home.
     let listed = pinfold.cli(&["ps"]);
     assert!(listed.stdout.contains(&job.id), "{}{}", listed.stdout, listed.stderr);
     assert_eq!((pinfold.daemon_pid(), named(&pinfold)), (daemon, vec![job.id.clone()]));
@@ -40,8 +41,8 @@ fn a_process_stays_reachable_when_its_home_is_removed() {
     assert_eq!(text, "usable\n");
     let last = events.last().expect("an event").seq;
     assert!(pinfold.events(0).events.iter().all(|event| event.seq > last), "numbers never run backwards");
-    assert!(pinfold.events(0).events.iter().all(|event| event.process != job.id), "no event is told a second time");
-    // The next daemon could not find it, so it does not outlive this one.
+    assert!(pinfold.events(0).events.iter().all(|event| event.process != job.id), "no event is repeated");
+    // A later daemon could not find the process, so it is stopped with this one.
     let other = pinfold.sh("exec sleep 300");
     assert_eq!(pinfold.cli(&["daemon", "stop"]).code, Some(0));
     until("it ends with its daemon", || !job.pid.is_some_and(alive));
@@ -50,7 +51,7 @@ fn a_process_stays_reachable_when_its_home_is_removed() {
 }
 
 #[test]
-fn a_home_that_lost_only_its_lock_file_is_locked_again_and_its_processes_live_on() {
+fn a_home_that_lost_only_its_lock_file_is_locked_again_and_its_processes_keep_running() {
     let pinfold = Pinfold::start(PINFOLD);
     let (job, daemon) = (pinfold.sh(COUNTING), pinfold.daemon_pid());
     std::fs::remove_file(pinfold.home().join("lock")).expect("removed");
@@ -93,14 +94,14 @@ fn a_home_that_was_moved_is_found_through_a_link_and_nothing_is_lost() {
 }
 
 #[test]
-fn a_daemon_with_nothing_to_keep_ends_with_its_home() {
+fn a_daemon_without_processes_exits_when_its_home_is_removed() {
     let pinfold = Pinfold::start(PINFOLD);
     let daemon = pinfold.daemon_pid();
     remove_home(&pinfold);
     until("it ends", || !alive(daemon));
 }
 
-/// Stops the daemon for a while, so that it notices nothing.
+/// Stops the daemon with SIGSTOP for a while, so that it notices nothing.
 fn while_stopped(pinfold: &Pinfold, scene: impl FnOnce(u32)) {
     let pid = pinfold.daemon_pid();
     let daemon = Pidfd::open(pid).expect("the daemon");
@@ -110,7 +111,7 @@ fn while_stopped(pinfold: &Pinfold, scene: impl FnOnce(u32)) {
 }
 
 #[test]
-fn a_second_daemon_sees_that_the_first_lives_though_its_home_is_gone() {
+fn a_second_daemon_detects_the_first_although_the_home_is_gone() {
     let pinfold = Pinfold::start(PINFOLD);
     let job = pinfold.sh("exec sleep 300");
     while_stopped(&pinfold, |pid| {
@@ -122,7 +123,7 @@ fn a_second_daemon_sees_that_the_first_lives_though_its_home_is_gone() {
 }
 
 #[test]
-fn a_daemon_whose_place_was_taken_stops_its_processes_and_says_so() {
+fn a_daemon_whose_home_was_replaced_stops_its_processes_and_says_so() {
     let pinfold = Pinfold::start(PINFOLD);
     let (job, daemon) = (pinfold.sh("exec sleep 300"), pinfold.daemon_pid());
     let mut taken = None;

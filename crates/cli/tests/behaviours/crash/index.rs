@@ -1,4 +1,4 @@
-//! The index is a view: lost or damaged, it is built anew from the process directories.
+//! The index is a view: if it is lost or damaged, it is rebuilt from the process directories.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -14,15 +14,15 @@ fn ended(pinfold: &Pinfold) -> Vec<Record> {
     pinfold.list(&ListQuery { status: Some("ended".into()), ..ListQuery::default() }).processes
 }
 
-/// What the events say, whatever their numbers.
-fn told(events: &[Event]) -> BTreeSet<String> {
+/// The events without their numbers.
+fn without_numbers(events: &[Event]) -> BTreeSet<String> {
     let without_number = |event: &Event| format!("{:?}", Event { seq: 0, ..event.clone() });
-    let told: BTreeSet<_> = events.iter().map(without_number).collect();
-    assert_eq!(told.len(), events.len(), "an event was told twice");
-    told
+    let texts: BTreeSet<_> = events.iter().map(without_number).collect();
+    assert_eq!(texts.len(), events.len(), "an event is there twice");
+    texts
 }
 
-/// What happens to the index and to its log.
+/// What happens to the index and its log file.
 type Damage<'a> = &'a dyn Fn(&Path, &Path);
 
 fn overwrite(path: &Path, bytes: &[u8]) {
@@ -30,7 +30,7 @@ fn overwrite(path: &Path, bytes: &[u8]) {
 }
 
 #[test]
-fn a_lost_or_damaged_index_is_built_anew() {
+fn a_lost_or_damaged_index_is_rebuilt() {
     let pinfold = Pinfold::start(PINFOLD);
     for code in [0, 3] {
         pinfold.wait_finished(&pinfold.sh(&format!("echo {code}; exit {code}")).id);
@@ -59,7 +59,7 @@ fn a_lost_or_damaged_index_is_built_anew() {
         assert_eq!(ended(&pinfold), records, "damage {number}");
         assert_eq!(pinfold.show(&running.id).status, Status::Running, "damage {number}");
         let anew = pinfold.events(0);
-        assert_eq!(told(&anew.events), told(&events.events), "damage {number}");
+        assert_eq!(without_numbers(&anew.events), without_numbers(&events.events), "damage {number}");
         assert!(anew.events[0].seq > events.next, "damage {number}: numbers ran backwards");
     }
 

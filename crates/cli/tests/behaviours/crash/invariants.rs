@@ -1,4 +1,4 @@
-//! What the headers of `keeper` and `daemon` promise, as far as it can be seen from outside.
+//! Invariants of the headers of `keeper` and `daemon` that can be checked from outside.
 
 use std::collections::{HashMap, HashSet};
 
@@ -9,14 +9,14 @@ use pinfold_testkit::{Pinfold, alive};
 use crate::PINFOLD;
 use crate::records::{facts, intent};
 
-/// The kernel's letter for a process that is there in any way.
+/// The state letter of a process in `/proc`, if it exists.
 fn state_of(pid: u32) -> Option<char> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     stat.rsplit(')').next()?.trim_start().chars().next()
 }
 
 #[test]
-fn k1_a_fact_is_written_before_it_is_told() {
+fn k1_a_fact_is_written_before_it_is_sent() {
     let pinfold = Pinfold::start(PINFOLD);
     for _ in 0..50 {
         let record = pinfold.sh("exit 5");
@@ -41,7 +41,7 @@ fn k2_the_leader_is_reaped_last() {
 }
 
 #[test]
-fn k4_a_keeper_keeps_one_process_at_a_time() {
+fn k4_a_keeper_runs_one_process_at_a_time() {
     let pinfold = Pinfold::start(PINFOLD);
     let keeper = |id: &str| intent(&pinfold, id).keeper.pid;
     let live: Vec<_> = (0..6).map(|_| pinfold.sh("sleep 300").id).collect();

@@ -1,8 +1,8 @@
-//! Daemon and keeper are killed at every crash point, one after another; what was promised is then kept.
+//! Daemon and keeper are killed at every crash point, one at a time; afterwards every promise must hold.
 //!
-//! A trial arms one point, works until somebody dies there, disarms, starts a new daemon and checks: an acknowledged
+//! A trial arms one point, works until a program dies there, disarms, starts a new daemon and checks: an acknowledged
 //! start is known; what was readable is readable; the outcome is the real one, or `lost` with evidence if the keeper
-//! itself died; each event is there once, under its number; the list is what the directories are; nothing is left.
+//! itself died; each event is there once, under its number; the list matches the directories; nothing is left running.
 
 mod trial;
 mod work;
@@ -15,10 +15,10 @@ use crate::records::files_in;
 use trial::{Arm, Trial, Victim};
 use work::Work;
 
-/// A point, the pass that kills, and the work that leads there.
+/// A point, at which pass through it the program dies, and the workload that leads there.
 type Case = (&'static str, u32, Work);
 
-/// From the request to the answer, DESIGN §6, steps 3 to 6.
+/// From the request to the response: steps 1 to 5 in ARCHITECTURE.md.
 const STARTS: &[Case] = &[
     ("daemon.request_parsed", 1, work::life),
     ("daemon.entry_registered", 1, work::life),
@@ -33,7 +33,7 @@ const STARTS: &[Case] = &[
     ("store.record_made", 1, work::life),
 ];
 
-/// Output and exit, steps 7 to 9. Of `life` the facts are: started, exited, closed or not, finished.
+/// Output and exit: steps 6 to 8. The facts of `life` are: started, exited, possibly closed, finished.
 const ENDS: &[Case] = &[
     ("store.record_append", 1, work::life),
     ("store.record_append", 2, work::life),
@@ -59,7 +59,7 @@ const ENDS: &[Case] = &[
     ("daemon.keeper_idle", 1, work::life),
 ];
 
-/// What the index is told, and who reads it.
+/// What is written to the index, and its readers.
 const LEDGER: &[Case] = &[
     ("daemon.ledger_commit", 1, work::life),
     ("daemon.ledger_commit", 2, work::life),
@@ -95,7 +95,7 @@ const OUTPUT: &[Case] = &[
     ("store.mark_written", 4, work::two_streams),
 ];
 
-/// Acting on a tree, and giving it away.
+/// Stopping, signalling and handing over.
 const ACTS: &[Case] = &[
     ("keeper.stop_received", 1, work::stop),
     ("keeper.tree_signalled", 1, work::stop),
@@ -115,7 +115,8 @@ const ACTS: &[Case] = &[
     ("store.removed", 1, work::collect),
 ];
 
-/// A home's first daemon, and its last words. The files are, in this order, format, ids, coder-key and tokens.json.
+/// The first start of a home, and the shutdown of its daemon. The files are, in this order, format, ids, coder-key and
+/// tokens.json.
 const HOMES: &[Case] = &[
     ("store.file_made", 1, work::token),
     ("store.file_made", 2, work::token),
@@ -138,7 +139,7 @@ const HOMES: &[Case] = &[
     ("store.record_discarded", 1, work::shut_down),
 ];
 
-/// A daemon after another; it is the second that is armed, or the keepers of the first.
+/// A daemon after another; the point is armed in the second, or in the keepers of the first.
 const RECOVERIES: &[Case] = &[
     ("daemon.keepers_connected", 1, work::restart),
     ("daemon.keepers_greeted", 1, work::restart),
@@ -154,15 +155,15 @@ const RECOVERIES: &[Case] = &[
     ("daemon.directories_taken_up", 1, work::rebuild),
 ];
 
-/// Keepers that were armed by the first daemon, and meet the second.
+/// Keepers in which the first daemon armed the point, when the second connects.
 const MEETINGS: &[Case] = &[("keeper.daemon_connected", 1, work::meet)];
 
 const ALL: &[&[Case]] = &[STARTS, ENDS, LEDGER, OUTPUT, ACTS, HOMES, RECOVERIES, MEETINGS];
 
-/// Points of the upgrade from an older format, tried in `upgrade`, which has homes of that format.
+/// Points of the upgrade from an older format; tested in `upgrade`, which has homes of that format.
 const OF_UPGRADES: [&str; 1] = ["store.index_upgraded"];
 
-/// Trials of one table that run at the same time: each mostly waits.
+/// How many trials of one table run in parallel: each mostly waits.
 const TOGETHER: usize = 3;
 
 fn try_all(cases: &[Case], arm: Arm) {
@@ -177,7 +178,7 @@ fn try_all(cases: &[Case], arm: Arm) {
     std::thread::scope(|scope| (0..TOGETHER).for_each(|_| drop(scope.spawn(work))));
 }
 
-/// Who passes a point. Of the store's, the keeper writes records and output, the daemon the rest.
+/// Which program passes a point. Of those in the store, the keeper writes records and output, the daemon the rest.
 fn victim_of(point: &str) -> Victim {
     const KEEPERS: [&str; 5] = ["store.record", "store.directory", "store.segment", "store.mark", "keeper."];
     let keeper = KEEPERS.iter().any(|prefix| point.starts_with(prefix));
@@ -210,7 +211,7 @@ fn stops_handovers_losses_and_removals_survive_a_crash_at_every_point() {
 }
 
 #[test]
-fn a_home_survives_a_crash_at_every_point_of_its_making_and_leaving() {
+fn a_home_survives_a_crash_at_every_point_of_its_creation_and_shutdown() {
     try_all(HOMES, Arm::AtOnce);
 }
 
@@ -220,7 +221,7 @@ fn a_recovery_survives_a_crash_at_every_point() {
     try_all(MEETINGS, Arm::AtOnce);
 }
 
-/// New points cannot be forgotten, and old ones do not stay in the table.
+/// Fails if a crash point of the sources is in no table, or the other way round.
 #[test]
 fn every_crash_point_of_the_sources_is_tried() {
     let crates = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the crates");

@@ -1,4 +1,4 @@
-//! A daemon that takes up much answers at once, and truly.
+//! A daemon that recovers many processes answers at once, and correctly.
 
 use std::collections::BTreeSet;
 
@@ -17,12 +17,12 @@ fn keyed(number: usize) -> StartRequest {
     StartRequest {
         idempotency_key: Some(format!("key-{number}")),
         name: Some(format!("name-{number}")),
-        // One that outlives its keeper, so that it has to be looked for.
+        // It outlives its keeper, so that the daemon has to search for it.
         ..request("setsid sleep 300 & exec sleep 300")
     }
 }
 
-/// `kill -9` of the daemon and of every keeper.
+/// Kills the daemon and every keeper with SIGKILL.
 fn kill_all(pinfold: &Pinfold) {
     let keepers: Vec<_> = pinfold.keepers().into_iter().filter_map(Pidfd::open).collect();
     pinfold.kill_daemon();
@@ -30,21 +30,21 @@ fn kill_all(pinfold: &Pinfold) {
 }
 
 #[test]
-fn many_dead_keepers_keep_nobody_waiting_and_no_key_or_name_is_given_twice() {
+fn many_dead_keepers_delay_no_request_and_no_key_or_name_is_used_twice() {
     let pinfold = Pinfold::start_without_cgroup(PINFOLD);
     let ids: Vec<String> = (0..MANY).map(|number| pinfold.start_request(&keyed(number)).record.id).collect();
     let marks: Vec<String> = ids.iter().map(|id| intent(&pinfold, id).mark).collect();
     kill_all(&pinfold);
 
     pinfold.start_daemon();
-    // All are known from the first answer on, whether their ends are settled or not.
+    // All are known from the first response on, whether their ends are already recorded or not.
     assert_eq!(pinfold.list(&ListQuery::default()).total, MANY as u64);
     for number in [0, MANY / 2, MANY - 1] {
         let again = pinfold.start_request(&keyed(number));
         assert_eq!((&again.record.id, again.created), (&ids[number], false), "one key, one process");
         let shown = pinfold.show(&ids[number]);
         assert!(matches!(shown.status, Status::Running | Status::Lost), "{shown:?}");
-        // A stop waits for what is under way, and is told that it is over.
+        // A stop waits for the recovery of its process, and reports that it has ended.
         assert_eq!(pinfold.stop(&ids[number]).record.status, Status::Lost);
     }
     assert_eq!(pinfold.run("echo usable").1, "usable\n");
@@ -61,12 +61,12 @@ fn many_dead_keepers_keep_nobody_waiting_and_no_key_or_name_is_given_twice() {
     let events = pinfold.events(0).events;
     let lost: Vec<_> = events.iter().filter(|event| event.kind == EventKind::Lost).collect();
     assert_eq!(lost.len(), MANY);
-    assert_eq!(lost.iter().map(|event| &event.process).collect::<BTreeSet<_>>().len(), MANY, "each is told once");
+    assert_eq!(lost.iter().map(|event| &event.process).collect::<BTreeSet<_>>().len(), MANY, "each is reported once");
 }
 
-/// Its record does not say how much it wrote. It wrote next to nothing, and takes no more than that.
+/// Its record does not say how much it wrote. Only the bytes on disk count towards the quota.
 #[test]
-fn a_lost_process_takes_no_more_of_the_quota_than_it_has_on_disk() {
+fn a_lost_process_counts_towards_the_quota_only_with_its_bytes_on_disk() {
     let config = "[limits]\nstore = \"1M\"\n".to_owned();
     let pinfold = Pinfold::start_with(PINFOLD, Setup { config, ..Setup::default() });
     let (finished, _) = pinfold.run("echo kept");
@@ -78,9 +78,9 @@ fn a_lost_process_takes_no_more_of_the_quota_than_it_has_on_disk() {
     assert_eq!(pinfold.text(&finished.id), "kept\n");
 }
 
-/// What it wrote beyond its output limit was dropped, and takes no room from the ended processes of others.
+/// Output beyond its limit was dropped, and does not count against the ended processes of others.
 #[test]
-fn a_live_process_takes_no_more_of_the_quota_than_its_output_limit() {
+fn a_live_process_counts_towards_the_quota_at_most_with_its_output_limit() {
     let config = "[limits]\nstore = \"1M\"\n".to_owned();
     let pinfold = Pinfold::start_with(PINFOLD, Setup { config, ..Setup::default() });
     let (finished, _) = pinfold.run("echo kept");
@@ -91,7 +91,7 @@ fn a_live_process_takes_no_more_of_the_quota_than_its_output_limit() {
     };
     let chatty = pinfold.start_request(&request).record.id;
     until("all is written", || pinfold.show(&chatty).output.bytes == 4_000_000);
-    // The next daemon learns from the keeper how much was ever written.
+    // The next daemon learns from the keeper how many bytes were ever written.
     pinfold.crash_and_restart();
     let removed = pinfold.block(pinfold.client().gc(&GcRequest::default())).expect("an answer").removed;
     assert_eq!(removed, Vec::<String>::new());

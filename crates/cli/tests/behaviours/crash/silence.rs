@@ -1,4 +1,4 @@
-//! Parts of pinfold that are stopped, not dead: everything else goes on, and nothing is lost.
+//! Parts of pinfold that are stopped (SIGSTOP), not dead: everything else continues, and nothing is lost.
 
 use pinfold_api::types::{ListQuery, Outcome, StartRequest, Status};
 use pinfold_model::facts::Fact;
@@ -11,7 +11,7 @@ use crate::records::facts;
 const CONT: i32 = 18;
 const STOP: i32 = 19;
 
-/// A process that stands still until this is dropped.
+/// Stops a process until this is dropped.
 struct Stopped(Pidfd);
 
 impl Stopped {
@@ -33,7 +33,7 @@ impl Drop for Stopped {
 }
 
 #[test]
-fn a_stopped_keeper_holds_up_nobody_else() {
+fn a_stopped_keeper_delays_no_other_process() {
     let pinfold = Pinfold::start(PINFOLD);
     let job = pinfold.sh(&counting(&gate(&pinfold)));
     until_more_output(&pinfold, &job);
@@ -41,7 +41,7 @@ fn a_stopped_keeper_holds_up_nobody_else() {
     assert_eq!(pinfold.list(&ListQuery::default()).processes[0].status, Status::Running);
     assert_eq!(pinfold.show(&job.id).pid, job.pid);
     assert_eq!(pinfold.run("echo other; exit 4").0.outcome, Some(Outcome::Exited { code: 4 }));
-    // Asked for something, it is continued, and does it; the end is the kernel's word.
+    // A request to the keeper continues it, and it carries the request out; the outcome is what the kernel reported.
     pinfold.signal(&job.id, "TERM").expect("it is reached");
     drop(stopped);
     let record = pinfold.wait_finished(&job.id);
@@ -49,7 +49,7 @@ fn a_stopped_keeper_holds_up_nobody_else() {
 }
 
 #[test]
-fn a_stopped_keeper_is_taken_up_when_it_goes_on() {
+fn a_daemon_reconnects_to_a_stopped_keeper_when_it_continues() {
     let pinfold = Pinfold::start(PINFOLD);
     let job = pinfold.sh(&counting(&gate(&pinfold)));
     let keeper = pinfold.keeper_pid(&job.id);
@@ -63,9 +63,9 @@ fn a_stopped_keeper_is_taken_up_when_it_goes_on() {
     assert_counted_to_the_end(&pinfold, &job.id);
 }
 
-/// A keeper whose socket was removed cannot be asked for anything; its process is none the worse for it.
+/// A keeper whose socket file was removed cannot be reached; its process is unaffected.
 #[test]
-fn a_keeper_that_cannot_be_reached_keeps_its_process() {
+fn a_process_survives_an_unreachable_keeper() {
     let pinfold = Pinfold::start(PINFOLD);
     let job = pinfold.sh(&counting(&gate(&pinfold)));
     let keeper = pinfold.keeper_pid(&job.id);
@@ -81,7 +81,7 @@ fn a_keeper_that_cannot_be_reached_keeps_its_process() {
 
 /// K3: nothing the daemon does or fails to do reaches the process.
 #[test]
-fn k3_a_stopped_daemon_holds_up_no_process() {
+fn k3_a_stopped_daemon_delays_no_process() {
     let pinfold = Pinfold::start(PINFOLD);
     let job = pinfold.sh(&counting(&gate(&pinfold)));
     let stopped = Stopped::new(pinfold.daemon_pid());
@@ -95,19 +95,19 @@ fn k3_a_stopped_daemon_holds_up_no_process() {
     assert_counted_to_the_end(&pinfold, &job.id);
 }
 
-/// A daemon without descriptors cannot look for the remains of a process, nor read its record. It says nothing until it
-/// can: not that it is lost, and not that nobody is left.
+/// A daemon without free descriptors can neither search for the remains of a process nor read its record. Until it can,
+/// it reports neither that the process is lost nor that its tree is empty.
 #[test]
-fn a_daemon_that_cannot_look_claims_nothing() {
+fn a_daemon_without_descriptors_reports_no_loss() {
     let pinfold = Pinfold::start(PINFOLD);
-    // Without a cgroup nothing but its environment tells whose it is, once its keeper is dead.
+    // Without a cgroup, and with its keeper dead, only its environment shows to which process it belongs.
     let wiped = if pinfold.health().containment == "cgroup" { "env -i" } else { "" };
     let lost = pinfold.sh(&format!("{wiped} setsid sleep 300 & exec sleep 300"));
     let ended = pinfold.sh("sleep 300");
     let tree = pinfold.until_tree(&lost.id, 2);
     let (daemon, keeper) = (pinfold.daemon_pid(), Pidfd::open(pinfold.keeper_pid(&lost.id)).expect("a keeper"));
-    let descriptors = |most: &str| {
-        let limit = ["--pid", &daemon.to_string(), &format!("--nofile={most}:")];
+    let descriptors = |max: &str| {
+        let limit = ["--pid", &daemon.to_string(), &format!("--nofile={max}:")];
         std::process::Command::new("prlimit").args(limit).status().is_ok_and(|status| status.success())
     };
     if !descriptors("4") {
@@ -136,14 +136,14 @@ fn kill_nursery(daemon: u32) {
 }
 
 #[test]
-fn a_killed_nursery_keeps_nobody_from_starting() {
+fn a_killed_nursery_does_not_prevent_starts() {
     let pinfold = Pinfold::start(PINFOLD);
     let daemon = pinfold.daemon_pid();
     let mut ids = vec![];
     for round in 0..3 {
         kill_nursery(daemon);
         let command = format!("while [ ! -e {} ]; do sleep 0.05; done; exit {round}", gate(&pinfold).display());
-        // More than wait in reserve, so that new keepers are forked.
+        // More than there are idle keepers, so that new ones are forked.
         ids.extend((0..5).map(|_| pinfold.sh(&command).id));
     }
     assert!(ids.iter().all(|id| pinfold.show(id).status == Status::Running));
@@ -153,7 +153,7 @@ fn a_killed_nursery_keeps_nobody_from_starting() {
     }
 }
 
-/// It dies in the very moment at which it is asked for a keeper.
+/// The nursery dies at the very moment when it is asked for a keeper.
 #[test]
 fn a_nursery_that_dies_under_a_start_does_not_fail_it() {
     let pinfold = Pinfold::start(PINFOLD);
@@ -162,7 +162,7 @@ fn a_nursery_that_dies_under_a_start_does_not_fail_it() {
     for round in 0..20 {
         std::thread::scope(|scope| {
             scope.spawn(|| kill_nursery(daemon));
-            // More than wait in reserve, so that the nursery is asked.
+            // More than there are idle keepers, so that the nursery is asked.
             let refused = (0..4).find_map(|_| pinfold.try_start(&request).err());
             assert_eq!(refused, None, "round {round}");
         });

@@ -1,4 +1,4 @@
-//! The daemon is killed again and again while processes start, write and end: everything is accounted for.
+//! The daemon is killed repeatedly while processes start, write and end: every process and byte is accounted for.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -16,7 +16,7 @@ fn lines_of(number: u32) -> u32 {
     10 + number % 30
 }
 
-/// Every fifth leaves a stray that writes a last line after it.
+/// Every fifth leaves a stray that writes the last line.
 fn request(number: u32) -> StartRequest {
     let stray = if number.is_multiple_of(5) { "(sleep 0.2; echo stray) & " } else { "" };
     let lines =
@@ -34,7 +34,7 @@ fn expected_output(number: u32) -> Vec<String> {
     lines
 }
 
-/// Starts them all; whenever the daemon dies under a request, asks its successor the same again.
+/// Starts them all; when the daemon dies during a request, repeats the request to the next daemon.
 fn start_all(socket: PathBuf) -> Vec<String> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     let client = Client::new(socket);
@@ -48,7 +48,7 @@ fn nothing_is_lost_while_the_daemon_is_killed_ten_times() {
     let socket = pinfold.client().socket().to_owned();
     let starting = std::thread::spawn(|| start_all(socket));
     for _ in 0..KILLS {
-        // A new daemon serves a little before its turn comes.
+        // The new daemon serves for a while before it is killed.
         let served = pinfold.list(&ListQuery::default()).total;
         until_some("some more starts, or all of them", || {
             let total = pinfold.list(&ListQuery::default()).total;

@@ -1,5 +1,6 @@
-//! D10: another web page, another local port and a kept process's dev server try to act through the dashboard. What a browser sends in each
-//! case was observed in Chromium; `cargo xtask dashboard --test` tries the same with the browser itself.
+//! D10: another web page, another local port and the dev server of a managed process try to act through the dashboard.
+//! What a browser sends in each case was observed in Chromium; `cargo xtask dashboard --test` tries the same with the
+//! browser itself.
 
 use std::io::{Read, Write};
 use std::net::{Ipv6Addr, TcpListener, TcpStream};
@@ -15,7 +16,7 @@ use crate::PINFOLD;
 
 const START: &str = r#"{"command":"true","name":"intruder"}"#;
 
-/// Sends the page's own headers with some replaced or, with an empty value, left out.
+/// Sends the headers of the page with some replaced or, with an empty value, left out.
 fn attempt(browser: &Browser, method: &str, target: &str, changes: &[(&str, &str)]) -> Answer {
     let mut headers = browser.headers();
     for (name, value) in changes {
@@ -55,7 +56,7 @@ fn d10_no_other_page_port_or_name_starts_a_process_with_the_browsers_cookie() {
         ("DNS rebinding", &[("Host", "evil.example"), ("Origin", "http://evil.example")]),
         ("the address instead of the name", &[("Host", &loopback)]),
         ("the name on another port", &[("Host", "pinfold.localhost:80")]),
-        // A dev server opened as pinfold.localhost:3000 receives the cookie, and can send any header it likes.
+        // A dev server opened as pinfold.localhost:3000 gets the cookie, and can send any header.
         ("a stolen cookie without the page secret", &[("Pinfold-Page", "")]),
         ("a stolen cookie with a guessed page secret", &[("Pinfold-Page", "pinfold_00")]),
         ("the page secret without the cookie", &[("Cookie", "")]),
@@ -108,7 +109,7 @@ fn d10_no_other_page_attaches_to_a_terminal() {
 }
 
 #[test]
-fn a_key_is_worth_nothing_to_another_page() {
+fn a_key_is_useless_to_another_page() {
     let pinfold = Pinfold::start(PINFOLD);
     let opened = open(&pinfold, DashboardRequest::default());
     let key = opened.url.split_once("#k=").expect("a key").1;
@@ -148,7 +149,7 @@ fn a_read_only_dashboard_changes_nothing_and_types_nothing() {
         ("POST", "/v1/shutdown".to_owned()),
     ] {
         let answer = browser.ask(method, &target, START);
-        assert!(answer.status == 403 && answer.body.contains("may only look"), "{target}: {}", answer.body);
+        assert!(answer.status == 403 && answer.body.contains("is read-only"), "{target}: {}", answer.body);
     }
     let attach = |query: &str| {
         let headers = browser.upgrade();
@@ -174,12 +175,12 @@ fn a_dashboard_shows_no_more_than_its_opener_sees() {
 }
 
 #[test]
-fn a_kept_process_cannot_open_a_dashboard() {
+fn a_process_cannot_open_a_dashboard() {
     let pinfold = Pinfold::start(PINFOLD);
     let record = pinfold.sh(&format!("{} dashboard --print 2>&1; true", pinfold.binary().display()));
     pinfold.wait_finished(&record.id);
-    let told = pinfold.text(&record.id);
-    assert!(told.contains("open the dashboard from outside") && !told.contains("#k="), "{told}");
+    let output = pinfold.text(&record.id);
+    assert!(output.contains("open the dashboard from outside") && !output.contains("#k="), "{output}");
 }
 
 #[test]
@@ -217,9 +218,9 @@ fn nothing_but_the_api_and_the_page_is_behind_the_port() {
     }
 }
 
-/// Browsers try `::1` first for `pinfold.localhost`: a program that listened there would be served in our place.
+/// Browsers try `::1` first for `pinfold.localhost`: a program that listened there would get the requests meant for us.
 #[test]
-fn nobody_else_can_listen_on_the_dashboards_port_of_the_other_loopback_address() {
+fn no_other_program_can_listen_on_the_port_of_the_other_loopback_address() {
     if TcpListener::bind((Ipv6Addr::LOCALHOST, 0)).is_err() {
         eprintln!("passed over: this machine has no IPv6");
         return;
@@ -250,13 +251,13 @@ fn signing_out_closes_what_the_browser_has_open() {
     assert_eq!(&head, b"HTTP/1.1 101");
     assert_eq!(browser.ask("POST", "/logout", "").status, 200);
     let mut rest = Vec::new();
-    // Ends: the terminal did not outlive the session.
+    // The stream ends: the terminal did not outlive the session.
     let ended = stream.read_to_end(&mut rest);
     assert!(ended.is_ok() || ended.is_err_and(|error| error.kind() != std::io::ErrorKind::WouldBlock));
 }
 
 #[test]
-fn a_new_daemon_knows_no_browser_of_the_old_one() {
+fn a_new_daemon_accepts_no_session_of_the_old_one() {
     let pinfold = Pinfold::start(PINFOLD);
     let browser = Browser::sign_in(&pinfold, false);
     pinfold.crash_and_restart();

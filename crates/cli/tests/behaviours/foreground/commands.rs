@@ -1,4 +1,4 @@
-//! What a command gets: standard input, directory, environment, shell; and what a bad one leaves behind.
+//! What a command gets: standard input, directory, environment, shell; and what a failed start leaves behind.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -59,7 +59,7 @@ fn workdir_rules() {
         let called = run(&pinfold, at(cwd));
         assert_eq!((called.record.cwd.as_str(), said(&called)), (resolved, format!("{resolved}\n").as_str()));
     }
-    // The command line knows where it stands; the API does not.
+    // The command line knows its working directory; the API does not.
     let cli = pinfold.command(&["run", "--json", "--cwd", "bin", "pwd"]).current_dir("/usr").output().expect("a run");
     let called: Started = serde_json::from_slice(&cli.stdout).expect("JSON");
     assert_eq!((called.record.cwd.as_str(), said(&called)), ("/usr/bin", "/usr/bin\n"));
@@ -90,7 +90,7 @@ fn fresh_state_each_call() {
     let change = "cd /etc; export LEAK=1; umask 0123; ulimit -c 17; f() { echo f; }; echo $GIVEN; pwd";
     let env = [("GIVEN".to_owned(), Some("given".to_owned()))].into();
     assert_eq!(said(&run(&pinfold, StartRequest { env, ..request(change) })), "given\n/etc\n");
-    // More than once: whichever keeper kept the first call, it keeps one of these.
+    // More than once: whichever keeper ran the first call also runs one of these.
     for _ in 0..5 {
         assert_eq!(said(&run(&pinfold, request(look))), before);
     }
@@ -121,7 +121,7 @@ fn shell_disclosed_and_selectable() {
 #[test]
 fn long_command_over_128k() {
     let pinfold = Pinfold::start(PINFOLD);
-    // 131,072 bytes with the NUL is the most that the kernel takes as one argument.
+    // 131,072 bytes including the NUL is the maximum of the kernel for one argument.
     for length in [131_071, 131_072, 200_000, 4_000_000] {
         let (head, tail) = ("readlink /proc/self/fd/0; text=", "; echo ${#text}; exit 5");
         let padding = length - head.len() - tail.len();
@@ -149,7 +149,7 @@ fn no_login_shell_cost() {
     }
 }
 
-/// No start is under way, and no keeper has a child, living or dead.
+/// No start is in progress, and no keeper has a child, alive or dead.
 fn assert_nothing_left(pinfold: &Pinfold) {
     assert_eq!(total(pinfold, Some("live")), 0);
     for keeper in pinfold.keepers() {
@@ -170,7 +170,7 @@ fn spawn_failure_leaves_nothing() {
     set_mode(0o000);
 
     let (garbage, locked, long) = (format!("{home}/garbage"), format!("{home}/locked"), "x".repeat(200_000));
-    // A directory of PATH that is closed to us must not hide what is wrong with the program itself.
+    // An inaccessible directory in PATH must not hide what is wrong with the program itself.
     let env = [("PATH".to_owned(), Some(format!("{locked}:/usr/bin:/bin")))].into();
     // Each passes every check before the fork.
     let failures = [
@@ -189,6 +189,6 @@ fn spawn_failure_leaves_nothing() {
         assert_nothing_left(&pinfold);
     }
     assert_eq!(said(&run(&pinfold, request("echo fine"))), "fine\n");
-    // So that whoever we are can remove it.
+    // So that any user can remove it.
     set_mode(0o700);
 }

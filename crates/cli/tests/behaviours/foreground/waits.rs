@@ -1,4 +1,4 @@
-//! Calls that wait: yields, timeouts, interrupted callers; the process is never lost on the way.
+//! Calls that wait: yields, timeouts, interrupted callers; the process is never lost.
 
 use std::time::Duration;
 
@@ -47,12 +47,12 @@ fn yield_clamped() {
         let waited = pinfold.start_request(&asked).waited.expect("a call that waited");
         (waited.reason, waited.limit_ms, waited.clamped)
     };
-    let (least, most) = (10, 3_600_000);
-    assert_eq!(waited("sleep 300", "1ms".into()), (WaitReason::Timeout, least, true));
-    assert_eq!(waited("sleep 300", "10ms".into()), (WaitReason::Timeout, least, false));
-    assert_eq!(waited("true", "1000000000ms".into()), (WaitReason::Exited, most, true));
-    assert_eq!(waited("true", Span::Seconds(1e6)), (WaitReason::Exited, most, true));
-    assert_eq!(waited("true", "1h".into()), (WaitReason::Exited, most, false));
+    let (min, max) = (10, 3_600_000);
+    assert_eq!(waited("sleep 300", "1ms".into()), (WaitReason::Timeout, min, true));
+    assert_eq!(waited("sleep 300", "10ms".into()), (WaitReason::Timeout, min, false));
+    assert_eq!(waited("true", "1000000000ms".into()), (WaitReason::Exited, max, true));
+    assert_eq!(waited("true", Span::Seconds(1e6)), (WaitReason::Exited, max, true));
+    assert_eq!(waited("true", "1h".into()), (WaitReason::Exited, max, false));
     let unwaited = pinfold.start_request(&StartRequest { wait: Some("0".into()), ..request("sleep 300") });
     assert_eq!((unwaited.waited, unwaited.record.status), (None, Status::Running));
 }
@@ -127,7 +127,7 @@ fn fg_timeout_kill_policy() {
     });
 }
 
-/// A request that leaves a trace of each run in a file named by its key.
+/// A request that leaves a trace of each run in a file named after its key.
 fn traced(pinfold: &Pinfold, key: &str) -> StartRequest {
     let command = format!("echo run >> {}/runs-{key}", pinfold.home().display());
     StartRequest { idempotency_key: Some(key.into()), ..request(&command) }
@@ -140,7 +140,7 @@ fn runs(pinfold: &Pinfold, key: &str) -> String {
 #[test]
 fn id_never_lost() {
     let pinfold = Pinfold::start(PINFOLD);
-    // The caller goes away before the answer: the list and the key find what it had started.
+    // The caller disconnects before the response: the list and the key find the process.
     let asked = StartRequest { idempotency_key: Some("k".into()), ..request("sleep 300") };
     let unread = post(&pinfold, "/v1/processes", &asked);
     let id = found(&pinfold, "sleep 300").id;
@@ -148,7 +148,7 @@ fn id_never_lost() {
     let again = pinfold.start_request(&asked);
     assert_eq!((again.created, again.record.id), (false, id));
 
-    // The caller goes away at any moment: asking again finds the one process, or starts it.
+    // The caller disconnects at any moment: repeating the request finds the one process, or starts it.
     for number in 0..20 {
         let key = format!("gone-{number}");
         let asked = traced(&pinfold, &key);
@@ -159,7 +159,7 @@ fn id_never_lost() {
         assert_eq!((all, runs(&pinfold, &key).as_str()), (vec![again.id], "run\n"));
     }
 
-    // A deadline that is too short for any answer.
+    // A timeout that is too short for any response.
     for number in 0..20 {
         let key = format!("late-{number}");
         let asked = traced(&pinfold, &key);

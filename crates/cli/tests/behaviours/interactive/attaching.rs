@@ -1,4 +1,4 @@
-//! Attach: observers, writers, and a person at a terminal.
+//! Attaching: observers, writers, and a person at a terminal.
 
 use std::process::Command;
 
@@ -15,13 +15,13 @@ fn attach(pinfold: &Pinfold, id: &str, query: &AttachQuery) -> (AttachReader, At
     pinfold.block(pinfold.client().attach(id, query)).expect("an attachment")
 }
 
-/// The next frame, or nothing at the end.
+/// The next frame, or `None` at the end.
 fn next(pinfold: &Pinfold, reader: &mut AttachReader) -> Option<Received> {
     let frame = pinfold.block(async { tokio::time::timeout(DEADLINE, reader.next()).await });
     frame.expect("a frame in time").transpose().expect("a frame")
 }
 
-/// Everything until the end: output, notices.
+/// Everything until the end: output and notices.
 fn rest(pinfold: &Pinfold, reader: &mut AttachReader) -> (Vec<u8>, Vec<AttachNotice>) {
     let (mut output, mut notices) = (Vec::new(), Vec::new());
     while let Some(frame) = next(pinfold, reader) {
@@ -33,8 +33,8 @@ fn rest(pinfold: &Pinfold, reader: &mut AttachReader) -> (Vec<u8>, Vec<AttachNot
     (output, notices)
 }
 
-/// Reads until the output holds this.
-fn until_heard(pinfold: &Pinfold, reader: &mut AttachReader, wanted: &str) -> Vec<u8> {
+/// Reads until the output contains this.
+fn read_until(pinfold: &Pinfold, reader: &mut AttachReader, wanted: &str) -> Vec<u8> {
     let mut output = Vec::new();
     while !String::from_utf8_lossy(&output).contains(wanted) {
         match next(pinfold, reader) {
@@ -52,7 +52,7 @@ fn observers_and_writers() {
     let gate = Gate::new(&pinfold, "go");
     let record = open(&pinfold, &format!("{}; seq 1 300000; read x; echo got $x; exit 3", gate.wait()));
     let mut observers: Vec<_> = (0..10).map(|_| attach(&pinfold, &record.id, &AttachQuery::default())).collect();
-    // One who may only look is told so, and nothing reaches the process.
+    // A read-only client that types gets a notice, and nothing reaches the process.
     assert!(pinfold.block(observers[0].1.send("no\n".into())));
     gate.open();
     until("all is written", || pinfold.show(&record.id).output.bytes >= 1_988_895);
@@ -78,16 +78,16 @@ fn observers_and_writers() {
 }
 
 #[test]
-fn one_who_does_not_read_slows_nobody_and_is_told_of_the_gap() {
+fn a_client_that_does_not_read_slows_no_other_and_gets_a_gap_notice() {
     let pinfold = Pinfold::start(PINFOLD);
     let gate = Gate::new(&pinfold, "go");
     let command = format!("echo first; {}; seq 1 1000000; echo last", gate.wait());
     let asked = StartRequest { output_limit: Some("128k".into()), ..request(&command) };
     let record = pinfold.start_request(&asked).record;
     let (mut slow, _writer) = attach(&pinfold, &record.id, &AttachQuery::default());
-    until_heard(&pinfold, &mut slow, "first");
+    read_until(&pinfold, &mut slow, "first");
     gate.open();
-    // It ends although somebody does not read.
+    // It ends although one client does not read.
     let ended = pinfold.wait_finished(&record.id);
     let (output, notices) = rest(&pinfold, &mut slow);
     assert!(output.ends_with(b"last\n"));
@@ -102,7 +102,7 @@ fn one_who_does_not_read_slows_nobody_and_is_told_of_the_gap() {
 }
 
 #[test]
-fn attachments_go_by_the_rules_of_owners() {
+fn attaching_follows_the_visibility_of_owners() {
     let pinfold = Pinfold::start(PINFOLD);
     let asked = StartRequest { owner: Some("ann".into()), stdin: Some(Stdin::Pipe), ..request("exec cat") };
     let record = pinfold.start_request(&asked).record;
@@ -114,7 +114,7 @@ fn attachments_go_by_the_rules_of_owners() {
         }
     };
     assert_eq!(refused("bob", &record.id, AttachQuery::default()), ErrorCode::NotFound);
-    assert_eq!(refused("ann", "nobody", AttachQuery::default()), ErrorCode::NotFound);
+    assert_eq!(refused("ann", "missing", AttachQuery::default()), ErrorCode::NotFound);
     let plain = pinfold.start_request(&StartRequest { owner: Some("ann".into()), ..request("exec sleep 300") }).record;
     let writing = AttachQuery { write: Some(true), ..AttachQuery::default() };
     assert_eq!(refused("ann", &plain.id, writing.clone()), ErrorCode::NoStdin);
@@ -122,7 +122,7 @@ fn attachments_go_by_the_rules_of_owners() {
         refused("ann", &record.id, AttachQuery { session: Some(String::new()), ..writing }),
         ErrorCode::InvalidRequest
     );
-    // Who is no WebSocket is told what it is.
+    // A request that is not a WebSocket upgrade gets an error that says so.
     let mut curl = std::os::unix::net::UnixStream::connect(pinfold.home().join("socket")).expect("a connection");
     use std::io::{Read, Write};
     let asked = format!("GET /v1/processes/{}/attach HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n", record.id);
@@ -133,7 +133,7 @@ fn attachments_go_by_the_rules_of_owners() {
 }
 
 #[test]
-fn what_was_typed_and_not_acknowledged_is_applied_once_by_the_next_daemon() {
+fn unacknowledged_input_is_applied_once_by_the_next_daemon() {
     let pinfold = Pinfold::start(PINFOLD);
     let record = open(&pinfold, "exec cat");
     let query = AttachQuery { write: Some(true), session: Some("s".into()), ..AttachQuery::default() };
@@ -141,9 +141,9 @@ fn what_was_typed_and_not_acknowledged_is_applied_once_by_the_next_daemon() {
     for frame in ["one\n", "two\n"] {
         assert!(pinfold.block(writer.send(frame.into())));
     }
-    until_heard(&pinfold, &mut reader, "two");
+    read_until(&pinfold, &mut reader, "two");
     pinfold.crash_and_restart();
-    // Nothing was heard of the second: it is sent again under its number.
+    // The second input was not acknowledged: it is sent again under its number.
     let again = AttachQuery { cursor: Some(4), next: Some(1), ..query };
     let (mut reader, mut writer) = attach(&pinfold, &record.id, &again);
     for frame in ["two\n", "three\n"] {
@@ -157,7 +157,7 @@ fn what_was_typed_and_not_acknowledged_is_applied_once_by_the_next_daemon() {
 }
 
 #[test]
-fn the_screen_is_drawn_and_sizes_are_told_to_all() {
+fn the_screen_is_drawn_and_sizes_are_sent_to_all_clients() {
     let pinfold = Pinfold::start(PINFOLD);
     let record = pinfold.start_request(&on_terminal("printf '\\033[2J\\033[3;5Hhere'; exec cat")).record;
     until_shown(&pinfold, &record.id, "here");
@@ -191,7 +191,7 @@ fn the_screen_is_drawn_and_sizes_are_told_to_all() {
     assert_eq!(screen(&pinfold, &record.id).size, PtySize { rows: 40, cols: 100 });
 }
 
-/// A command of ours on a terminal of its own, as its leader: so that a new size reaches it.
+/// `pinfold` on a terminal of its own, as its session leader, so that a new size reaches it.
 fn at_a_terminal(pinfold: &Pinfold, arguments: &[&str]) -> Terminal {
     let ours = pinfold.command(arguments);
     let mut command = Command::new("setsid");
@@ -201,13 +201,13 @@ fn at_a_terminal(pinfold: &Pinfold, arguments: &[&str]) -> Terminal {
 }
 
 #[test]
-fn a_person_attaches_types_resizes_and_leaves() {
+fn a_person_attaches_types_resizes_and_detaches() {
     let pinfold = Pinfold::start(PINFOLD);
     let command = "echo ready; while read x; do echo got $x; done; exit 6";
     let record = pinfold.start_request(&on_terminal(command)).record;
     until_shown(&pinfold, &record.id, "ready");
     let mut person = at_a_terminal(&pinfold, &["attach", &record.id]);
-    // The screen as it was, and our own size for it.
+    // The screen as it was, in the size of our terminal.
     person.until("ready");
     until("it has our size", || pinfold.show(&record.id).pty == Some(PtySize { rows: 30, cols: 90 }));
     assert!(!person.echoes(), "not raw");
@@ -215,7 +215,7 @@ fn a_person_attaches_types_resizes_and_leaves() {
     person.until("got hello");
     person.resize(20, 70);
     until("it has the new size", || pinfold.show(&record.id).pty == Some(PtySize { rows: 20, cols: 70 }));
-    // The daemon dies; the person types on.
+    // The daemon is killed; the person keeps typing.
     pinfold.kill_daemon();
     person.write(b"again\r");
     person.until("got again");
@@ -238,7 +238,7 @@ fn a_person_attaches_types_resizes_and_leaves() {
 }
 
 #[test]
-fn a_terminal_is_put_back_when_attach_is_ended_by_a_signal() {
+fn the_terminal_is_restored_when_attach_is_ended_by_a_signal() {
     let pinfold = Pinfold::start(PINFOLD);
     let record = pinfold.start_request(&on_terminal("echo ready; exec cat")).record;
     until_shown(&pinfold, &record.id, "ready");
@@ -253,7 +253,7 @@ fn a_terminal_is_put_back_when_attach_is_ended_by_a_signal() {
 }
 
 #[test]
-fn run_with_a_terminal_passes_the_exit_code_on_and_questions_are_answered_once() {
+fn run_with_a_terminal_returns_the_exit_code_and_terminal_queries_are_answered_once() {
     let pinfold = Pinfold::start(PINFOLD);
     let script = pinfold.home().join("ask");
     let ask = "#!/bin/sh\nstty -echo -icanon\nprintf '\\033[6n'\na=$(dd bs=1 count=6 2>/dev/null | od -An -c | tr -d ' ')\n\
@@ -278,7 +278,7 @@ fn attach_without_a_terminal_is_a_pipe() {
     attach.stdin.take().expect("its stdin").write_all(b"piped\n").expect("it reads");
     let output = attach.wait_with_output().expect("its end");
     assert_eq!((String::from_utf8_lossy(&output.stdout).as_ref(), output.status.code()), ("before\npiped\n", Some(2)));
-    let none = pinfold.cli(&["attach", "nobody"]);
+    let none = pinfold.cli(&["attach", "missing"]);
     assert_eq!(none.code, Some(2), "{}", none.stderr);
     let bad = pinfold.cli(&["attach", "--detach-keys", "enter", "x"]);
     assert!(bad.code == Some(2) && bad.stderr.contains("ctrl+p,ctrl+q"), "{}", bad.stderr);

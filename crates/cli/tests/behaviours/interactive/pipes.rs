@@ -1,4 +1,4 @@
-//! Stdin by pipe.
+//! Stdin as a pipe.
 
 use std::io::Write;
 use std::process::Stdio;
@@ -15,7 +15,7 @@ use crate::PINFOLD;
 use crate::mcp::agent::Agent;
 use crate::requests::{Gate, request, until_said};
 
-/// Bytes of every value, so many of them, in no order that a line discipline would like.
+/// This many bytes of every value, in an order that a line discipline would change.
 fn noise(count: usize) -> Vec<u8> {
     let mut state = 1_u32;
     let next = |_| {
@@ -41,7 +41,7 @@ fn stdin_pipe_open() {
 #[test]
 fn every_byte_arrives_in_its_order_however_slowly_it_is_read() {
     let pinfold = Pinfold::start(PINFOLD);
-    // A reader of small pieces, each by a program of its own, behind a queue that fills.
+    // A slow reader of small pieces, each with a new program, behind a queue that fills.
     let slow = "i=0; while [ $i -lt 50 ]; do dd bs=10000 count=1 status=none; i=$((i + 1)); done; exec cat";
     let record = open(&pinfold, slow);
     let all = noise(5 << 20);
@@ -96,7 +96,7 @@ fn bad_input_is_refused_by_name() {
     assert!(refused(InputRequest { input_id: Some(String::new()), ..eof() }).contains("input_id"));
     assert!(refused(text(&"x".repeat((1 << 20) + 1))).contains("1048576"));
     assert!(refused(InputRequest { wait: Some("soon".into()), ..eof() }).contains("soon"));
-    let unknown = try_input(&pinfold, "nobody", &eof()).expect_err("unknown");
+    let unknown = try_input(&pinfold, "missing", &eof()).expect_err("unknown");
     assert_eq!(unknown.code, ErrorCode::NotFound);
     input(&pinfold, &record.id, &eof());
     assert_eq!(pinfold.wait_finished(&record.id).outcome, Some(Outcome::Exited { code: 0 }));
@@ -112,7 +112,7 @@ fn write_id_dedupe() {
     assert!(again.repeated && again.accepted == 4, "{again:?}");
     let other = try_input(&pinfold, &record.id, &named("a", "two\n")).expect_err("another input");
     assert_eq!(other.code, ErrorCode::KeyReused);
-    // Whoever did not hear the answer of a daemon that died sends it again to the next.
+    // A client that did not get the answer of a killed daemon sends the input again to the next one.
     pinfold.crash_and_restart();
     assert!(input(&pinfold, &record.id, &named("a", "one\n")).repeated);
     input(&pinfold, &record.id, &InputRequest { eof: true, ..named("b", "two\n") });
@@ -136,10 +136,10 @@ fn write_full_pipe() {
     let second = try_input(&pinfold, &record.id, &named("second", &all)).expect("an answer");
     assert!(!second.complete && second.accepted > 0 && second.accepted < 1 << 20, "{second:?}");
     assert_eq!(second.queued, 1 << 20);
-    // Nothing of this keeps the daemon, or a stop, from answering.
+    // Meanwhile the daemon answers other requests, also a stop.
     let bystander = pinfold.run("echo hi").1;
     assert_eq!(bystander, "hi\n");
-    // What is acknowledged is held by the keeper, and written although the daemon died.
+    // Acknowledged input is held by the keeper, and written although the daemon died.
     pinfold.kill_daemon();
     gate.open();
     pinfold.start_daemon();

@@ -1,4 +1,5 @@
-//! Real programs on a terminal, as a model or a person would use them. One that is not here is skipped, and says so.
+//! Real programs on a terminal, as a model or a person would use them. One that is not installed is skipped, in a line
+//! that says so.
 
 use pinfold_api::types::{InputRequest, Outcome, ResizeRequest, StartRequest};
 use pinfold_testkit::{Pinfold, until};
@@ -8,7 +9,7 @@ use super::{eof, has, input, keys, line, on_terminal, screen, text, until_shown}
 use crate::PINFOLD;
 use crate::mcp::agent::Agent;
 
-/// Starts a program on a terminal, in a language and a history of nobody.
+/// Starts a program on a terminal, with the C locale and no history file.
 fn start(pinfold: &Pinfold, command: &str) -> String {
     let env = [("LC_ALL", Some("C.UTF-8")), ("HISTFILE", Some("/dev/null")), ("PYTHON_HISTORY", Some("/dev/null"))];
     let env = env.map(|(name, value)| (name.to_owned(), value.map(str::to_owned)));
@@ -47,7 +48,7 @@ fn bash_has_its_history_and_job_control() {
     input(&pinfold, &id, &line("5"));
     until_shown(&pinfold, &id, "one-6");
     input(&pinfold, &id, &line("sleep 300"));
-    // Before its exec it is still the shell, which a stop from the terminal does not reach.
+    // Before exec it is still a copy of the shell, which Ctrl-Z does not stop.
     until("it sleeps", || pinfold.show(&id).tree.iter().any(|member| member.command.starts_with("sleep")));
     input(&pinfold, &id, &keys(&["ctrl+z"]));
     until_shown(&pinfold, &id, "Stopped");

@@ -1,4 +1,4 @@
-//! Stdin, stdout and stderr by a terminal.
+//! Processes on a pseudoterminal.
 
 use pinfold_api::error::ErrorCode;
 use pinfold_api::types::{
@@ -53,7 +53,7 @@ fn pty_same_as_pipe() {
 #[test]
 fn strays_hold_the_terminal_after_the_leader() {
     let pinfold = Pinfold::start(PINFOLD);
-    // Not before it has its own session: the end of the leader hangs up on what is in its foreground.
+    // It must have its own session first: when the leader exits, the foreground group gets SIGHUP.
     let up = pinfold.home().join("up").display().to_string();
     let stray = format!("touch {up}; read x; echo got $x; exec sleep 300");
     let command = format!("t=$(tty); setsid sh -c '{stray}' <$t & until [ -e {up} ]; do sleep 0.1; done; echo ready");
@@ -66,7 +66,7 @@ fn strays_hold_the_terminal_after_the_leader() {
 }
 
 #[test]
-fn what_does_not_go_with_a_terminal_is_refused_by_name() {
+fn options_that_a_terminal_excludes_are_refused_by_name() {
     let pinfold = Pinfold::start(PINFOLD);
     let refused = |request: StartRequest| {
         let error = pinfold.try_start(&request).expect_err("refused");
@@ -89,21 +89,21 @@ fn what_does_not_go_with_a_terminal_is_refused_by_name() {
 
 #[test]
 fn pty_failure_is_error() {
-    // No more descriptors than a keeper and two pipes need: those of a terminal are too many.
+    // As many descriptors as a keeper and two pipes need; a terminal needs more.
     let pinfold = Pinfold::start_with(PINFOLD, Setup::default());
     let keeper_starts = pinfold.start_request(&on_terminal("true"));
     assert_eq!(pinfold.wait_finished(&keeper_starts.record.id).outcome, Some(Outcome::Exited { code: 0 }));
     let Some(hidden) = without_terminals() else { return };
-    let error = hidden.try_start(&on_terminal("echo ran > $HOME/ran")).expect_err("no terminal is to be had");
+    let error = hidden.try_start(&on_terminal("echo ran > $HOME/ran")).expect_err("no terminal can be opened");
     assert_eq!(error.code, ErrorCode::FailedToStart, "{error:?}");
     assert!(error.message.contains("cannot open a terminal"), "{}", error.message);
-    let id = error.id.expect("its record tells it");
+    let id = error.id.expect("its id is in the error");
     let outcome = hidden.show(&id).outcome;
     assert!(matches!(&outcome, Some(Outcome::FailedToStart { step, .. }) if step == "pty"), "{outcome:?}");
     assert_eq!(hidden.run("echo pipes work").1, "pipes work\n");
 }
 
-/// A daemon for which there is no /dev/ptmx, where that can be arranged.
+/// A daemon without /dev/ptmx, if that can be arranged here.
 fn without_terminals() -> Option<Pinfold> {
     let wrap = ["unshare", "--mount", "sh", "-c", "mount --bind /dev/null /dev/ptmx && exec \"$@\"", "sh"];
     let works = std::process::Command::new(wrap[0]).args(&wrap[1..]).arg("true").output();
@@ -126,7 +126,7 @@ fn without_terminals() -> Option<Pinfold> {
 #[test]
 fn pty_queries_answered() {
     let pinfold = Pinfold::start(PINFOLD);
-    // A program that asks and reads the answer up to its last byte, without echo, as programs do.
+    // A program that sends a terminal query and reads the answer up to its last byte, without echo.
     let ask = "ask() { printf \"$1\"; a=; while :; do c=$(dd bs=1 count=1 2>/dev/null); a=$a$c; \
                [ \"$c\" = \"$2\" ] && break; done; printf '%s' \"$a\" | od -An -c | tr -d ' \\n'; echo; }; \
                stty -echo -icanon; printf 'ab'; ask '\\033[6n' R; ask '\\033[c' c; ask '\\033[5n' n; echo done; sleep 300";
@@ -134,7 +134,7 @@ fn pty_queries_answered() {
     let shown = until_shown(&pinfold, &record.id, "done");
     assert_eq!(shown.lines[0], "ab033[1;3R", "{shown:?}");
     assert_eq!(&shown.lines[1..3], ["033[?62;22c", "033[0n"], "{shown:?}");
-    // A later daemon sees the questions again and answers none of them a second time.
+    // A later daemon reads the same queries again and answers none of them a second time.
     pinfold.crash_and_restart();
     screen(&pinfold, &record.id);
     input(&pinfold, &record.id, &text("x"));
@@ -142,7 +142,7 @@ fn pty_queries_answered() {
 }
 
 #[test]
-fn a_question_asked_while_there_is_no_daemon_is_answered_by_the_next() {
+fn a_terminal_query_sent_while_no_daemon_runs_is_answered_by_the_next() {
     let pinfold = Pinfold::start(PINFOLD);
     let gate = crate::requests::Gate::new(&pinfold, "ask");
     let command = format!(
@@ -169,13 +169,13 @@ fn waiting_for_input_flagged() {
         assert_eq!(waits(&asks.id), WaitReason::Input);
         assert_eq!(pinfold.show(&asks.id).waiting_for_input, Some(true));
         assert!(pinfold.cli(&["ps"]).stdout.contains("running, waiting"));
-        let told = until_some("the owner is told", || {
+        let event = until_some("an event for the owner", || {
             pinfold.events(0).events.into_iter().find(|event| event.kind == EventKind::WaitingForInput)
         });
-        assert_eq!((told.process.as_str(), told.text.as_deref()), (asks.id.as_str(), Some("Proceed? [y/N]")));
+        assert_eq!((event.process.as_str(), event.text.as_deref()), (asks.id.as_str(), Some("Proceed? [y/N]")));
         input(&pinfold, &asks.id, &line("y"));
         until("a sleeper waits for nothing", || pinfold.show(&asks.id).waiting_for_input == Some(false));
-        // Told once for each wait, also by the next daemon.
+        // One event for each wait, also with the next daemon.
         pinfold.crash_and_restart();
         let count = pinfold.events(0).events.iter().filter(|event| event.kind == EventKind::WaitingForInput).count();
         assert_eq!(count, 1);
@@ -198,7 +198,7 @@ fn waiting_for_input_flagged() {
 }
 
 #[test]
-fn the_end_of_input_is_a_key_of_a_terminal() {
+fn eof_on_a_terminal_is_sent_as_a_key() {
     let pinfold = Pinfold::start(PINFOLD);
     let record = pinfold.start_request(&on_terminal("cat; echo first; cat; echo second")).record;
     input(&pinfold, &record.id, &InputRequest { eof: true, ..line("a") });
@@ -222,7 +222,7 @@ fn ctrl_c_reaches_the_foreground_of_the_terminal() {
 }
 
 #[test]
-fn the_screen_is_that_of_the_whole_output_after_a_crash() {
+fn the_screen_is_rebuilt_from_the_whole_output_after_a_crash() {
     let pinfold = Pinfold::start(PINFOLD);
     let draw = "printf '\\033]0;a title\\007\\033[?1049h\\033[2J\\033[5;10Hhere\\033[31m red\\033[0m'; sleep 300";
     let record = pinfold.start_request(&on_terminal(draw)).record;
@@ -238,7 +238,7 @@ fn the_screen_is_that_of_the_whole_output_after_a_crash() {
 }
 
 #[test]
-fn output_in_bulk_through_a_terminal_is_whole() {
+fn bulk_output_through_a_terminal_is_complete() {
     let pinfold = Pinfold::start(PINFOLD);
     let record = pinfold.start_request(&on_terminal("stty -onlcr; seq 1 200000; echo END")).record;
     pinfold.wait_finished(&record.id);
@@ -248,7 +248,7 @@ fn output_in_bulk_through_a_terminal_is_whole() {
 }
 
 #[test]
-fn utf8_split_over_reads_of_a_terminal_is_whole() {
+fn utf8_split_over_reads_of_a_terminal_stays_intact() {
     let pinfold = Pinfold::start(PINFOLD);
     let command = "printf '\\303'; sleep 0.3; printf '\\251\\342'; sleep 0.3; printf '\\202\\254'; sleep 300";
     let record = pinfold.start_request(&on_terminal(command)).record;
@@ -272,7 +272,7 @@ fn a_model_uses_a_terminal() {
     let last = agent.call("process_input", json!({ "id": id, "keys": ["y", "enter"] }));
     until("it ends", || agent.call("process_output", json!({ "id": id, "cursor": 0 })).facts["exit_code"] == 4);
     assert!(!last.is_error);
-    // Somebody else's prompt is news; it is told with what it asks.
+    // A prompt of another process is reported as news, with its text.
     let gate = crate::requests::Gate::new(&pinfold, "gate");
     let command = format!("{}; printf 'Password: '; read p", gate.wait());
     agent.call("execute", json!({ "command": command, "pty": true, "background": true }));
@@ -281,7 +281,7 @@ fn a_model_uses_a_terminal() {
         agent.call("process_list", json!({})).news().into_iter().find(|news| news["event"] == "waiting_for_input")
     });
     assert_eq!(news["line"], "Password:", "{news}");
-    // In the foreground a question ends the wait, and is not waited out.
+    // In the foreground a prompt ends the wait before its timeout.
     let asked = agent.call("execute", json!({ "command": "printf 'Go? '; read g", "pty": true, "timeout": "5m" }));
     assert_eq!((&asked.facts["reason"], &asked.facts["waiting_for_input"]), (&json!("input"), &json!(true)));
     assert!(asked.output() == "Go? " && asked.notes().contains("process_input"), "{}", asked.text);
@@ -292,7 +292,7 @@ fn a_model_uses_a_terminal() {
 #[test]
 fn no_daemon_tty_access() {
     let pinfold = Pinfold::prepare(PINFOLD, Setup::default());
-    // A daemon that was started from a terminal, as people do.
+    // A daemon that was started from a terminal, as users do.
     let mut person = Terminal::start(&mut pinfold.command(&["daemon", "start"]), 24, 80).expect("a terminal");
     assert!(person.wait().success());
     let own = "if (: </dev/tty) 2>/dev/null; then echo has one; else echo has none; fi";
@@ -305,7 +305,7 @@ fn no_daemon_tty_access() {
 #[test]
 fn terminals_leave_no_descriptors_behind() {
     let pinfold = Pinfold::start(PINFOLD);
-    // One connection to each keeper comes and goes with it.
+    // The connection to each keeper is counted; it opens and closes with the keeper.
     let descriptors = |pid: u32| {
         let all = std::fs::read_dir(format!("/proc/{pid}/fd")).map_or(0, |entries| entries.count());
         all.saturating_sub(pinfold.keepers().len())
@@ -327,6 +327,6 @@ fn terminals_leave_no_descriptors_behind() {
     let before = descriptors(daemon);
     (0..20).for_each(|_| run());
     until("keepers let go of their terminals", || terminals() == 0);
-    // A keeper that comes or goes just then may be counted with one and not with the other.
+    // A keeper that starts or exits at this moment may be counted in one number and not in the other.
     until("the daemon has no more than before", || descriptors(daemon) <= before + 4);
 }

@@ -1,4 +1,4 @@
-//! What another user of the machine, a process, or a made-up id could try.
+//! What another user of the machine, a process, or a forged id could try.
 
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::process::Command;
@@ -16,7 +16,7 @@ fn is_root() -> bool {
     std::fs::metadata("/proc/self").is_ok_and(|metadata| metadata.uid() == 0)
 }
 
-/// Runs a command of the binary as another user, in somebody's home.
+/// Runs `pinfold` as another user, in the home of this one.
 fn as_another_user(pinfold: &Pinfold, arguments: &[&str]) -> std::process::Output {
     let mut command = Command::new("setpriv");
     command.args([&format!("--reuid={NOBODY}"), &format!("--regid={NOBODY}"), "--clear-groups", PINFOLD]);
@@ -24,13 +24,13 @@ fn as_another_user(pinfold: &Pinfold, arguments: &[&str]) -> std::process::Outpu
 }
 
 #[test]
-fn another_user_cannot_speak_to_the_daemon_though_the_socket_were_open_to_all() {
+fn another_user_cannot_use_the_daemon_even_if_the_socket_is_world_writable() {
     if !is_root() {
         return eprintln!("skipped: only root can become another user");
     }
     let pinfold = Pinfold::start(PINFOLD);
     let id = pinfold.sh("echo secret; sleep 300").id;
-    // As if somebody had opened the way by mistake: the peer's uid still counts.
+    // The permissions of the directory were opened by mistake: the peer's uid is still checked.
     let open = |path: &std::path::Path, mode| {
         std::fs::set_permissions(path, PermissionsExt::from_mode(mode)).expect("its mode can be set");
     };
@@ -46,7 +46,7 @@ fn another_user_cannot_speak_to_the_daemon_though_the_socket_were_open_to_all() 
 }
 
 #[test]
-fn nobody_else_can_read_what_is_kept() {
+fn files_in_the_home_are_unreadable_for_other_users() {
     let pinfold = Pinfold::start(PINFOLD);
     pinfold.block(pinfold.client().add_token(&Default::default())).expect("a token");
     let id = pinfold.sh("echo secret").id;
@@ -58,7 +58,7 @@ fn nobody_else_can_read_what_is_kept() {
 }
 
 #[test]
-fn ids_and_names_lead_nowhere_else() {
+fn ids_and_names_cannot_point_outside_of_the_home() {
     let pinfold = Pinfold::start(PINFOLD);
     let name = StartRequest {
         command: Some("sleep 300".into()),

@@ -1,4 +1,4 @@
-//! Which variables reach a process unasked, and which never do.
+//! Which variables a process inherits, and which it never does.
 
 use pinfold_api::types::StartRequest;
 use pinfold_testkit::{Pinfold, Setup};
@@ -12,7 +12,7 @@ fn filtered() -> Pinfold {
     Pinfold::start_with(PINFOLD, Setup { config: CONFIG.into(), env, user: None })
 }
 
-/// The names of what `env` printed, without pinfold's own marks and the shell's own.
+/// The names in the output of `env`, without the variables that pinfold and the shell set.
 fn names(output: &str) -> Vec<&str> {
     let mut names: Vec<_> = output.lines().filter_map(|line| Some(line.split_once('=')?.0)).collect();
     names.retain(|name| !name.starts_with("PINFOLD_") && !["PWD", "OLDPWD", "SHLVL", "_"].contains(name));
@@ -21,18 +21,18 @@ fn names(output: &str) -> Vec<&str> {
 }
 
 #[test]
-fn only_what_is_allowed_passes_from_the_daemon() {
+fn only_allowed_variables_pass_from_the_daemon() {
     let pinfold = filtered();
     for _ in 0..2 {
         let (_, output) = pinfold.run("env");
         assert_eq!(names(&output), ["HOME", "OURS_NAME", "PATH"], "{output}");
-        // A keeper that an earlier daemon forked keeps to it as well.
+        // Also for a keeper that an earlier daemon forked.
         pinfold.crash_and_restart();
     }
 }
 
 #[test]
-fn what_a_request_sets_itself_always_passes() {
+fn variables_set_in_a_request_always_pass() {
     let pinfold = filtered();
     let request = StartRequest {
         command: Some("env".into()),
@@ -45,7 +45,7 @@ fn what_a_request_sets_itself_always_passes() {
 }
 
 #[test]
-fn only_what_is_allowed_passes_from_the_command_line() {
+fn only_allowed_variables_pass_from_the_command_line() {
     let pinfold = filtered();
     let cli = pinfold.cli(&["run", "--env", "ASKED_TOKEN=value", "env"]);
     assert_eq!(names(&cli.stdout), ["ASKED_TOKEN", "HOME", "OURS_NAME", "PATH"], "{cli:?}");

@@ -1,5 +1,5 @@
-//! A connection to the socket from inside a kept process acts as that process's owner: by where it comes from, whatever it
-//! says of itself.
+//! A connection to the socket from inside a managed process acts as the owner of that process, whatever its headers
+//! say.
 
 use std::path::Path;
 use std::process::Command;
@@ -15,7 +15,7 @@ fn start_as(pinfold: &Pinfold, owner: &str, command: &str) -> Record {
     pinfold.block(pinfold.client().acting_as(owner, None).start(&request)).expect("it starts").record
 }
 
-/// Runs a script as a kept process of `ann`, with the command line as `$P`, and gives all its output.
+/// Runs a script as a process of `ann`, with the command line in `$P`, and returns its output.
 fn inside(pinfold: &Pinfold, script: &str) -> String {
     let script = format!("P={}; export P; {script}", pinfold.binary().display());
     let record = start_as(pinfold, "ann", &script);
@@ -27,17 +27,17 @@ fn tokens(pinfold: &Pinfold) -> usize {
     pinfold.block(pinfold.client().tokens()).expect("tokens").tokens.len()
 }
 
-/// Every way in which a program can be below a kept process.
+/// Every way in which a program can be a descendant of a managed process.
 const WAYS: [&str; 4] = [
     "sh -c '@'",
-    // Two forks and a session of its own.
+    // A double fork, with its own session.
     "setsid -f sh -c '@; :'; sleep 0.1; :",
     "(sh -c 'sleep 0.05; @; :' &); :",
     "env -i PATH=$PATH PINFOLD_HOME=$PINFOLD_HOME P=$P setsid -f sh -c 'cd /; sleep 0.05; @'; :",
 ];
 
 #[test]
-fn a_kept_process_gets_no_more_than_its_owner_has() {
+fn a_process_has_only_the_rights_of_its_owner() {
     for ground in Environment::ALL {
         let grounded = match ground.try_start(PINFOLD) {
             Ok(grounded) => grounded,
@@ -51,19 +51,19 @@ fn a_kept_process_gets_no_more_than_its_owner_has() {
         for way in WAYS {
             let run = |command: &str| inside(pinfold, &way.replace('@', &format!("{command} 2>&1")));
             for operators in ["token add", "token ls", "daemon stop", "gc"] {
-                let told = run(&format!("$P {operators}"));
-                assert!(told.contains("only the operator may do this"), "{ground}, {way}, {operators}: {told}");
+                let output = run(&format!("$P {operators}"));
+                assert!(output.contains("only the operator may do this"), "{ground}, {way}, {operators}: {output}");
             }
-            let told = run("$P ps --all");
-            assert!(told.contains("ps --all") && !told.contains("sleep 31415"), "{ground}, {way}: {told}");
+            let output = run("$P ps --all");
+            assert!(output.contains("ps --all") && !output.contains("sleep 31415"), "{ground}, {way}: {output}");
             for touch in ["show", "stop", "logs", "signal KILL"] {
-                let told = run(&format!("$P {touch} {}", eve.id));
-                assert!(told.contains("no process"), "{ground}, {way}, {touch}: {told}");
+                let output = run(&format!("$P {touch} {}", eve.id));
+                assert!(output.contains("no process"), "{ground}, {way}, {touch}: {output}");
             }
-            let told = run("$P --as eve ps");
-            assert!(told.contains("no owner `eve`"), "{ground}, {way}: {told}");
-            let told = run("$P run --owner eve true");
-            assert!(told.contains("no owner `eve`"), "{ground}, {way}: {told}");
+            let output = run("$P --as eve ps");
+            assert!(output.contains("no owner `eve`"), "{ground}, {way}: {output}");
+            let output = run("$P run --owner eve true");
+            assert!(output.contains("no owner `eve`"), "{ground}, {way}: {output}");
             let started = run("$P run -d true");
             assert_eq!(pinfold.show(started.trim()).owner, "ann", "{ground}, {way}");
         }
@@ -84,7 +84,7 @@ fn raw_requests_from_inside_are_bound_on_every_route() {
         let socket = pinfold.home().join("socket");
         inside(&pinfold, &format!("curl -s --unix-socket {} {arguments}", socket.display()))
     };
-    for (arguments, told) in [
+    for (arguments, expected) in [
         ("-X POST http://x/v1/tokens -d '{}'", "forbidden"),
         ("-X POST http://x/v1/shutdown -d '{}'", "forbidden"),
         ("http://x/metrics", "forbidden"),
@@ -95,7 +95,7 @@ fn raw_requests_from_inside_are_bound_on_every_route() {
         ("-X POST http://x/v1/owners/eve/end -d '{}'", "not_found"),
     ] {
         let answer = curl(arguments);
-        assert!(answer.contains(told), "{arguments}: {answer}");
+        assert!(answer.contains(expected), "{arguments}: {answer}");
     }
     for target in ["v1/events", "v1/owners", "v1/agents", "api/v0/processes/list"] {
         let answer = curl(&format!("http://x/{target}"));
@@ -127,8 +127,8 @@ fn an_agent_inside_works_below_the_owner_of_its_process() {
     ];
     std::fs::write(pinfold.home().join("calls"), lines.join("\n") + "\n").expect("written");
     let script = format!("(cat {}; sleep 2) | $P mcp", pinfold.home().join("calls").display());
-    let told = inside(&pinfold, &script);
-    assert!(told.contains("from within"), "{told}");
+    let output = inside(&pinfold, &script);
+    assert!(output.contains("from within"), "{output}");
     let list = pinfold.list(&ListQuery::default()).processes;
     let started = list.iter().find(|record| record.command == "echo from within").expect("it ran");
     assert_eq!(started.parent.as_deref(), Some("ann"), "{}", started.owner);
@@ -136,7 +136,7 @@ fn an_agent_inside_works_below_the_owner_of_its_process() {
 }
 
 #[test]
-fn whoever_is_handed_over_acts_as_the_new_owner() {
+fn a_process_that_was_handed_over_acts_as_the_new_owner() {
     let pinfold = Pinfold::start(PINFOLD);
     let gate = pinfold.home().join("gate");
     let eve = start_as(&pinfold, "eve", "sleep 300").id;
@@ -150,20 +150,20 @@ fn whoever_is_handed_over_acts_as_the_new_owner() {
     let request = HandoverRequest { to: Some("eve".into()), purpose: "go on".into() };
     pinfold.block(pinfold.client().handover(&record.id, &request)).expect("handed over");
     std::fs::write(&gate, "").expect("an open gate");
-    // The stream may write behind it: events of what it starts.
-    let (told, id) = until_some("its answer", || {
+    // The stream may add events of the process that it starts after this.
+    let (output, id) = until_some("its answer", || {
         let text = pinfold.text(&record.id);
         let id = text.lines().find_map(|line| line.strip_prefix("started=")).map(str::to_owned)?;
         Some((text, id))
     });
-    assert!(told.contains(&eve), "{told}");
+    assert!(output.contains(&eve), "{output}");
     let started = pinfold.show(&id);
     assert_eq!(started.owner, "eve", "what it starts is the new owner's");
 }
 
-/// Inside, one asks for a token without pause while daemons are killed and recover.
+/// A process inside requests a token in a loop while daemons are killed and recover.
 #[test]
-fn no_recovering_daemon_takes_a_kept_process_for_the_operator() {
+fn a_recovering_daemon_never_treats_a_process_as_the_operator() {
     let pinfold = Pinfold::start(PINFOLD);
     let script = format!("while :; do {} token add; done", pinfold.binary().display());
     for _ in 0..8 {
@@ -176,7 +176,7 @@ fn no_recovering_daemon_takes_a_kept_process_for_the_operator() {
     assert_eq!(tokens(&pinfold), 0);
 }
 
-/// A process that kills its keeper wins nothing by it.
+/// A process that kills its own keeper gains no rights.
 #[test]
 fn a_process_that_kills_its_keeper_gets_no_token() {
     for pinfold in [Pinfold::start(PINFOLD), Pinfold::start_without_cgroup(PINFOLD)] {
@@ -194,7 +194,7 @@ fn a_process_that_kills_its_keeper_gets_no_token() {
     }
 }
 
-/// The program that connected ends, and another one goes on with its connection.
+/// The program that connected exits, and another one uses its connection.
 #[test]
 fn a_connection_whose_opener_has_ended_is_refused() {
     let script = r#"
@@ -232,9 +232,9 @@ fn a_configuration_can_trust_what_is_inside() {
     assert_eq!(tokens(&pinfold), 1);
 }
 
-/// Whoever is outside is the operator as ever.
+/// A client outside of all processes acts as the operator.
 #[test]
-fn outside_everybody_is_the_operator() {
+fn a_client_outside_is_the_operator() {
     let pinfold = Pinfold::start(PINFOLD);
     let made = pinfold.cli(&["token", "add"]);
     assert_eq!(made.code, Some(0), "{}", made.stderr);

@@ -1,4 +1,4 @@
-//! Lists: every live process can be reached, whatever happens meanwhile.
+//! Lists: every live process is on one of the pages, whatever happens between them.
 
 use std::collections::HashSet;
 
@@ -52,7 +52,7 @@ fn list_never_hides_running() {
     }
 }
 
-/// Processes end while they are counted: each is counted, and none twice.
+/// Processes end between two pages: each is listed exactly once.
 #[test]
 fn a_process_that_ends_is_always_in_the_list_once() {
     let pinfold = Pinfold::start(PINFOLD);

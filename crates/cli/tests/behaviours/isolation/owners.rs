@@ -1,4 +1,4 @@
-//! Owners: what each sees, what their end does, and how a process changes hands.
+//! Owners: what each sees, what happens to its processes when it ends, and how a process is handed over.
 
 use pinfold_api::client::{Client, ClientError};
 use pinfold_api::error::ErrorCode;
@@ -135,7 +135,7 @@ fn ancestor_sees_descendants() {
     let stopped = pinfold.block(chat.stop(&deepest.id, &StopRequest::default())).expect("a stop");
     assert_eq!((stopped.survivors.len(), stopped.record.status), (0, Status::Finished));
     assert_eq!(code(pinfold.block(grandchild.stop(&ours.id, &StopRequest::default()))), ErrorCode::NotFound);
-    // The first parent stands, and an ended process keeps its place in the family.
+    // The first parent is kept, and an ended process keeps its place in the tree of owners.
     let elsewhere = pinfold.client().acting_as("child", Some("eve"));
     assert_eq!(code(pinfold.block(elsewhere.start(&sleeper("true")))), ErrorCode::InvalidRequest);
     pinfold.crash_and_restart();
@@ -158,14 +158,14 @@ fn handover() {
     assert_eq!(code(pinfold.block(child.show(&web.id))), ErrorCode::NotFound);
     pinfold.crash_and_restart();
     assert_eq!(pinfold.block(chat.show(&web.id)).expect("it is chat's").owner, "chat");
-    let told = pinfold.block(chat.events(&EventsQuery::default())).expect("events").events;
-    let told = told.iter().find(|event| event.kind == EventKind::HandedOver).expect("chat is told");
-    assert_eq!((told.text.as_deref(), told.announce), (Some("keep the dev server"), true));
+    let events = pinfold.block(chat.events(&EventsQuery::default())).expect("events").events;
+    let event = events.iter().find(|event| event.kind == EventKind::HandedOver).expect("an event for chat");
+    assert_eq!((event.text.as_deref(), event.announce), (Some("keep the dev server"), true));
     pinfold.block(chat.stop(&web.id, &StopRequest::default())).expect("chat may stop it");
     let over = code(pinfold.block(pinfold.client().handover(&web.id, &ask(Some("x"), "y"))));
     assert_eq!(over, ErrorCode::AlreadyOver);
-    let nobody = start(&pinfold, &chat, sleeper("sleep 300"));
-    let orphan = code(pinfold.block(chat.handover(&nobody.id, &ask(None, "up"))));
+    let without_parent = start(&pinfold, &chat, sleeper("sleep 300"));
+    let orphan = code(pinfold.block(chat.handover(&without_parent.id, &ask(None, "up"))));
     assert_eq!(orphan, ErrorCode::InvalidRequest);
 }
 
@@ -202,9 +202,10 @@ fn owner_grace_counts_from_the_last_contact() {
     let wait = WaitQuery { timeout: Some("6s".into()), ..WaitQuery::default() };
     let waited = pinfold.block(ann.wait(&record.id, &wait)).expect("a wait");
     assert_eq!((waited.reason, waited.record.status), (WaitReason::Timeout, Status::Running));
-    // The operator's is not.
+    // The operator's request is not contact of the owner.
     assert_eq!(pinfold.wait_finished(&record.id).cause, Some(Cause::OwnerEnded));
-    // For an owner who was never in contact it counts from the start, not from that of the daemon, which is older now.
+    // For an owner that never had contact the grace counts from the start of the process, not from the start of the
+    // daemon, which is earlier.
     let unheard = StartRequest { owner: Some("unheard".into()), ..graced.clone() };
     let record = start(&pinfold, pinfold.client(), unheard);
     let record = pinfold.wait_finished(&record.id);

@@ -1,4 +1,4 @@
-//! Who may say whose child an owner is: an operator, and a bound caller only of new owners below itself.
+//! Who may set the parent of an owner: an operator; a bound caller only for new owners below itself.
 
 use std::collections::HashSet;
 
@@ -16,13 +16,13 @@ fn sleeper() -> StartRequest {
     StartRequest { command: Some("sleep 300".into()), ..StartRequest::default() }
 }
 
-/// Who pinfold says the parent of an owner is.
+/// The parent of an owner, according to `GET /v1/owners`.
 fn parent_of(pinfold: &Pinfold, owner: &str) -> Option<String> {
     let owners = pinfold.block(pinfold.client().owners()).expect("owners").owners;
     owners.into_iter().find(|one| one.owner == owner).and_then(|one| one.parent)
 }
 
-/// What a bound token may try: a method, a target, headers and a body.
+/// A request of a caller with a bound token: method, target, headers and body.
 type Attempt<'a> = (&'a str, &'a str, Vec<(&'a str, &'a str)>, String);
 
 /// Every way to name `b` together with a parent.
@@ -53,12 +53,12 @@ fn attempts<'a>(b: &'a str, parent: &'a str) -> Vec<Attempt<'a>> {
     ]
 }
 
-/// Makes an owner exist in each way there is.
+/// Creates owners in each way that there is.
 fn existing(pinfold: &Pinfold) -> Vec<&'static str> {
     let acting = |owner: &str| pinfold.client().acting_as(owner, None);
     token(pinfold, Some("has-token"), None);
     token(pinfold, Some("had-token"), Some("0"));
-    pinfold.block(acting("was-heard").list(&ListQuery::default())).expect("a list");
+    pinfold.block(acting("had-contact").list(&ListQuery::default())).expect("a list");
     pinfold.block(acting("has-process").start(&sleeper())).expect("a start");
     let brief = StartRequest { command: Some("true".into()), ..StartRequest::default() };
     let over = pinfold.block(acting("had-process").start(&brief)).expect("a start");
@@ -70,7 +70,7 @@ fn existing(pinfold: &Pinfold) -> Vec<&'static str> {
     vec![
         "has-token",
         "had-token",
-        "was-heard",
+        "had-contact",
         "has-process",
         "had-process",
         "has-consumer",
@@ -89,8 +89,9 @@ fn a_bound_token_cannot_become_the_parent_of_an_owner_that_exists() {
     let started = pinfold.list(&ListQuery::default()).total;
     for restarted in [false, true] {
         for victim in &victims {
-            // Contacts are remembered by the running daemon only; an owner that was merely heard of has nothing to lose.
-            if restarted && *victim == "was-heard" {
+            // Contacts are remembered only by the running daemon; an owner that only had contact owns nothing that a
+            // parent could see.
+            if restarted && *victim == "had-contact" {
                 continue;
             }
             for (method, target, headers, body) in attempts(victim, "a") {
@@ -120,7 +121,7 @@ fn a_bound_token_cannot_name_a_stranger_as_its_parent() {
     let auth = bearer(&token(&pinfold, Some("b"), None).token);
     let stranger = pinfold.client().acting_as("stranger", None);
     pinfold.block(stranger.start(&sleeper())).expect("a start");
-    for parent in ["stranger", "nobody-yet", "b"] {
+    for parent in ["stranger", "not-existing-yet", "b"] {
         for (method, target, headers, body) in attempts("b", parent) {
             if headers.is_empty() && body.is_empty() {
                 continue;
@@ -154,9 +155,9 @@ fn a_bound_token_makes_new_owners_below_itself_which_stay_its_own() {
     assert_eq!(as_owner("new", Some("newer"), "/v1/processes"), 400, "the first parent stands");
 }
 
-/// Two tokens reach for the same new names at the same moment: each name gets one parent, and the other is refused.
+/// Two tokens claim the same new names at the same moment: each name gets one parent, and the other request is refused.
 #[test]
-fn of_two_that_claim_a_new_owner_at_once_one_is_refused() {
+fn of_two_concurrent_claims_of_a_new_owner_one_is_refused() {
     let pinfold = listening();
     let tokens = ["a", "c"].map(|owner| (owner, bearer(&token(&pinfold, Some(owner), None).token)));
     let wins: HashSet<(String, &str)> = std::thread::scope(|scope| {
@@ -183,7 +184,7 @@ fn of_two_that_claim_a_new_owner_at_once_one_is_refused() {
     }
 }
 
-/// An operator may still place an owner, whoever it is.
+/// An operator may set the parent of an existing owner.
 #[test]
 fn an_operator_gives_an_owner_its_parent() {
     let pinfold = listening();

@@ -1,4 +1,4 @@
-//! What a token has opened ends with the token: every kind of open connection, at once.
+//! Revoking a token closes everything that was opened with it: every kind of open connection, at once.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
@@ -20,7 +20,7 @@ fn open(pinfold: &Pinfold, auth: &str, target: &str, headers: &str) -> TcpStream
     stream
 }
 
-/// Reads the head of an answer.
+/// Reads the head of a response.
 fn head(stream: &mut TcpStream) -> String {
     let mut head = Vec::new();
     let mut byte = [0];
@@ -46,9 +46,9 @@ fn rest(stream: &mut TcpStream) -> String {
     String::from_utf8_lossy(&rest).into_owned()
 }
 
-/// A request that waited ends without an answer, unless it came when its token was gone.
-fn assert_unanswered(name: &str, told: &str) {
-    assert!(!told.contains("HTTP/1.1") || told.starts_with("HTTP/1.1 401"), "{name} was answered: {told}");
+/// A pending request ends without a response, or with 401 if it arrived after the token was revoked.
+fn assert_unanswered(name: &str, response: &str) {
+    assert!(!response.contains("HTTP/1.1") || response.starts_with("HTTP/1.1 401"), "{name} was answered: {response}");
 }
 
 /// A frame of a WebSocket as a client sends it, masked with zeroes.
@@ -79,7 +79,7 @@ fn stage() -> Stage {
     Stage { pinfold, cat, agent }
 }
 
-/// What can be left open: a name, a target, headers, and whether an answer begins at once.
+/// What can be left open: a name, a target, headers, and whether the response begins at once.
 fn kinds(stage: &Stage) -> Vec<(&'static str, String, &'static str, bool)> {
     let Stage { cat, agent, .. } = stage;
     let sse = "Accept: text/event-stream\r\n";
@@ -96,7 +96,7 @@ fn kinds(stage: &Stage) -> Vec<(&'static str, String, &'static str, bool)> {
     ]
 }
 
-/// Opens each kind with one token, and gives those that stay open.
+/// Opens each kind with one token, and returns the connections that stay open.
 fn opened(stage: &Stage, auth: &str) -> Vec<(&'static str, TcpStream)> {
     let mut open_ones = Vec::new();
     for (name, target, headers, answers) in kinds(stage) {
@@ -122,7 +122,7 @@ fn revoking_a_token_closes_all_that_it_opened_and_nothing_else() {
         pinfold.block(pinfold.client().revoke_token(&revoked.shown.id)).expect("revoked");
         for (name, stream) in &mut closing {
             if *name == "attach" {
-                // What is typed now goes nowhere, whether or not the close has come.
+                // What is typed now is not delivered, even if the close has not arrived yet.
                 let _ = stream.write_all(&frame(b"typed after the end\n"));
             }
             assert_unanswered(name, &rest(stream));
@@ -156,9 +156,9 @@ fn a_token_that_expires_closes_what_it_opened() {
     }
 }
 
-/// Whoever revokes the token by which it asks is answered.
+/// A request that revokes its own token is answered.
 #[test]
-fn a_token_can_revoke_itself_and_hear_of_it() {
+fn a_request_that_revokes_its_own_token_is_answered() {
     let pinfold = listening();
     let own = token(&pinfold, None, None);
     let auth = bearer(&own.token);
@@ -168,9 +168,9 @@ fn a_token_can_revoke_itself_and_hear_of_it() {
     assert_eq!(ask(&pinfold, "GET", "/v1/processes", &[("Authorization", &auth)], "").0, 401);
 }
 
-/// Strangers who open connections and never finish a request keep nobody out.
+/// Clients that open connections and never finish a request do not keep other clients out.
 #[test]
-fn half_open_requests_without_a_token_keep_nobody_out() {
+fn half_open_requests_without_a_token_do_not_block_other_clients() {
     let pinfold = listening();
     let auth = bearer(&token(&pinfold, None, None).token);
     let mut streaming = open(&pinfold, &auth, "/v1/events", "Accept: text/event-stream\r\n");
@@ -184,7 +184,7 @@ fn half_open_requests_without_a_token_keep_nobody_out() {
         })
         .collect();
     assert_eq!(ask(&pinfold, "GET", "/v1/processes", &[("Authorization", &auth)], "").0, 200);
-    // Nor is anybody thrown out who was let in.
+    // Authenticated connections are not closed either.
     let id = pinfold.sh("true").id;
     let mut seen = String::new();
     let mut buffer = [0; 4096];

@@ -1,4 +1,4 @@
-//! Values of the environment reach the process, and nobody and nothing else.
+//! Values of environment variables reach the process, and are visible nowhere else.
 
 use pinfold_api::types::{ListQuery, StartRequest};
 use pinfold_testkit::{Pidfd, Pinfold, Setup};
@@ -6,7 +6,7 @@ use pinfold_testkit::{Pidfd, Pinfold, Setup};
 use crate::PINFOLD;
 use crate::records::files_in;
 
-const SECRET: &str = "hunter2-that-nobody-may-see";
+const SECRET: &str = "hunter2-that-must-not-be-visible";
 
 #[test]
 fn secrets_not_exposed() {

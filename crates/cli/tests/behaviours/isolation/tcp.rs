@@ -1,4 +1,4 @@
-//! TCP: by token, bound to an owner, closed to web pages and to names that only point here.
+//! TCP: needs a token, which may be bound to an owner; refuses web pages and foreign host names.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -14,7 +14,7 @@ pub(super) fn listening() -> Pinfold {
     Pinfold::start_with(PINFOLD, Setup { config, ..Setup::default() })
 }
 
-/// Sends a request as it is, and gives status and body.
+/// Sends a raw request, and returns status and body.
 pub(super) fn ask(
     pinfold: &Pinfold,
     method: &str,
@@ -51,7 +51,7 @@ pub(super) fn bearer(token: &str) -> String {
 }
 
 #[test]
-fn tcp_is_off_unless_asked_for() {
+fn tcp_is_off_by_default() {
     assert_eq!(Pinfold::start(PINFOLD).health().tcp, None);
 }
 
@@ -99,7 +99,7 @@ fn a_token_bound_to_an_owner_never_sees_more() {
     let (_, body) = get("/v1/processes", &[]);
     assert!(body.contains(&ours.id) && body.contains(&child.id) && !body.contains(&other.id), "{body}");
     assert_eq!(get(&format!("/v1/processes/{}", other.id), &[]).0, 404);
-    // A header may narrow the view, and never widen it.
+    // A header may narrow the view, but never widen it.
     let (_, body) = get("/v1/processes", &[("Pinfold-Owner", "child")]);
     assert!(body.contains(&child.id) && !body.contains(&ours.id), "{body}");
     assert_eq!(get("/v1/processes", &[("Pinfold-Owner", "eve")]).0, 404);

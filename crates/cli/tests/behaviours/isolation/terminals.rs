@@ -1,4 +1,4 @@
-//! Text of processes and other owners does not steer the terminal of whoever looks at them.
+//! Escape sequences in the text of processes and other owners do not reach the terminal of a user who views it.
 
 use std::collections::BTreeMap;
 
@@ -7,15 +7,15 @@ use pinfold_testkit::{Pinfold, Terminal};
 
 use crate::PINFOLD;
 
-/// Clears the screen, sets a title, moves up; by C1; and turns the order of text.
+/// Clears the screen, sets a title, moves the cursor up; a C1 control; reverses the direction of text.
 const EVIL: &str = "\u{1b}[2J\u{1b}]0;owned\u{7}\u{9b}1A\u{202e}gnp.txt\u{2066}";
 
-fn steers(text: &str) -> bool {
+fn has_control_sequences(text: &str) -> bool {
     ["\u{1b}[2J", "\u{1b}]0", "\u{7}", "\u{9b}", "\u{202e}", "\u{2066}"].iter().any(|evil| text.contains(evil))
 }
 
 #[test]
-fn nothing_that_is_shown_steers_a_terminal() {
+fn nothing_that_is_shown_contains_control_sequences() {
     let pinfold = Pinfold::start(PINFOLD);
     let cwd = pinfold.home().join(format!("work{EVIL}"));
     std::fs::create_dir(&cwd).expect("a directory");
@@ -51,12 +51,12 @@ fn nothing_that_is_shown_steers_a_terminal() {
     for look in looks {
         let cli = pinfold.cli(&look);
         for text in [&cli.stdout, &cli.stderr] {
-            assert!(!steers(text), "{look:?}: {text:?}");
+            assert!(!has_control_sequences(text), "{look:?}: {text:?}");
         }
         let mut terminal = Terminal::start(&mut pinfold.command(&look), 40, 200).expect("a terminal");
         let parts = std::iter::from_fn(|| Some(terminal.read()).filter(|part| !part.is_empty()));
         let shown = String::from_utf8_lossy(&parts.flatten().collect::<Vec<u8>>()).into_owned();
-        assert!(!steers(&shown) && !shown.is_empty(), "{look:?}: {shown:?}");
+        assert!(!has_control_sequences(&shown) && !shown.is_empty(), "{look:?}: {shown:?}");
     }
     let shown = pinfold.cli(&["show", &id]).stdout;
     assert!(shown.contains("\\x1b[2J") && shown.contains("\\u{202e}"), "{shown}");

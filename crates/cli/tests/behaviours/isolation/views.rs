@@ -1,4 +1,4 @@
-//! A parent's view grows with its children, also for what was opened before they were there.
+//! The view of a parent includes children that were created later, also for streams and waits that are already open.
 
 use std::collections::BTreeSet;
 
@@ -19,7 +19,7 @@ fn run(pinfold: &Pinfold, client: &Client, name: &str) -> String {
 }
 
 #[test]
-fn an_open_stream_tells_events_of_children_that_came_later() {
+fn an_open_stream_has_events_of_children_created_later() {
     let pinfold = Pinfold::start(PINFOLD);
     let boss = pinfold.client().acting_as("boss", None);
     let mut stream = pinfold.block(boss.events_stream(&EventsQuery::default())).expect("a stream");
@@ -39,7 +39,7 @@ fn an_open_stream_tells_events_of_children_that_came_later() {
 }
 
 #[test]
-fn an_open_long_poll_ends_with_an_event_of_a_child_that_came_later() {
+fn an_open_long_poll_ends_with_an_event_of_a_child_created_later() {
     let pinfold = Pinfold::start(PINFOLD);
     let boss = pinfold.client().acting_as("boss", None);
     let only_child = EventsQuery { owner: Some("child".into()), wait: Some("60s".into()), ..EventsQuery::default() };
@@ -49,7 +49,7 @@ fn an_open_long_poll_ends_with_an_event_of_a_child_that_came_later() {
         let (page, id) = pinfold.block(async {
             let poll = boss.events(&query);
             let start = async {
-                // The poll is under way: its owner is in contact, and so listed.
+                // The poll is open: its owner is in contact, and therefore listed.
                 loop {
                     let owners = pinfold.client().owners().await.expect("owners").owners;
                     if owners.iter().any(|owner| owner.owner == "boss") {
@@ -66,9 +66,9 @@ fn an_open_long_poll_ends_with_an_event_of_a_child_that_came_later() {
     }
 }
 
-/// Children come into being while the consumer reads and acks: each of their ends is told exactly once.
+/// Children are created while the consumer reads and acks: each of their ends is delivered exactly once.
 #[test]
-fn a_consumer_that_acks_loses_no_event_of_children_that_come_meanwhile() {
+fn a_consumer_that_acks_loses_no_event_of_new_children() {
     let pinfold = Pinfold::start(PINFOLD);
     let boss = pinfold.client().acting_as("boss", None);
     let reading = EventsQuery {
@@ -78,7 +78,7 @@ fn a_consumer_that_acks_loses_no_event_of_children_that_come_meanwhile() {
         wait: Some("200ms".into()),
         ..EventsQuery::default()
     };
-    let (mut told, started) = pinfold.block(async {
+    let (mut delivered, started) = pinfold.block(async {
         let starting = async {
             let mut started = BTreeSet::new();
             for number in 0..24 {
@@ -89,21 +89,21 @@ fn a_consumer_that_acks_loses_no_event_of_children_that_come_meanwhile() {
             started
         };
         let reading = async {
-            let mut told = Vec::new();
-            while told.len() < 48 {
+            let mut delivered = Vec::new();
+            while delivered.len() < 48 {
                 let page = boss.events(&reading).await.expect("a page");
                 let last = page.events.last().map(|event| event.seq);
                 assert!(page.events.iter().all(|event| event.kind == EventKind::Finished));
-                told.extend(page.events.into_iter().map(|event| event.process));
+                delivered.extend(page.events.into_iter().map(|event| event.process));
                 if let Some(last) = last {
                     boss.ack("news", last).await.expect("an ack");
                 }
             }
-            told
+            delivered
         };
         let both = async { tokio::join!(reading, starting) };
         tokio::time::timeout(DEADLINE, both).await.expect("none is lost")
     });
-    told.sort();
-    assert_eq!(told, started.into_iter().collect::<Vec<_>>());
+    delivered.sort();
+    assert_eq!(delivered, started.into_iter().collect::<Vec<_>>());
 }

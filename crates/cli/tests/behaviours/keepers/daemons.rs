@@ -1,4 +1,4 @@
-//! A daemon that is wanted from inside a kept process is not part of that process.
+//! A daemon that is started from inside a managed process is not part of that process.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -15,7 +15,7 @@ fn ancestors(pid: u32) -> Vec<u32> {
     std::iter::successors(above(pid), |parent| above(*parent)).collect()
 }
 
-/// A process that, once the gate is open, runs something with `$P`, this pinfold, and says in `done` how that ended.
+/// A process that, once the gate is open, runs a command with `$P` as pinfold, and writes its exit code to `done`.
 struct Inside {
     id: String,
     keeper: u32,
@@ -56,7 +56,7 @@ fn cgroup_of(pid: u32) -> String {
     std::fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default()
 }
 
-/// Pause, stop and kill of a process reach neither the daemon that was started on its behalf, nor what others run.
+/// Pause, stop and kill of a process affect neither the daemon that was started on its behalf, nor other processes.
 fn try_on(ground: Environment) {
     let grounded = match ground.try_start(PINFOLD) {
         Ok(grounded) => grounded,
@@ -84,7 +84,7 @@ fn try_on(ground: Environment) {
     pinfold.stop(&agent.id);
     assert_eq!(until_daemon(pinfold), daemon, "on {ground}");
     assert_eq!(pinfold.show(&bob.id).status, Status::Running, "on {ground}");
-    // Nor the keeper's death, after which its remains are swept.
+    // Nor does the death of its keeper, after which its remains are killed.
     let agent = Inside::start(pinfold, "again", "$P ps");
     pinfold.kill_daemon();
     agent.open();
@@ -97,12 +97,12 @@ fn try_on(ground: Environment) {
 }
 
 #[test]
-fn a_daemon_wanted_from_inside_a_process_is_not_part_of_it() {
+fn a_daemon_started_from_inside_a_process_is_not_part_of_it() {
     Environment::ALL.into_iter().for_each(try_on);
 }
 
 #[test]
-fn many_who_want_a_daemon_from_inside_get_one() {
+fn many_clients_inside_that_need_a_daemon_start_one() {
     let pinfold = Pinfold::start(PINFOLD);
     let crowd = "for i in 1 2 3 4 5; do $P ps & p=\"$p $!\"; done; for i in $p; do wait $i || exit 1; done";
     let crowds: Vec<_> = ["one", "two", "three"].map(|name| Inside::start(&pinfold, name, crowd)).into();
@@ -120,12 +120,12 @@ fn many_who_want_a_daemon_from_inside_get_one() {
 }
 
 #[test]
-fn a_daemon_is_not_run_inside_a_process_of_its_own() {
+fn a_daemon_refuses_to_run_inside_a_process_of_its_own_home() {
     let pinfold = Pinfold::start(PINFOLD);
     let (record, text) = pinfold.run(&format!("exec {} daemon run", pinfold.binary().display()));
     assert!(matches!(record.outcome, Some(Outcome::Exited { code: 1.. })), "{record:?}");
     assert!(text.contains("inside a pinfold process"), "{text}");
-    // In a home of its own it may.
+    // In another home it may.
     let other = pinfold.home().join("other");
     let script =
         format!("export PINFOLD_HOME={}; {p} ps && {p} daemon stop", other.display(), p = pinfold.binary().display());
@@ -133,9 +133,9 @@ fn a_daemon_is_not_run_inside_a_process_of_its_own() {
     assert_eq!(record.outcome, Some(Outcome::Exited { code: 0 }), "{text}");
 }
 
-/// A socket that a dead keeper left does not make whoever has its pid now a keeper.
+/// A socket file that a dead keeper left does not turn the current process with its pid into a keeper.
 #[test]
-fn a_socket_of_a_dead_keeper_keeps_no_daemon_from_starting() {
+fn a_socket_of_a_dead_keeper_does_not_prevent_a_daemon_start() {
     let pinfold = Pinfold::prepare(PINFOLD, pinfold_testkit::Setup::default());
     let keepers = pinfold.home().join("keepers");
     std::fs::create_dir(&keepers).expect("a directory");
@@ -164,9 +164,9 @@ fn a_keeper_that_does_not_answer_is_named_in_the_error() {
     assert!(alive(agent.keeper));
 }
 
-/// What a client says in its environment reaches no daemon that others use.
+/// The environment of a client does not reach a daemon that others use.
 #[test]
-fn a_daemon_started_by_a_keeper_has_nothing_of_the_client() {
+fn a_daemon_started_by_a_keeper_does_not_inherit_the_clients_environment() {
     let pinfold = Pinfold::start(PINFOLD);
     let agent = Inside::start(&pinfold, "agent", "cd /tmp; FOREIGN=1 $P ps");
     pinfold.kill_daemon();

@@ -1,4 +1,5 @@
-//! What happens to the link between daemon and keeper says nothing of the process: only the kernel says who is dead.
+//! A closed link between daemon and keeper says nothing about the process: only the kernel reports which program is
+//! dead.
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
@@ -15,7 +16,7 @@ use crate::requests::{post, request};
 const CONT: i32 = 18;
 const STOP: i32 = 19;
 
-/// Somebody who connects to a keeper and is not the daemon.
+/// A program that connects to a keeper and is not its daemon.
 struct Stranger {
     stream: UnixStream,
     decoder: Decoder,
@@ -28,12 +29,12 @@ impl Stranger {
         Self { stream, decoder: Decoder::default() }
     }
 
-    fn say(&mut self, bytes: &[u8]) {
+    fn send(&mut self, bytes: &[u8]) {
         self.stream.write_all(bytes).expect("it is taken");
     }
 
-    /// What the keeper says next; `None` if it hung up.
-    fn hear(&mut self) -> Option<FromKeeper> {
+    /// The next message of the keeper; `None` if it closed the connection.
+    fn receive(&mut self) -> Option<FromKeeper> {
         loop {
             if let Some(message) = self.decoder.try_next().expect("messages") {
                 return Some(message);
@@ -51,7 +52,7 @@ fn framed(body: &str) -> Vec<u8> {
     [&(body.len() as u32).to_le_bytes(), body.as_bytes()].concat()
 }
 
-/// It runs as it did, is reached by its daemon, and its end is told once, as it was.
+/// Checks that the process still runs, that its daemon can signal it, and that its end is reported once with the true outcome.
 fn assert_untouched(pinfold: &Pinfold, id: &str, tree: &[u32]) {
     let record = pinfold.show(id);
     assert_eq!((record.status, record.note), (Status::Running, None));
@@ -67,7 +68,7 @@ fn assert_untouched(pinfold: &Pinfold, id: &str, tree: &[u32]) {
 }
 
 #[test]
-fn a_stranger_who_connects_and_leaves_changes_nothing() {
+fn a_foreign_connection_that_closes_changes_nothing() {
     let pinfold = Pinfold::start(PINFOLD);
     let job = pinfold.sh("sleep 300 & exec sleep 300");
     let tree = pinfold.until_tree(&job.id, 2);
@@ -76,49 +77,49 @@ fn a_stranger_who_connects_and_leaves_changes_nothing() {
         drop(Stranger::new(&pinfold, keeper));
     }
     let mut stranger = Stranger::new(&pinfold, keeper);
-    let hello = stranger.hear().expect("a hello");
+    let hello = stranger.receive().expect("a hello");
     assert!(matches!(hello, FromKeeper::Hello { version: VERSION, kept: None, .. }), "{hello:?}");
     assert_untouched(&pinfold, &job.id, &tree);
 }
 
-/// Not to retire, not to stop, not to start: that is the daemon's.
+/// It cannot retire, stop or start anything: only the daemon can.
 #[test]
-fn a_stranger_gets_an_answer_and_nothing_else() {
+fn a_foreign_connection_gets_answers_but_cannot_act() {
     let pinfold = Pinfold::start(PINFOLD);
     let job = pinfold.sh("exec sleep 300");
     let tree = pinfold.until_tree(&job.id, 1);
     let keeper = pinfold.keeper_pid(&job.id);
     let mut stranger = Stranger::new(&pinfold, keeper);
-    stranger.hear().expect("a hello");
+    stranger.receive().expect("a hello");
     let id = pinfold_model::id::ProcessId::parse(&job.id).expect("an id");
-    stranger.say(&encode(&ToKeeper::Pause { request: 4, id }));
-    assert!(matches!(stranger.hear(), Some(FromKeeper::Unknown { .. })));
-    stranger.say(&framed(r#"{"do":"dance","request":5}"#));
-    assert!(matches!(stranger.hear(), Some(FromKeeper::Unknown { request: Some(5), .. })));
-    stranger.say(&framed("no JSON"));
-    assert_eq!(stranger.hear(), None, "a frame that is no message closes this connection");
+    stranger.send(&encode(&ToKeeper::Pause { request: 4, id }));
+    assert!(matches!(stranger.receive(), Some(FromKeeper::Unknown { .. })));
+    stranger.send(&framed(r#"{"do":"dance","request":5}"#));
+    assert!(matches!(stranger.receive(), Some(FromKeeper::Unknown { request: Some(5), .. })));
+    stranger.send(&framed("no JSON"));
+    assert_eq!(stranger.receive(), None, "a frame that is not JSON closes this connection");
     let mut long = Stranger::new(&pinfold, keeper);
-    long.hear().expect("a hello");
-    long.say(&[0xff; 64]);
-    assert_eq!(long.hear(), None);
+    long.receive().expect("a hello");
+    long.send(&[0xff; 64]);
+    assert_eq!(long.receive(), None);
     assert!(!pinfold.show(&job.id).paused);
     assert_untouched(&pinfold, &job.id, &tree);
 }
 
 #[test]
-fn a_crowd_of_strangers_takes_no_descriptors_and_holds_up_nothing() {
+fn many_foreign_connections_use_up_no_descriptors_and_delay_nothing() {
     let pinfold = Pinfold::start(PINFOLD);
     let job = pinfold.sh("exec sleep 300");
     let tree = pinfold.until_tree(&job.id, 1);
     let keeper = pinfold.keeper_pid(&job.id);
     let descriptors = || std::fs::read_dir(format!("/proc/{keeper}/fd")).expect("it lives").count();
     let before = descriptors();
-    // They stay, and say half of something.
+    // They stay connected, and send half a message.
     let mut crowd: Vec<Stranger> = (0..60).map(|_| Stranger::new(&pinfold, keeper)).collect();
     for stranger in &mut crowd {
         let _ = stranger.stream.write_all(&[200, 0, 0, 0, b'{']);
     }
-    until("all are met", || crowd.last_mut().is_some_and(|last| last.hear().is_some()));
+    until("all are met", || crowd.last_mut().is_some_and(|last| last.receive().is_some()));
     assert!(descriptors() <= before + 8, "{} of {before}", descriptors());
     assert_eq!(pinfold.show(&job.id).status, Status::Running);
     drop(crowd);
@@ -127,7 +128,7 @@ fn a_crowd_of_strangers_takes_no_descriptors_and_holds_up_nothing() {
 }
 
 #[test]
-fn a_link_that_was_cut_is_made_again_and_the_process_lives() {
+fn a_link_that_was_cut_is_reconnected_and_the_process_survives() {
     let pinfold = Pinfold::start(PINFOLD);
     let job = pinfold.sh("exec sleep 300");
     let tree = pinfold.until_tree(&job.id, 1);
@@ -136,16 +137,16 @@ fn a_link_that_was_cut_is_made_again_and_the_process_lives() {
         return println!("skipped: a link cannot be cut here: {error}");
     }
     for _ in 0..5 {
-        // The link goes, as by a failed send; the processes at both ends know nothing of it before.
+        // The link is shut down, as by a failed send; both ends only notice when they use it.
         until("a link is cut", || cut_connections(keeper).expect("it lives") > 0);
         until("it is reached again", || pinfold.signal(&job.id, "CONT").is_ok());
     }
     assert_untouched(&pinfold, &job.id, &tree);
 }
 
-/// Over any number of daemons: it says hello when it goes on.
+/// However many daemons were killed meanwhile: the keeper sends its hello when it continues.
 #[test]
-fn a_stopped_keeper_is_never_taken_for_dead() {
+fn a_stopped_keeper_is_never_considered_dead() {
     let pinfold = Pinfold::start(PINFOLD);
     let job = pinfold.sh("sleep 300 & exec sleep 300");
     let tree = pinfold.until_tree(&job.id, 2);
@@ -162,7 +163,7 @@ fn a_stopped_keeper_is_never_taken_for_dead() {
     assert_untouched(&pinfold, &job.id, &tree);
 }
 
-/// The loss is told as it is written, and the record is there for the next daemon.
+/// The daemon reports the loss as it is in the record, which is there for the next daemon.
 #[test]
 fn a_loss_is_written_even_if_the_directory_was_deleted() {
     let pinfold = Pinfold::start(PINFOLD);
@@ -173,12 +174,15 @@ fn a_loss_is_written_even_if_the_directory_was_deleted() {
     let record = pinfold.wait_finished(&job.id);
     let Some(Outcome::Lost { evidence }) = &record.outcome else { panic!("{record:?}") };
     let written = facts(&pinfold, &job.id);
-    assert!(matches!(written.last(), Some(Fact::Lost { evidence: told, .. }) if told == evidence), "{written:?}");
+    assert!(
+        matches!(written.last(), Some(Fact::Lost { evidence: recorded, .. }) if recorded == evidence),
+        "{written:?}"
+    );
     pinfold.crash_and_restart();
     assert_eq!(pinfold.show(&job.id).outcome, record.outcome);
 }
 
-/// Somebody deleted it while it ran: its end is known all the same, and its keeper goes on to the next.
+/// The directory was deleted while the process ran: its end is still reported, and its keeper runs the next process.
 #[test]
 fn an_end_is_known_even_if_the_directory_was_deleted() {
     let pinfold = Pinfold::start(PINFOLD);
@@ -192,9 +196,10 @@ fn an_end_is_known_even_if_the_directory_was_deleted() {
     assert_eq!(pinfold.run("exit 5").0.outcome, Some(Outcome::Exited { code: 5 }));
 }
 
-/// What an older daemon wrote without the lock stands: the keeper adds nothing to it, and leaves when its tree is empty.
+/// A `lost` that an older daemon wrote without the lock is final: the keeper adds nothing, and exits when its tree is
+/// empty.
 #[test]
-fn a_keeper_whose_process_was_given_up_by_another_leaves() {
+fn a_keeper_whose_process_was_declared_lost_exits() {
     let pinfold = Pinfold::start(PINFOLD);
     let job = pinfold.sh("exec sleep 300");
     let (keeper, leader) = (pinfold.keeper_pid(&job.id), job.pid.expect("a leader"));
@@ -210,10 +215,10 @@ fn a_keeper_whose_process_was_given_up_by_another_leaves() {
     assert!(matches!(record.outcome, Some(Outcome::Lost { .. })), "{record:?}");
 }
 
-/// A daemon that was told nothing, and one that was told twice: however often keepers are killed while strangers come and
-/// go, what is told is what is written.
+/// Keepers are killed and the daemon restarts while foreign connections come and go: the outcome that the daemon reports
+/// is the one in the record, neither missing nor doubled.
 #[test]
-fn what_is_told_is_what_is_written_whoever_connects_and_dies() {
+fn reported_outcomes_equal_the_records_despite_foreign_connections_and_deaths() {
     let pinfold = Pinfold::start(PINFOLD);
     for round in 0..6 {
         let jobs: Vec<_> = (0..3).map(|_| pinfold.sh("exec sleep 300")).collect();
@@ -236,7 +241,7 @@ fn what_is_told_is_what_is_written_whoever_connects_and_dies() {
     }
 }
 
-/// More than a socket holds.
+/// More than fits into the socket buffer.
 fn much_input() -> InputRequest {
     InputRequest { text: Some("x".repeat(900_000)), ..InputRequest::default() }
 }
@@ -245,9 +250,9 @@ fn reading(pinfold: &Pinfold, command: &str) -> String {
     pinfold.start_request(&StartRequest { stdin: Some(Stdin::Pipe), ..request(command) }).record.id
 }
 
-/// Half a message would make the keeper take everything that follows for its rest.
+/// After half a message the keeper would read everything that follows as its rest.
 #[test]
-fn clients_that_leave_while_their_input_is_sent_leave_the_keeper_within_reach() {
+fn clients_that_disconnect_while_their_input_is_sent_do_not_break_the_link() {
     let pinfold = Pinfold::start(PINFOLD);
     let id = reading(&pinfold, "exec cat >/dev/null");
     for _ in 0..40 {
@@ -269,16 +274,16 @@ fn a_stop_reaches_a_stopped_keeper_that_has_much_to_read() {
     drop(waiting);
 }
 
-/// A daemon that lacks descriptors cannot connect to all keepers; that does not make them dead.
+/// A daemon without free descriptors cannot connect to all keepers; they are not considered dead.
 #[test]
-fn keepers_that_a_daemon_had_no_descriptor_for_are_found_by_the_next() {
+fn keepers_that_a_daemon_had_no_descriptor_for_are_connected_by_the_next() {
     let pinfold = Pinfold::start(PINFOLD);
     let jobs: Vec<String> = (0..40).map(|_| pinfold.sh("exec sleep 300").id).collect();
     pinfold.kill_daemon();
     let pinfold_ps = format!("ulimit -n 40; exec {} ps", pinfold.binary().display());
     let ps = std::process::Command::new("sh").args(["-c", &pinfold_ps]).env("PINFOLD_HOME", pinfold.home()).output();
     println!("{:?}", ps.expect("it runs"));
-    // By the pid in its lock: it may have no descriptor left to answer with.
+    // By the pid in the lock file: the daemon may have no descriptor left to answer with.
     let daemon = std::fs::read_to_string(pinfold.home().join("lock")).expect("a lock");
     let pid = daemon.trim().parse().expect("a pid");
     Pidfd::open(pid).expect("it lives").kill();

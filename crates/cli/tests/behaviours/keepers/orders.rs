@@ -1,4 +1,4 @@
-//! What a keeper does with the orders of its daemon, played by the test: it holds the home's lock, and so is the daemon.
+//! What a keeper does with orders of its daemon. The test itself is the daemon: it holds the lock of the home.
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
@@ -29,7 +29,7 @@ struct Played {
 }
 
 impl Played {
-    /// Takes the place of the real daemon, which is killed.
+    /// Kills the real daemon and takes its place.
     fn instead_of(pinfold: &Pinfold, keeper: u32) -> Self {
         pinfold.kill_daemon();
         let home = Home::open(pinfold.home()).expect("a home");
@@ -39,12 +39,12 @@ impl Played {
         Self { stream, decoder: Decoder::default(), _lock: lock }
     }
 
-    fn say(&mut self, message: &ToKeeper) {
-        self.stream.write_all(&encode(message)).expect("it is heard");
+    fn send(&mut self, message: &ToKeeper) {
+        self.stream.write_all(&encode(message)).expect("sent");
     }
 
-    /// What the keeper says next that is wanted.
-    fn hear<T>(&mut self, mut wanted: impl FnMut(FromKeeper) -> Option<T>) -> T {
+    /// Reads messages of the keeper until one is wanted.
+    fn receive<T>(&mut self, mut wanted: impl FnMut(FromKeeper) -> Option<T>) -> T {
         loop {
             while let Some(message) = self.decoder.try_next().expect("messages") {
                 if let Some(found) = wanted(message) {
@@ -59,7 +59,7 @@ impl Played {
     }
 }
 
-/// An order like that of a process that was started before, for another program.
+/// An order like that of an earlier process, for another program.
 fn order(like: &Intent, number: u64, program: &Path) -> (ProcessId, Order) {
     let mut intent = like.clone();
     intent.id = ProcessId::from_number(0, number);
@@ -73,19 +73,19 @@ fn start(order: &Order) -> ToKeeper {
 }
 
 #[test]
-fn a_keeper_that_keeps_a_process_refuses_another() {
+fn a_keeper_that_runs_a_process_refuses_another() {
     let pinfold = Pinfold::start(PINFOLD);
     let kept = pinfold.sh("exec sleep 300");
     let (keeper, like) = (pinfold.keeper_pid(&kept.id), intent(&pinfold, &kept.id));
     let mut daemon = Played::instead_of(&pinfold, keeper);
-    let told = daemon.hear(|message| match message {
+    let current = daemon.receive(|message| match message {
         FromKeeper::Hello { kept, .. } => kept,
         _ => None,
     });
-    assert_eq!(told.history.intent.id.as_str(), kept.id);
+    assert_eq!(current.history.intent.id.as_str(), kept.id);
     let (id, order) = order(&like, 7, Path::new("/bin/true"));
-    daemon.say(&start(&order));
-    let (refused, error) = daemon.hear(|message| match message {
+    daemon.send(&start(&order));
+    let (refused, error) = daemon.receive(|message| match message {
         FromKeeper::Refused { id, error, .. } => Some((id, error)),
         _ => None,
     });
@@ -106,55 +106,56 @@ fn garbage(pinfold: &Pinfold) -> PathBuf {
     path
 }
 
-/// K1: a fact is written to the record before it is told. A failed start whose record takes no more leaves nothing.
+/// K1: a fact is written to the record before it is sent. A failed start whose record cannot be written is not
+/// reported.
 #[test]
-fn k1_a_failed_start_that_cannot_be_written_is_not_told() {
+fn k1_a_failed_start_that_cannot_be_written_is_not_sent() {
     let pinfold = Pinfold::start(PINFOLD);
     let kept = pinfold.sh("exec sleep 300");
     let (keeper, like) = (pinfold.keeper_pid(&kept.id), intent(&pinfold, &kept.id));
     let id = ProcessId::parse(&kept.id).expect("an id");
     let mut daemon = Played::instead_of(&pinfold, keeper);
     let (signal, by) = (Signal::KILL, "a test".to_owned());
-    daemon.say(&ToKeeper::Signal { request: 1, id, signal, by });
+    daemon.send(&ToKeeper::Signal { request: 1, id, signal, by });
     let idle = |message| matches!(message, FromKeeper::Idle).then_some(());
-    daemon.hear(idle);
+    daemon.receive(idle);
 
     let program = garbage(&pinfold);
     let (written, whole) = order(&like, 8, &program);
-    daemon.say(&start(&whole));
-    let fact = daemon.hear(|message| match message {
+    daemon.send(&start(&whole));
+    let fact = daemon.receive(|message| match message {
         FromKeeper::Fact { id, fact } if id == written => Some(fact),
         _ => None,
     });
     assert!(matches!(fact, Fact::Finished(_)), "{fact:?}");
-    assert_eq!(facts(&pinfold, written.as_str()).last(), Some(&fact), "what is told is what is written");
-    daemon.hear(idle);
+    assert_eq!(facts(&pinfold, written.as_str()).last(), Some(&fact), "what is sent is what is written");
+    daemon.receive(idle);
 
-    // From here on there is room for the intent, which is as long as the last one, and for a part of the next line.
+    // From here on there is room for the intent, which is as long as the last one, and for part of the next line.
     let record = std::fs::read(pinfold.directory(written.as_str()).join("record")).expect("a record");
     let first = record.iter().position(|byte| *byte == b'\n').expect("a line") + 1;
-    let room = |most: &str| {
-        let limit = ["--pid", &keeper.to_string(), &format!("--fsize={most}:")];
+    let room = |max: &str| {
+        let limit = ["--pid", &keeper.to_string(), &format!("--fsize={max}:")];
         Command::new("prlimit").args(limit).status().is_ok_and(|status| status.success())
     };
     if !room(&(first + 10).to_string()) {
         return println!("skipped: there is no prlimit here");
     }
     let (unwritten, torn) = order(&like, 9, &program);
-    daemon.say(&start(&torn));
-    let error = daemon.hear(|message| match message {
-        FromKeeper::Fact { id, fact } if id == unwritten => panic!("told, and not written: {fact:?}"),
+    daemon.send(&start(&torn));
+    let error = daemon.receive(|message| match message {
+        FromKeeper::Fact { id, fact } if id == unwritten => panic!("sent, and not written: {fact:?}"),
         FromKeeper::Refused { id, error, .. } if id == unwritten => Some(error),
         _ => None,
     });
     assert!(error.contains("could not be written"), "{error}");
-    daemon.hear(idle);
+    daemon.receive(idle);
     assert!(!pinfold.directory(unwritten.as_str()).exists(), "nothing is left of it");
 
     assert!(room("unlimited") && alive(keeper));
     let (last, order) = order(&like, 10, Path::new("/bin/true"));
-    daemon.say(&start(&order));
-    daemon.hear(idle);
+    daemon.send(&start(&order));
+    daemon.receive(idle);
     assert!(matches!(facts(&pinfold, last.as_str()).last(), Some(Fact::Finished(_))));
     drop(daemon);
     pinfold.start_daemon();

@@ -1,4 +1,4 @@
-//! A keeper that takes its next process finds nothing of the last one.
+//! A keeper that runs its next process keeps nothing of the previous one.
 
 use pinfold_api::error::ErrorCode;
 use pinfold_api::types::{Outcome, StartRequest, Status};
@@ -7,9 +7,9 @@ use pinfold_testkit::{Pidfd, Pinfold, alive, until};
 use crate::PINFOLD;
 use crate::records::intent;
 
-/// Whoever kills a paused process, its cgroup is still frozen when it is empty.
+/// However a paused process was killed, its cgroup is still frozen when it is empty.
 #[test]
-fn a_paused_process_that_was_killed_holds_up_none_that_comes_after_it() {
+fn a_paused_process_that_was_killed_does_not_freeze_the_next() {
     for pinfold in [Pinfold::start(PINFOLD), Pinfold::start_without_cgroup(PINFOLD)] {
         for round in 0..8 {
             let paused = pinfold.sh("exec sleep 300");
@@ -27,12 +27,12 @@ fn a_paused_process_that_was_killed_holds_up_none_that_comes_after_it() {
 }
 
 #[test]
-fn a_leader_that_never_runs_is_a_failed_start_and_its_keeper_is_given_up() {
+fn a_leader_that_never_runs_is_a_failed_start_and_its_keeper_is_not_reused() {
     let pinfold = Pinfold::start(PINFOLD);
     let Some(cgroup) = intent(&pinfold, &pinfold.run("true").0.id).keeper.cgroup else {
         return println!("skipped: keepers have no cgroups here");
     };
-    // The one in which all keepers make theirs.
+    // The cgroup in which all keepers create theirs.
     let base = cgroup.parent().expect("a base");
     let freeze = |on: &str| std::fs::write(base.join("cgroup.freeze"), on).expect("a freezer");
     freeze("1");

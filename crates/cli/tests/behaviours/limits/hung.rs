@@ -1,4 +1,4 @@
-//! A start on a mount that does not answer: it alone fails, and says why.
+//! A start on a mount that does not respond: only this start fails, and the error says why.
 
 use std::io::{BufRead, BufReader};
 use std::process::Stdio;
@@ -12,10 +12,10 @@ use pinfold_testkit::{Pidfd, Pinfold, Setup, children_of, until};
 use crate::PINFOLD;
 use crate::requests::request;
 
-/// Directory, program, shell and PATH lead to the mount; whoever starts something else meanwhile notices nothing.
+/// Directory, program, shell and PATH are on the mount; other starts are not delayed.
 /// D8
 #[test]
-fn a_hung_mount_stops_one_start_and_nobody_else() {
+fn a_hung_mount_fails_one_start_and_delays_no_other() {
     let Some(mount) = HungMount::try_new() else { return };
     for containment in ["containment = \"auto\"\n", "containment = \"subreaper\"\n"] {
         let pinfold = Pinfold::start_with(PINFOLD, Setup { config: containment.into(), ..Setup::default() });
@@ -74,7 +74,7 @@ fn a_start_that_hangs_can_be_stopped() {
     until("it is gone", || pinfold.list(&live()).total == 0);
 }
 
-/// The command line says what it waits for, and keeps stdout clean.
+/// The command line prints what it waits for, on stderr only.
 #[test]
 fn a_client_that_waits_says_so() {
     let Some(mount) = HungMount::try_new() else { return };
@@ -85,19 +85,19 @@ fn a_client_that_waits_says_so() {
     assert_eq!((cli.code, cli.stdout.as_str()), (Some(125), ""));
     let said = cli.stderr.find(&format!("waiting for `true` to start in {cwd}"));
     assert!(said.is_some() && said < cli.stderr.find(&error), "{}", cli.stderr);
-    // There the error alone is on stderr, for programs.
+    // With --json, stderr has only the error, for programs.
     let cli = pinfold.cli(&["run", "-d", "--json", "--cwd", &cwd, "true"]);
     assert_eq!((cli.code, cli.stdout.as_str()), (Some(125), ""));
-    let told: ApiError = serde_json::from_str(&cli.stderr).unwrap_or_else(|bad| panic!("{bad}: {cli:?}"));
-    assert!(told.code == ErrorCode::BadCwd && told.message.contains(&error), "{told}");
+    let error_body: ApiError = serde_json::from_str(&cli.stderr).unwrap_or_else(|bad| panic!("{bad}: {cli:?}"));
+    assert!(error_body.code == ErrorCode::BadCwd && error_body.message.contains(&error), "{error_body}");
 }
 
-/// A daemon that does not answer at all is named too, by whatever command waits for it.
+/// Every command that waits for a daemon that does not respond says so.
 #[test]
 fn a_client_of_a_silent_daemon_says_that_it_waits() {
     let pinfold = Pinfold::start(PINFOLD);
     let daemon = Pidfd::open(pinfold.daemon_pid()).expect("the daemon");
-    // STOP, as a debugger or a full disk may hold it.
+    // SIGSTOP stands in for a debugger or a full disk.
     daemon.signal(19);
     let mut ps = pinfold.command(&["ps"]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("ps");
     let mut said = String::new();

@@ -1,4 +1,4 @@
-//! Limits of an owner: each refuses with an explanation, and touches nobody else and nothing that lives.
+//! Limits of an owner: each refuses with an explanation, and affects neither other owners nor live processes.
 
 use pinfold_api::error::ErrorCode;
 use pinfold_api::types::{GcRequest, HandoverRequest, StartRequest, Status};
@@ -16,7 +16,7 @@ fn of(owner: &str, command: &str) -> StartRequest {
 }
 
 #[test]
-fn an_owner_has_only_so_many_live_processes() {
+fn the_number_of_live_processes_of_an_owner_is_limited() {
     let pinfold = start("[limits.owner]\nprocesses = 2\n");
     let live: Vec<_> = (0..2).map(|_| pinfold.start_request(&of("ann", "sleep 300")).record.id).collect();
     let refusal = pinfold.try_start(&of("ann", "sleep 300")).expect_err("refused");
@@ -24,7 +24,7 @@ fn an_owner_has_only_so_many_live_processes() {
     for part in ["`ann` has 2", "limits.owner.processes", "pinfold stop"] {
         assert!(refusal.message.contains(part), "{refusal:?}");
     }
-    assert!(live.iter().all(|id| pinfold.show(id).status == Status::Running), "nobody is evicted");
+    assert!(live.iter().all(|id| pinfold.show(id).status == Status::Running), "no process is evicted");
     pinfold.start_request(&of("bob", "sleep 300"));
     pinfold.stop(&live[0]);
     pinfold.start_request(&of("ann", "sleep 300"));
@@ -47,16 +47,16 @@ fn an_owners_memory_is_the_sum_of_what_its_processes_may_use() {
 }
 
 #[test]
-fn an_owners_part_of_the_store_is_its_own() {
+fn the_store_limit_of_an_owner_removes_only_its_own_processes() {
     let pinfold = start("[limits.owner]\nstore = \"250k\"\n");
     let write = "head -c 100000 /dev/zero";
     let ended = |owner: &str| pinfold.wait_finished(&pinfold.start_request(&of(owner, write)).record.id).id;
     let (bob, ann) = (ended("bob"), [ended("ann"), ended("ann"), ended("ann")]);
     let removed = pinfold.block(pinfold.client().gc(&GcRequest::default())).expect("a collection").removed;
-    assert_eq!(removed, [ann[0].clone()], "the oldest of ann's, and nobody else's");
+    assert_eq!(removed, [ann[0].clone()], "the oldest of ann's, and no process of another owner");
     assert!([&bob, &ann[1], &ann[2]].iter().all(|id| pinfold.try_show(id).is_ok()));
 
-    // What lives is counted, never removed, and leaves no room for more.
+    // Live processes count towards the limit and are never removed, so no further one is admitted.
     let live = pinfold.start_request(&of("ann", "head -c 300000 /dev/zero; sleep 300")).record.id;
     pinfold_testkit::until("it has written", || pinfold.show(&live).output.bytes == 300_000);
     let refusal = pinfold.try_start(&of("ann", "true")).expect_err("refused");
@@ -65,9 +65,9 @@ fn an_owners_part_of_the_store_is_its_own() {
     assert_eq!(pinfold.show(&live).status, Status::Running);
 }
 
-/// Each handover is kept in the record and in memory, so there is a most.
+/// Each handover is kept in the record and in memory, so their number is limited.
 #[test]
-fn a_process_is_handed_over_only_so_often() {
+fn the_number_of_handovers_of_a_process_is_limited() {
     let pinfold = Pinfold::start(PINFOLD);
     let id = pinfold.start_request(&of("ann", "sleep 300")).record.id;
     let hand_over = |number: usize| {

@@ -1,4 +1,5 @@
-//! Trees that fork: each forker here is bounded by itself, or by a controller, whatever pinfold does.
+//! Trees that fork. Each fork bomb here is also bounded by itself or by a cgroup controller, in case pinfold fails to
+//! stop it.
 
 use pinfold_api::types::{Cause, Outcome, Record, StartRequest};
 use pinfold_testkit::Pinfold;
@@ -17,8 +18,8 @@ fn limited(command: &str) -> StartRequest {
 /// Doubles seven times, then waits.
 const DOUBLING: &str = "f() { [ $1 -gt 0 ] || exec sleep 300; f $(($1-1)) & f $(($1-1)) & wait; }; f 7; exit 0";
 
-/// As the cause; or as a note, where the leader was the one who was refused and ended by itself before the stop.
-fn tells_of_the_limit(record: &Record) -> bool {
+/// As the cause; or as a note, if the fork of the leader was refused and it exited before the stop.
+fn mentions_the_limit(record: &Record) -> bool {
     let noted = record.note.as_deref().is_some_and(|note| note.contains("pids_limit of 40"));
     record.cause == Some(Cause::PidsLimit) || noted
 }
@@ -27,25 +28,25 @@ fn tells_of_the_limit(record: &Record) -> bool {
 fn a_tree_that_forks_beyond_its_limit_is_stopped() {
     with_each_containment(|pinfold| {
         let record = ended(pinfold, &pinfold.start_request(&limited(DOUBLING)).record);
-        assert!(tells_of_the_limit(&record), "{record:?}");
+        assert!(mentions_the_limit(&record), "{record:?}");
         assert_eq!(carriers_of(&intent(pinfold, &record.id).mark), Vec::<u32>::new());
         let (_, text) = pinfold.run("echo usable");
         assert_eq!(text, "usable\n");
     });
 }
 
-/// The leader of this one is gone at once; what it left is stopped, and that is noted.
+/// The leader of this one exits at once; its strays are stopped, and that is noted.
 #[test]
 fn a_fork_bomb_leaves_the_machine_usable_and_is_stopped() {
     with_each_containment(|pinfold| {
         let bomb = match kept_by_controller(pinfold, "pids_limit") {
-            // A controller holds the real one, whatever the keeper does.
+            // A cgroup controller bounds the real fork bomb, whatever the keeper does.
             true => "bomb() { bomb | bomb & }; bomb".to_owned(),
             false => "bomb() { [ $1 -gt 0 ] || exec sleep 300; bomb $(($1-1)) | bomb $(($1-1)) & }; bomb 7".to_owned(),
         };
         let record = pinfold.start_request(&limited(&bomb)).record;
         let record = pinfold.wait_finished(&record.id);
-        assert!(tells_of_the_limit(&record), "{record:?}");
+        assert!(mentions_the_limit(&record), "{record:?}");
         assert_eq!(carriers_of(&intent(pinfold, &record.id).mark), Vec::<u32>::new());
         let (_, text) = pinfold.run("echo usable");
         assert_eq!(text, "usable\n");
@@ -63,9 +64,9 @@ fn a_tree_within_its_limit_is_left_alone() {
     });
 }
 
-/// Each generation starts the next and ends: at no time is the tree empty, and nobody is lost on the way.
+/// Each generation starts the next and exits: the tree is never empty, and no member is missed.
 #[test]
-fn a_tree_that_changes_hands_is_not_taken_for_empty() {
+fn a_tree_whose_members_replace_each_other_is_not_considered_empty() {
     let chain = "f() { [ $1 -gt 0 ] && { f $(($1-1)) & exit 0; }; echo last; }; f 900";
     let pinfold = Pinfold::start_without_cgroup(PINFOLD);
     for _ in 0..3 {

@@ -1,4 +1,4 @@
-//! A refused start leaves nothing behind: no keeper, no descriptor, no directory, whatever it was refused for.
+//! A refused start leaves nothing behind: no keeper, no descriptor, no directory, whatever the reason.
 
 use std::fs::read_dir;
 use std::io::Read;
@@ -11,22 +11,22 @@ use pinfold_testkit::{Pinfold, Setup, until};
 use crate::PINFOLD;
 use crate::requests::{post, request};
 
-/// Many more than the daemon keeps in reserve.
+/// Many more than the daemon keeps idle.
 const REFUSALS: usize = 200;
-/// Idle keepers that may be there afterwards, with what is being forked or is on its way out.
+/// How many idle keepers may be left, including those that are being forked or exiting.
 const KEEPERS: usize = 20;
 
 fn count(pinfold: &Pinfold, directory: &str) -> usize {
     read_dir(pinfold.home().join(directory)).map_or(0, |entries| entries.count())
 }
 
-/// What the daemon and its home hold now: keepers, descriptors, directories of processes, files of restarts.
+/// What the daemon and its home hold now: keepers, descriptors, directories of processes, restart files.
 fn held(pinfold: &Pinfold, daemon: u32) -> [usize; 4] {
     let descriptors = read_dir(format!("/proc/{daemon}/fd")).map_or(0, |entries| entries.count());
     [count(pinfold, "keepers"), descriptors, count(pinfold, "processes"), count(pinfold, "chains")]
 }
 
-/// Starts this again and again, which is refused each time; then the daemon holds little more than before.
+/// Repeats this start, which is refused each time; then checks that the daemon holds little more than before.
 fn refused_only(pinfold: &Pinfold, code: ErrorCode, asked: &StartRequest) {
     let daemon = pinfold.daemon_pid();
     let before = held(pinfold, daemon);
@@ -50,7 +50,7 @@ fn restarted(command: &str) -> StartRequest {
 }
 
 #[test]
-fn starts_refused_for_a_port_that_is_lent_leave_nothing() {
+fn starts_refused_for_a_leased_port_leave_nothing() {
     let pinfold = Pinfold::start(PINFOLD);
     let ports = [("PORT".to_owned(), "lease".into())].into();
     let holder = pinfold.start_request(&StartRequest { ports, ..request("exec sleep 300") }).record;
@@ -61,7 +61,7 @@ fn starts_refused_for_a_port_that_is_lent_leave_nothing() {
 #[test]
 fn starts_refused_for_a_socket_or_a_file_that_cannot_be_made_leave_nothing() {
     let pinfold = Pinfold::start(PINFOLD);
-    // Files where directories should be: the socket of the readiness and the data of the restart cannot be made.
+    // Files where directories should be, so that neither the readiness socket nor the restart file can be created.
     for name in ["ready", "chains"] {
         std::fs::write(pinfold.home().join(name), "").expect("a file in the way");
     }
@@ -73,7 +73,8 @@ fn starts_refused_for_a_socket_or_a_file_that_cannot_be_made_leave_nothing() {
     }
 }
 
-/// Sends many starts at once, and goes away after this; waits until few keepers and descriptors are left.
+/// Sends many starts at once, disconnects after the given function, and waits until few keepers and descriptors are
+/// left.
 fn abandoned(pinfold: &Pinfold, asked: &StartRequest, before_leaving: impl FnOnce(&mut Vec<UnixStream>)) {
     let daemon = pinfold.daemon_pid();
     let before = held(pinfold, daemon);
@@ -91,7 +92,7 @@ fn starts_refused_by_admission_leave_nothing() {
     let config = "[limits]\nprocesses = 2\n".to_owned();
     let pinfold = Pinfold::start_with(PINFOLD, Setup { config, ..Setup::default() });
     pinfold.sh("exec sleep 300");
-    // Many at once for one free place: most are refused after a keeper was taken for them.
+    // Many at once for one free slot: most are refused after a keeper was taken for them.
     abandoned(&pinfold, &request("exec sleep 300"), |streams| {
         let answered = streams.iter_mut().map(|stream| stream.read_exact(&mut [0; 1]));
         answered.for_each(|answer| answer.expect("an answer to each"));
@@ -108,7 +109,7 @@ fn clients_that_go_away_in_the_middle_of_a_start_leave_nothing_but_their_process
     assert_eq!(pinfold.run("echo usable").1, "usable\n");
 }
 
-/// One whose port was taken by another program while it was down.
+/// The port of the service was taken by another program while the service was down.
 #[test]
 fn refused_restarts_leave_no_keeper() {
     let pinfold = Pinfold::start(PINFOLD);

@@ -1,4 +1,4 @@
-//! At the limits of processes, threads and descriptors of its user the daemon answers, and says what is short.
+//! When its user has no more processes, threads or descriptors, the daemon still answers, and names what is missing.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -12,8 +12,8 @@ use pinfold_testkit::{Cli, Pidfd, Pinfold, children_of, until};
 use crate::PINFOLD;
 use crate::requests::request;
 
-/// A user of this test alone, since the kernel counts the processes of a user wherever they are.
-fn lonely_user() -> Option<(Pinfold, u32)> {
+/// A user that only this test uses, since the kernel counts the processes of a user system-wide.
+fn unshared_user() -> Option<(Pinfold, u32)> {
     static NUMBER: AtomicU32 = AtomicU32::new(0);
     if !is_root() {
         println!("skipped: only root can become a user of its own");
@@ -23,7 +23,7 @@ fn lonely_user() -> Option<(Pinfold, u32)> {
     Some((Pinfold::start_with(PINFOLD, setup("auto", Some(user))), user))
 }
 
-/// Sets a limit of a process as its user: root may be without the right to.
+/// Sets a limit of a process, acting as its user: root in a container may lack the capability.
 fn limit(user: u32, pid: u32, limit: &str) {
     let mut set = as_user(user, "prlimit");
     assert!(set.args(["--pid", &pid.to_string(), limit]).status().expect("prlimit").success(), "{limit} of {pid}");
@@ -36,7 +36,7 @@ fn as_user(user: u32, program: &str) -> Command {
 }
 
 /// The daemon, its nursery and its keepers.
-fn everyone(pinfold: &Pinfold) -> Vec<u32> {
+fn all_pids(pinfold: &Pinfold) -> Vec<u32> {
     let daemon = pinfold.daemon_pid();
     let below = children_of(daemon).into_iter().chain(pinfold.keepers());
     std::iter::once(daemon).chain(below).collect()
@@ -48,17 +48,17 @@ fn log(pinfold: &Pinfold) -> String {
 
 #[test]
 fn at_the_process_limit_everything_but_a_start_is_answered() {
-    let Some((pinfold, user)) = lonely_user() else { return };
+    let Some((pinfold, user)) = unshared_user() else { return };
     let daemon = pinfold.daemon_pid();
     let (ended, text) = pinfold.run("echo hello");
     let running = pinfold.sh("sleep 300");
     let keeper = pinfold.keeper_pid(&running.id);
     until("there are keepers in reserve", || pinfold.keepers().len() > 1);
     let before = soft_limit(daemon, "Max processes");
-    everyone(&pinfold).into_iter().for_each(|pid| limit(user, pid, "--nproc=1:"));
+    all_pids(&pinfold).into_iter().for_each(|pid| limit(user, pid, "--nproc=1:"));
 
     let refused = |what: &str| {
-        let error = pinfold.try_start(&request("true")).expect_err("no process is to be had");
+        let error = pinfold.try_start(&request("true")).expect_err("no process can be started");
         assert_eq!(error.code, ErrorCode::ResourceShortage, "{what}: {}", error.message);
         assert!(error.message.contains("process limit") && error.message.contains("ulimit -u"), "{}", error.message);
     };
@@ -78,11 +78,11 @@ fn at_the_process_limit_everything_but_a_start_is_answered() {
     assert_eq!(pinfold.daemon_pid(), daemon);
     assert!(!log(&pinfold).contains("panicked"), "{}", log(&pinfold));
 
-    everyone(&pinfold).into_iter().for_each(|pid| limit(user, pid, &format!("--nproc={before}:")));
+    all_pids(&pinfold).into_iter().for_each(|pid| limit(user, pid, &format!("--nproc={before}:")));
     assert_eq!(pinfold.run("echo fine").1, "fine\n");
 }
 
-/// The command line where no thread is to be had.
+/// Runs the command line with no thread left for its user.
 fn without_threads(pinfold: &Pinfold, user: u32, arguments: &[&str]) -> Cli {
     let mut command = as_user(user, "prlimit");
     command.arg("--nproc=1:1").arg(pinfold.binary()).args(arguments).env("PINFOLD_HOME", pinfold.home());
@@ -91,7 +91,7 @@ fn without_threads(pinfold: &Pinfold, user: u32, arguments: &[&str]) -> Cli {
 
 #[test]
 fn at_the_process_limit_the_command_line_prints_all_the_same() {
-    let Some((pinfold, user)) = lonely_user() else { return };
+    let Some((pinfold, user)) = unshared_user() else { return };
     let (ended, _) = pinfold.run("seq 100000");
     let cli = without_threads(&pinfold, user, &["logs", &ended.id]);
     assert_eq!((cli.code, cli.stdout.lines().count()), (Some(0), 100_000), "{}", cli.stderr);
@@ -102,15 +102,15 @@ fn at_the_process_limit_the_command_line_prints_all_the_same() {
     assert!(cli.stderr.contains("ulimit -u"), "{}", cli.stderr);
 }
 
-/// The lowest number that no descriptor has: with this limit not one more can be had.
+/// The lowest free descriptor number: with this limit no further descriptor can be opened.
 fn first_free(pid: u32) -> u64 {
     let free = |number: &u64| std::fs::symlink_metadata(format!("/proc/{pid}/fd/{number}")).is_err();
     (0..).find(free).expect("a number")
 }
 
 #[test]
-fn at_the_descriptor_limit_a_client_is_told_so() {
-    let Some((pinfold, user)) = lonely_user() else { return };
+fn at_the_descriptor_limit_the_error_says_so() {
+    let Some((pinfold, user)) = unshared_user() else { return };
     let daemon = pinfold.daemon_pid();
     assert_eq!(pinfold.run("echo fine").1, "fine\n");
     let before = soft_limit(daemon, "Max open files");
@@ -121,14 +121,14 @@ fn at_the_descriptor_limit_a_client_is_told_so() {
         assert_eq!((cli.code, error.code), (Some(1), ErrorCode::ResourceShortage));
         assert!(error.message.contains("ulimit -n"), "{}", error.message);
     }
-    // Whoever is connected goes on.
+    // Existing connections continue to work.
     assert_eq!(pinfold.daemon_pid(), daemon);
     limit(user, daemon, &format!("--nofile={before}:"));
     assert_eq!(pinfold.cli(&["ps"]).code, Some(0));
     assert_eq!(log(&pinfold).matches("cannot accept connections").count(), 1, "{}", log(&pinfold));
 }
 
-/// A limit as the kernel shows it.
+/// A limit in `/proc/PID/limits`.
 fn soft_limit(pid: u32, name: &str) -> String {
     let limits = std::fs::read_to_string(Path::new("/proc").join(pid.to_string()).join("limits")).expect("limits");
     let line = limits.lines().find(|line| line.starts_with(name)).expect("that limit");

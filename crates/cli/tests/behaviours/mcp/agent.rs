@@ -1,4 +1,4 @@
-//! A small MCP client: JSON lines by hand, so that whatever no library would send can be sent.
+//! A small MCP client that writes JSON lines itself, so that it can send what no library would.
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, Command, Stdio};
@@ -8,7 +8,7 @@ use std::time::Duration;
 use pinfold_testkit::Pinfold;
 use serde_json::{Value, json};
 
-/// How long an answer may take before the test gives up.
+/// How long a response may take before the test fails.
 const DEADLINE: Duration = Duration::from_secs(60);
 
 /// A client with its shim.
@@ -17,7 +17,7 @@ pub(crate) struct Agent {
     pub(crate) shim: Child,
     stdin: Option<ChildStdin>,
     messages: Receiver<Value>,
-    /// Messages that came while another was waited for.
+    /// Messages that arrived while another was awaited.
     aside: Vec<Value>,
     last_id: u64,
 }
@@ -46,13 +46,13 @@ impl Called {
         self.facts["notes"].as_array().into_iter().flatten().filter_map(Value::as_str).collect::<Vec<_>>().join("\n")
     }
 
-    /// What it tells of others.
+    /// The news in the result.
     pub(crate) fn news(&self) -> Vec<Value> {
         self.facts["news"].as_array().cloned().unwrap_or_default()
     }
 }
 
-/// The command of a shim, without what the test's own surroundings say of whose it is.
+/// The command of a shim, without variables of the test's environment that would set an owner.
 pub(crate) fn shim(pinfold: &Pinfold, arguments: &[&str]) -> Command {
     let mut command = pinfold.command(&[&["mcp"], arguments].concat());
     command.env_remove("CLAUDE_CODE_SESSION_ID").env_remove("PINFOLD_OWNER");
@@ -60,7 +60,7 @@ pub(crate) fn shim(pinfold: &Pinfold, arguments: &[&str]) -> Command {
 }
 
 impl Agent {
-    /// A client that has shaken hands.
+    /// A client that is initialized.
     pub(crate) fn connect(pinfold: &Pinfold) -> Self {
         Self::connect_with(shim(pinfold, &[]))
     }
@@ -71,7 +71,7 @@ impl Agent {
         agent
     }
 
-    /// A client that has said nothing yet.
+    /// A client that has sent nothing yet.
     pub(crate) fn spawn(mut command: Command) -> Self {
         let mut shim = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("a shim");
         let stdout = shim.stdout.take().expect("its stdout");
@@ -88,7 +88,7 @@ impl Agent {
         Agent { shim, stdin, messages, aside: Vec::new(), last_id: 0 }
     }
 
-    /// Shakes hands in this revision; gives the server's answer.
+    /// Initializes with this protocol revision; returns the server's response.
     pub(crate) fn initialize(&mut self, version: &str) -> Value {
         self.initialize_as("behaviours", version)
     }
@@ -102,7 +102,7 @@ impl Agent {
         answer["result"].clone()
     }
 
-    /// Sends a line as it is.
+    /// Sends a raw line.
     pub(crate) fn send_line(&mut self, line: &str) {
         let stdin = self.stdin.as_mut().expect("an open stdin");
         stdin.write_all(format!("{line}\n").as_bytes()).expect("a line sent");
@@ -113,7 +113,7 @@ impl Agent {
         self.send_line(&json!({ "jsonrpc": "2.0", "method": method, "params": params }).to_string());
     }
 
-    /// Sends a request and does not wait; gives its id.
+    /// Sends a request and does not wait; returns its id.
     pub(crate) fn begin(&mut self, method: &str, params: Value) -> u64 {
         self.last_id += 1;
         let request = json!({ "jsonrpc": "2.0", "id": self.last_id, "method": method, "params": params });
@@ -125,7 +125,7 @@ impl Agent {
         self.begin("tools/call", json!({ "name": tool, "arguments": arguments }))
     }
 
-    /// The first message, come or to come, that fits.
+    /// The first matching message, received or still to come.
     pub(crate) fn until(&mut self, what: &str, mut fits: impl FnMut(&Value) -> bool) -> Value {
         if let Some(at) = self.aside.iter().position(&mut fits) {
             return self.aside.remove(at);
@@ -140,12 +140,12 @@ impl Agent {
         }
     }
 
-    /// The answer to a request.
+    /// The response to a request.
     pub(crate) fn answer(&mut self, id: u64) -> Value {
         self.until(&format!("the answer to {id}"), |message| message["id"] == id && message["method"].is_null())
     }
 
-    /// Whether an answer to this request has come.
+    /// Whether a response to this request has arrived.
     pub(crate) fn has_answered(&mut self, id: u64) -> bool {
         self.aside.extend(self.messages.try_iter());
         self.aside.iter().any(|message| message["id"] == id && message["method"].is_null())
@@ -167,7 +167,7 @@ impl Agent {
         self.called(id)
     }
 
-    /// The result of a call that was begun.
+    /// The result of a call that was sent before.
     pub(crate) fn called(&mut self, id: u64) -> Called {
         result_of(&self.answer(id))
     }
@@ -177,7 +177,7 @@ impl Agent {
         self.call("execute", json!({ "command": command }))
     }
 
-    /// Starts a command in the background; gives its id.
+    /// Starts a command in the background; returns its id.
     pub(crate) fn background(&mut self, command: &str) -> String {
         let called = self.call("execute", json!({ "command": command, "background": true }));
         called.id().to_owned()
@@ -191,18 +191,18 @@ impl Agent {
 
 impl Drop for Agent {
     fn drop(&mut self) {
-        // Our own child, not yet reaped: its pid is still its own.
+        // Our own child, not yet reaped, so its pid cannot have been reused.
         let _ = self.shim.kill();
         let _ = self.shim.wait();
     }
 }
 
-/// What an error says, which is text alone: a fact on each line.
+/// The lines of an error, which is text only: one fact on each line.
 fn facts_of_error(text: &str) -> Value {
     text.lines().filter_map(|line| line.split_once(": ")).map(|(key, value)| (key.to_owned(), json!(value))).collect()
 }
 
-/// The result in an answer to `tools/call`.
+/// The result in a response to `tools/call`.
 pub(crate) fn result_of(answer: &Value) -> Called {
     let result = &answer["result"];
     let text = result["content"][0]["text"].as_str().unwrap_or_else(|| panic!("no result: {answer}"));

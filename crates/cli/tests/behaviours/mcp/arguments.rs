@@ -1,4 +1,4 @@
-//! what a model may write, and what it is told when that is wrong.
+//! Arguments that a model may give, and the errors for wrong ones.
 
 use pinfold_testkit::Pinfold;
 use serde_json::{Value, json};
@@ -14,7 +14,7 @@ fn durations_any_form() {
         let called = agent.call("execute", json!({ "command": "echo hi", "timeout": timeout }));
         assert_eq!((called.output(), &called.facts["exit_code"]), ("hi\n", &json!(0)), "{timeout}");
     }
-    // 0 is at once: the command runs on.
+    // 0 means do not wait: the command keeps running.
     let called = agent.call("execute", json!({ "command": "exec sleep 300", "timeout": 0 }));
     assert_eq!((&called.facts["state"], called.is_error), (&json!("running"), false), "{}", called.text);
     let id = called.id().to_owned();
@@ -74,7 +74,7 @@ fn argument_hygiene() {
         let called = agent.called(number);
         assert!(called.is_error && called.text.contains(&format!("{key} is given twice")), "{}", called.text);
     }
-    // What is no message at all is passed over, and the next call is answered.
+    // A line that is not a message is ignored, and the next call is answered.
     agent.send_line("{ this is no JSON");
     agent.send_line(r#"{"jsonrpc":"2.0","method":"notifications/unheard_of"}"#);
     assert_eq!(agent.call("process_list", json!({})).facts["total"], 1, "only one command ran");
@@ -95,7 +95,7 @@ fn argument_hygiene() {
     }
 }
 
-/// An argument that is ignored may run a command in the wrong directory.
+/// An ignored argument could run a command in the wrong directory.
 #[test]
 fn names_from_other_tools_are_understood() {
     let pinfold = Pinfold::start(PINFOLD);
@@ -157,7 +157,7 @@ fn missing_shell_advice() {
 }
 
 #[test]
-fn input_is_told_how_to_be_given() {
+fn an_error_about_input_shows_how_to_give_it() {
     let pinfold = Pinfold::start(PINFOLD);
     let mut agent = Agent::connect(&pinfold);
     let id = agent.background("exec sleep 300");
@@ -165,7 +165,7 @@ fn input_is_told_how_to_be_given() {
     assert!(called.is_error, "{}", called.text);
     let right = called.facts["right_call"].as_str().expect("a right call");
     let arguments: Value = serde_json::from_str(right.strip_prefix("execute ").expect("execute")).expect("JSON");
-    // The call that is shown is one: with a program that reads, it works.
+    // The example in the error works with a program that reads.
     let mut arguments = arguments;
     arguments["command"] = json!("tr a-z A-Z");
     let id = agent.call("execute", arguments).id().to_owned();

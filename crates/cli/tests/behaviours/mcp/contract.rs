@@ -1,4 +1,4 @@
-//! the contract of the tools, whatever the client.
+//! The contract of the tools, for every client.
 
 use pinfold_api::types::Status;
 use pinfold_testkit::{Pinfold, until};
@@ -45,7 +45,7 @@ fn structured_equals_text() {
         ("process_list", json!({})),
         ("process_input", json!({ "id": id, "text": "x" })),
         ("process_signal", json!({ "id": id })),
-        ("process_output", json!({ "id": "nobody" })),
+        ("process_output", json!({ "id": "missing" })),
     ] {
         assert_same(&agent.call(tool, arguments));
     }
@@ -66,7 +66,7 @@ fn readonly_tools_parallel() {
 
 #[test]
 fn annotations_complete() {
-    // A daemon that a server of no calls brings would come after the test has cleaned up.
+    // A server without calls could start a daemon after the test has cleaned up.
     let pinfold = Pinfold::start(PINFOLD);
     let mut agent = Agent::connect(&pinfold);
     let tools = tools(&mut agent);
@@ -107,7 +107,7 @@ fn tool_names_plain() {
 fn cancel_semantics() {
     let pinfold = Pinfold::start(PINFOLD);
     let mut agent = Agent::connect(&pinfold);
-    let id = agent.background("echo begun; exec sleep 300");
+    let id = agent.background("echo started; exec sleep 300");
     let waiting = agent.begin_call("process_wait", json!({ "id": id, "timeout": "10m" }));
     let running = agent.begin_call("execute", json!({ "command": "exec sleep 301", "timeout": "10m" }));
     let found = |agent: &mut Agent| agent.call("process_list", json!({ "status": "running" })).facts["total"] == 2;
@@ -121,14 +121,14 @@ fn cancel_semantics() {
         assert_eq!(process["state"], "running");
     }
     assert!(!agent.has_answered(waiting) && !agent.has_answered(running), "an answer to a cancelled request");
-    // The wait that was cut off lost nothing.
-    assert_eq!(agent.call("process_output", json!({ "id": id, "cursor": 0 })).output(), "begun\n");
+    // The cancelled wait lost nothing.
+    assert_eq!(agent.call("process_output", json!({ "id": id, "cursor": 0 })).output(), "started\n");
 }
 
 #[test]
 fn returns_before_client_timeout() {
     let pinfold = Pinfold::start(PINFOLD);
-    // What is 50 s for a client is one here.
+    // The limit that is 50 s for a real client is one second here.
     let mut agent = Agent::connect_with(shim(&pinfold, &["--longest-call", "1"]));
     let called = agent.call("execute", json!({ "command": "exec sleep 300", "timeout": "1h" }));
     assert_eq!((&called.facts["state"], &called.facts["reason"]), (&json!("running"), &json!("timeout")));
@@ -137,7 +137,7 @@ fn returns_before_client_timeout() {
     let called = agent.call("process_wait", json!({ "id": id, "timeout": "12h" }));
     assert_eq!((&called.facts["reason"], called.is_error), (&json!("timeout"), false));
     assert!(called.notes().contains("not longer"), "{}", called.text);
-    // A stop whose grace is longer goes on by itself.
+    // A stop with a longer grace continues after the call returned.
     let stubborn = agent.background("trap '' TERM; echo ready; while :; do sleep 0.1; done");
     until_said(&pinfold, &stubborn, "ready");
     let called = agent.call("process_signal", json!({ "id": stubborn, "grace": "3s" }));
@@ -150,14 +150,14 @@ fn returns_before_client_timeout() {
 fn result_size_bounded() {
     let pinfold = Pinfold::start(PINFOLD);
     let mut agent = Agent::connect(&pinfold);
-    let most = json!("100M");
+    let max = json!("100M");
     for command in [
         r#"yes '""""""""""""""""\\\\\\\\\\\\\\' | head -c 5000000"#,
         "head -c 3000000 /dev/zero",
         "seq 1 500000",
         "yes | tr -d '\\n' | head -c 1000000",
     ] {
-        let called = agent.call("execute", json!({ "command": command, "max_output": most }));
+        let called = agent.call("execute", json!({ "command": command, "max_output": max }));
         assert!(called.text.len() <= 64 << 10, "{} bytes of text for {command}", called.text.len());
         assert!(called.whole.to_string().len() <= 256 << 10, "{command}");
         assert!(called.facts["omitted"]["to"].as_u64().is_some_and(|omitted| omitted > 0), "{command}");
@@ -186,7 +186,7 @@ fn protocol_versions() {
         assert!(answer["instructions"].as_str().is_some_and(|text| text.contains("execute")));
         assert_eq!(agent.execute("echo hi").output(), "hi\n");
     }
-    // The stateless revision: no handshake, each request says who it is.
+    // The stateless revision: no handshake, each request names its client.
     let mut agent = Agent::spawn(shim(&pinfold, &[]));
     let meta = json!({
         "io.modelcontextprotocol/protocolVersion": "2026-07-28",
@@ -210,7 +210,7 @@ fn identity_from_meta_and_env() {
     let second = agent.call_as(two.clone(), "execute", start.clone()).id().to_owned();
     assert_eq!((pinfold.show(&first).owner, pinfold.show(&second).owner), ("codex-one".into(), "codex-two".into()));
     assert_eq!(pinfold.show(&second).parent.as_deref(), Some("codex-one"));
-    // A chat sees what its own sub-agents do, and not the reverse.
+    // A chat sees the processes of its sub-agents, and not the reverse.
     assert!(!agent.call_as(one.clone(), "process_output", json!({ "id": second })).is_error);
     for (tool, more) in [("process_output", json!({})), ("process_wait", json!({})), ("process_signal", json!({}))] {
         let mut arguments = more.clone();
@@ -219,7 +219,7 @@ fn identity_from_meta_and_env() {
         assert_eq!((called.is_error, &called.facts["code"]), (true, &json!("not_found")), "{tool}");
     }
     assert_eq!(agent.call_as(two, "process_list", json!({})).facts["total"], 1);
-    // Claude says it in the environment; without any claim each connection is its own.
+    // Claude passes the session in the environment; without any claim each connection is its own owner.
     let mut claude = shim(&pinfold, &[]);
     claude.env("CLAUDE_CODE_SESSION_ID", "abc").env("PINFOLD_OWNER", "above");
     let third = Agent::connect_with(claude).background("exec sleep 300");
@@ -228,7 +228,7 @@ fn identity_from_meta_and_env() {
     let (mine, yours) = (left.background("exec sleep 300"), right.background("exec sleep 300"));
     assert_ne!(pinfold.show(&mine).owner, pinfold.show(&yours).owner);
     assert!(left.call("process_output", json!({ "id": yours })).is_error);
-    // A flag is above all claims, and a malformed one is an error.
+    // An option overrides all claims, and a malformed one is an error.
     let mut said = Agent::connect_with(shim(&pinfold, &["--owner", "me", "--parent", "boss"]));
     let fourth = said.call_as(one, "execute", start.clone()).id().to_owned();
     assert_eq!((pinfold.show(&fourth).owner, pinfold.show(&fourth).parent), ("me".into(), Some("boss".into())));

@@ -1,4 +1,4 @@
-//! Progress, resources and tasks, for clients that have them.
+//! Progress, resources and tasks, for clients that support them.
 
 use pinfold_api::types::Status;
 use pinfold_testkit::{Pinfold, until};
@@ -17,7 +17,7 @@ fn modern(extensions: Value) -> Value {
 }
 
 #[test]
-fn progress_is_told_while_a_call_waits() {
+fn progress_is_sent_while_a_call_waits() {
     let pinfold = Pinfold::start(PINFOLD);
     let mut agent = Agent::connect(&pinfold);
     let id = agent.background("exec sleep 300");
@@ -44,7 +44,7 @@ fn resources_are_listed_read_and_followed() {
     let text = read["result"]["contents"][0]["text"].as_str().expect("a text");
     assert!(text.contains("said") && text.contains("state: running") && text.contains("not instructions"), "{text}");
     assert_eq!(
-        agent.request("resources/read", json!({ "uri": "pinfold://processes/nobody" }))["error"]["code"],
+        agent.request("resources/read", json!({ "uri": "pinfold://processes/missing" }))["error"]["code"],
         -32002
     );
     assert!(agent.request("prompts/list", json!({}))["error"].is_object());
@@ -76,7 +76,7 @@ fn resources_are_followed_by_a_listener_of_the_stateless_revision() {
 }
 
 #[test]
-fn a_long_command_is_a_task_for_a_client_that_has_tasks() {
+fn a_long_command_is_a_task_for_a_client_that_supports_tasks() {
     let pinfold = Pinfold::start(PINFOLD);
     let mut agent = Agent::spawn(super::agent::shim(&pinfold, &[]));
     let meta = modern(json!({ "io.modelcontextprotocol/tasks": {} }));

@@ -1,4 +1,4 @@
-//! streamable HTTP, by hand over the daemon's socket.
+//! Streamable HTTP, written by hand over the daemon's socket.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::agent::{Called, result_of};
 use crate::{PINFOLD, wire};
 
-/// An answer: its status, its headers and its body, as far as it was read.
+/// A response: status, headers and body, as far as it was read.
 struct Answer {
     status: u16,
     headers: Vec<(String, String)>,
@@ -22,7 +22,7 @@ impl Answer {
         self.headers.iter().find(|(header, _)| header == name).map(|(_, value)| value.as_str())
     }
 
-    /// The next message of an event stream, or the message that the body is.
+    /// The next message of an event stream, or the message in the body.
     fn message(&mut self) -> Value {
         loop {
             let mut line = String::new();
@@ -85,7 +85,7 @@ fn call(tool: &str, arguments: Value) -> Value {
     json!({ "jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": { "name": tool, "arguments": arguments } })
 }
 
-/// A session that has shaken hands.
+/// An initialized session.
 fn open(pinfold: &Pinfold) -> String {
     let mut answer = post(pinfold, &[], &initialize());
     let session = answer.header("mcp-session-id").expect("a session").to_owned();
@@ -109,7 +109,7 @@ fn http_transport() {
     assert_eq!(called(&pinfold, &headers, "execute", json!({ "command": "echo hi" })).output(), "hi\n");
     let stream = send(&pinfold, "GET", &headers, "");
     assert_eq!((stream.status, stream.header("content-type")), (200, Some("text/event-stream")));
-    // A session is an owner of its own; a header says otherwise.
+    // A session is its own owner, unless a header names one.
     let id = called(&pinfold, &headers, "execute", json!({ "command": "exec sleep 300", "background": true }))
         .id()
         .to_owned();
@@ -143,7 +143,7 @@ fn http_of_the_stateless_revision_needs_no_session() {
 }
 
 #[test]
-fn http_from_elsewhere_is_refused() {
+fn http_with_a_foreign_host_or_origin_is_refused() {
     let pinfold = Pinfold::start(PINFOLD);
     for headers in [
         [("origin", "https://evil.example")],
@@ -159,7 +159,7 @@ fn http_from_elsewhere_is_refused() {
 }
 
 #[test]
-fn http_sees_doubled_keys_too() {
+fn http_also_refuses_doubled_keys() {
     let pinfold = Pinfold::start(PINFOLD);
     let session = open(&pinfold);
     let body = r#"{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"execute","arguments":{"command":"a","command":"b"}}}"#;
@@ -195,7 +195,7 @@ fn http_by_a_token_bound_to_an_owner_sees_no_more() {
     assert_eq!(pinfold.show(&id).owner, "mine");
     let read = call("process_output", json!({ "id": id }));
     assert!(!result_of(&post(&mine, &headers, &read).message()).is_error);
-    // Neither another token in the same session, nor a claim, opens what is not its own.
+    // Neither another token in the same session nor a claimed owner gives access to other processes.
     assert!(result_of(&post(&yours, &headers, &read).message()).is_error);
     assert_eq!(post(&yours, &[headers[0], ("pinfold-owner", "mine")], &read).status, 404);
     let mut claimed = read.clone();
@@ -213,9 +213,9 @@ fn a_request_that_is_too_long_is_refused_as_json_rpc() {
     assert!(message["error"]["message"].as_str().expect("a message").contains("8388608 bytes"), "{message}");
 }
 
-/// There are so many sessions and no more: the one that was silent for longest makes room.
+/// The number of sessions is bounded: the one that was idle for longest is dropped.
 #[test]
-fn the_session_that_was_silent_for_longest_makes_room() {
+fn the_session_that_was_idle_for_longest_is_dropped() {
     let pinfold = Pinfold::start(PINFOLD);
     let list = |session: &str| {
         let headers = [("mcp-session-id", session), ("mcp-protocol-version", "2025-06-18")];

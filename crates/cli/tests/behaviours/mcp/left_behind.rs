@@ -1,4 +1,5 @@
-//! What a session leaves running is found by the next one of the same client in the same directory, and by nobody else.
+//! The next session of the same client in the same directory finds what an ended session left running; no other session
+//! does.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -94,21 +95,21 @@ fn the_end_of_what_was_taken_over_is_news_once() {
     assert_eq!(ids(&list(&mut second, json!({ "adopt": id })), "adopted"), [id.as_str()]);
     pinfold.signal(&id, "KILL").expect("reached");
     pinfold.wait_finished(&id);
-    let mut told = Vec::new();
+    let mut news = Vec::new();
     until("its end is news", || {
-        told.extend(second.execute("true").news());
-        !told.is_empty()
+        news.extend(second.execute("true").news());
+        !news.is_empty()
     });
-    assert_eq!((told.len(), &told[0]["id"], &told[0]["event"]), (1, &json!(id), &json!("ended")), "{told:?}");
+    assert_eq!((news.len(), &news[0]["id"], &news[0]["event"]), (1, &json!(id), &json!("ended")), "{news:?}");
     assert_eq!(second.execute("true").news(), Vec::<Value>::new());
 }
 
-/// A restart policy, the name and the labels are the process's own: the next life belongs to the new owner.
+/// Restart policy, name and labels stay with the process: its next restart belongs to the new owner.
 #[test]
-fn the_next_life_of_what_was_taken_over_is_the_new_owners() {
+fn the_next_restart_of_a_process_taken_over_belongs_to_the_new_owner() {
     let pinfold = Pinfold::start(PINFOLD);
     let mut first = usual(&pinfold);
-    // Each file `go` ends one life.
+    // Each file `go` ends one run.
     let life = "until rm go 2>/dev/null; do sleep 0.05; done";
     let command = json!({ "command": life, "background": true, "restart": "always", "name": "web" });
     let id = first.call("execute", command).id().to_owned();
@@ -143,7 +144,7 @@ fn d9_only_an_ended_sessions_processes_are_shown_to_another_session() {
         assert_eq!(pinfold.show(&id).owner, owner);
     };
     check();
-    // The first session says nothing to the new daemon: that it lives is known all the same.
+    // The first session sends nothing to the new daemon, which still knows that it is alive.
     pinfold.crash_and_restart();
     check();
     kill(&mut first);
@@ -172,7 +173,7 @@ fn d9_a_session_whose_client_lives_without_its_server_is_shown_to_no_other_clien
 }
 
 #[test]
-fn neither_a_killed_daemon_nor_one_that_was_away_hides_an_ended_session() {
+fn a_daemon_that_was_killed_or_absent_still_knows_an_ended_session() {
     let pinfold = Pinfold::start(PINFOLD);
     let (mut first, mut other) = (usual(&pinfold), usual(&pinfold));
     let (id, later) = (first.background("exec sleep 300"), other.background("exec sleep 301"));
@@ -182,7 +183,7 @@ fn neither_a_killed_daemon_nor_one_that_was_away_hides_an_ended_session() {
     pinfold.crash_and_restart();
     assert_eq!(left(&mut second), [id.as_str()]);
     pinfold.kill_daemon();
-    // It ends while there is no daemon to see it.
+    // It ends while no daemon runs.
     kill(&mut other);
     assert_eq!(left(&mut second), sorted(vec![id.clone(), later.clone()]));
     pinfold.kill_daemon();
@@ -191,7 +192,7 @@ fn neither_a_killed_daemon_nor_one_that_was_away_hides_an_ended_session() {
 }
 
 #[test]
-fn of_two_who_take_over_one_gets_each_and_the_other_is_told() {
+fn of_two_sessions_that_take_over_one_gets_each_process_and_the_other_an_error() {
     let pinfold = Pinfold::start(PINFOLD);
     let mut first = usual(&pinfold);
     let id = first.background("exec sleep 300");
@@ -231,13 +232,13 @@ fn another_directory_client_or_named_owner_sees_nothing() {
     assert_eq!(left(&mut bot), Vec::<String>::new());
     let refused = bot.call("process_list", json!({ "adopt": "all" }));
     assert!(refused.is_error && refused.text.contains("takes nothing over"), "{}", refused.text);
-    // The same directory by another name, and without what was started for a named owner.
+    // The same directory by another path, and without what was started for a named owner.
     assert_eq!(left(&mut session(shim(&pinfold, &[]), "tester", &link)), [id.as_str()]);
     let mut again = session(shim(&pinfold, &["--owner", "bot"]), "tester", pinfold.home());
     assert_eq!(ids(&list(&mut again, json!({})), "processes"), [bots]);
 }
 
-/// Lines that speak to a server inside a kept process.
+/// Shell code that talks to a server inside a managed process.
 fn ask_inside(pinfold: &Pinfold, server: &str, number: u64, tool: &str, arguments: Value) -> String {
     let call = json!({ "jsonrpc": "2.0", "id": number, "method": "tools/call",
                        "params": { "name": tool, "arguments": arguments } });
@@ -270,7 +271,7 @@ fn serve_inside(pinfold: &Pinfold, owner: &str) -> String {
 }
 
 #[test]
-fn a_session_inside_a_kept_process_sees_only_what_is_below_the_same_owner() {
+fn a_session_inside_a_process_sees_only_what_is_below_the_same_owner() {
     let pinfold = Pinfold::start(PINFOLD);
     let mut first = usual(&pinfold);
     let outside = first.background("exec sleep 300");
@@ -285,7 +286,7 @@ fn a_session_inside_a_kept_process_sees_only_what_is_below_the_same_owner() {
     let listed = ask_inside(&pinfold, &server, 3, "process_list", json!({}));
     assert!(listed.contains(&inside) && !listed.contains("left_behind") && !listed.contains(&outside), "{listed}");
     pinfold.stop(&server);
-    // Below another owner, and outside of all: nothing of ann's is shown.
+    // Below another owner, and without an owner: nothing of ann's is shown.
     let bobs = serve_inside(&pinfold, "bob");
     let listed = ask_inside(&pinfold, &bobs, 2, "process_list", json!({}));
     assert!(!listed.contains(&inside) && !listed.contains(&outside), "{listed}");
@@ -296,7 +297,7 @@ fn a_session_inside_a_kept_process_sees_only_what_is_below_the_same_owner() {
     assert!(taken.contains("adopted") && taken.contains(&inside) && !taken.contains(&outside), "{taken}");
 }
 
-/// Whoever acts as an owner, and is not the server of its session, gets nothing by it.
+/// A client that acts as an owner but is not the server of its session gets nothing.
 #[test]
 fn only_the_server_of_a_session_may_ask_for_what_was_left() {
     let config = "[tcp]\nlisten = \"127.0.0.1:0\"\n".to_owned();
@@ -344,7 +345,7 @@ fn only_the_server_of_a_session_may_ask_for_what_was_left() {
     }
 }
 
-/// What Claude Code writes about itself, for a client that this test stands for.
+/// The file that Claude Code writes about itself, for a client played by this test.
 fn say_session(home: &Path, session: &str) {
     let sessions = home.join(".claude/sessions");
     std::fs::create_dir_all(&sessions).expect("a directory");
@@ -363,9 +364,9 @@ fn claude(pinfold: &Pinfold, session_at_start: &str) -> Agent {
 }
 
 #[test]
-fn claudes_session_of_the_moment_owns_and_takes_its_processes_along() {
+fn the_current_claude_session_owns_processes_and_they_move_with_it() {
     let pinfold = Pinfold::start(PINFOLD);
-    // The environment is wrong from the start, as with `claude -p --continue`.
+    // The id in the environment is wrong from the start, as with `claude -p --continue`.
     say_session(pinfold.home(), "one");
     let mut agent = claude(&pinfold, "wrong");
     let id = agent.background("exec sleep 300");
@@ -374,8 +375,8 @@ fn claudes_session_of_the_moment_owns_and_takes_its_processes_along() {
     let listed = list(&mut agent, json!({}));
     assert_eq!(ids(&listed, "processes"), [id.as_str()], "{}", listed.text);
     assert_eq!(pinfold.show(&id).owner, "claude-two");
-    assert_eq!(listed.news().len() + list(&mut agent, json!({})).news().len(), 1, "the new chat is told of it");
-    // Two clients in one session: the one that leaves it takes nothing from the other.
+    assert_eq!(listed.news().len() + list(&mut agent, json!({})).news().len(), 1, "it is reported to the new chat");
+    // Two clients in one session: the one that leaves takes no process from the other.
     let mut beside = claude(&pinfold, "two");
     beside.execute("true");
     let mut file = pinfold.home().to_owned();
@@ -391,7 +392,7 @@ fn claudes_session_of_the_moment_owns_and_takes_its_processes_along() {
     say_session(&file, "four");
     assert_eq!(ids(&list(&mut leaving, json!({})), "processes"), Vec::<String>::new());
     assert_eq!(pinfold.show(&id).owner, "claude-two");
-    // Where it says nothing of itself, the environment counts.
+    // Without that file, the environment is used.
     std::fs::remove_dir_all(pinfold.home().join(".claude")).expect("removed");
     let mut plain = claude(&pinfold, "five");
     assert_eq!(pinfold.show(&plain.background("exec sleep 300")).owner, "claude-five");

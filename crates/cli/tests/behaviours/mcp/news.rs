@@ -1,4 +1,4 @@
-//! Told, not polling: what ended is told with the next result, once.
+//! News: what ended is reported once, with the next result, so that a model need not poll.
 
 use pinfold_api::types::EventsQuery;
 use pinfold_testkit::{Pidfd, Pinfold, until};
@@ -8,8 +8,8 @@ use super::agent::{Agent, Called, shim};
 use crate::PINFOLD;
 use crate::requests::Gate;
 
-/// Starts a command in the background and lets it end like this once the call is answered: what ends before is told with
-/// the answer itself.
+/// Starts a command in the background and lets it end like this after the call was answered: an earlier end would be
+/// part of that answer.
 fn ends_later(pinfold: &Pinfold, agent: &mut Agent, end: &str) -> String {
     let gate = Gate::new(pinfold, &format!("gate-{}", end.replace(' ', "-").replace(';', "")));
     let id = agent.background(&format!("{}; {end}", gate.wait()));
@@ -17,12 +17,12 @@ fn ends_later(pinfold: &Pinfold, agent: &mut Agent, end: &str) -> String {
     id
 }
 
-fn told(called: &Called) -> Vec<String> {
+fn news_ids(called: &Called) -> Vec<String> {
     called.news().iter().map(|news| news["id"].as_str().unwrap_or_default().to_owned()).collect()
 }
 
-/// Calls until something is told; what was told.
-fn until_told(agent: &mut Agent) -> Vec<Value> {
+/// Calls until there is news; returns it.
+fn until_news(agent: &mut Agent) -> Vec<Value> {
     let mut news = Vec::new();
     until("news", || {
         news = agent.call("process_list", json!({ "status": "lost" })).news();
@@ -32,35 +32,35 @@ fn until_told(agent: &mut Agent) -> Vec<Value> {
 }
 
 #[test]
-fn ends_are_told_once_with_the_next_result() {
+fn ends_are_reported_once_with_the_next_result() {
     let pinfold = Pinfold::start(PINFOLD);
     let mut agent = Agent::connect_with(shim(&pinfold, &["--owner", "chat"]));
     let id = ends_later(&pinfold, &mut agent, "echo last words; exit 5");
     pinfold.wait_finished(&id);
-    let news = until_told(&mut agent);
+    let news = until_news(&mut agent);
     assert_eq!((&news[0]["id"], &news[0]["exit_code"]), (&json!(id), &json!(5)));
     assert_eq!((&news[0]["event"], &news[0]["last_output"]), (&json!("ended"), &json!("last words\n")));
-    // Neither again, nor what a result itself shows, nor to anybody else.
+    // Not reported again, nor what a result itself shows, nor to another owner.
     for _ in 0..3 {
-        assert_eq!(told(&agent.execute("true")), [""; 0]);
+        assert_eq!(news_ids(&agent.execute("true")), [""; 0]);
     }
-    assert_eq!(told(&Agent::connect(&pinfold).execute("true")), [""; 0]);
+    assert_eq!(news_ids(&Agent::connect(&pinfold).execute("true")), [""; 0]);
 }
 
 #[test]
-fn an_end_that_was_shown_is_no_news() {
+fn an_end_that_was_shown_is_not_news() {
     let pinfold = Pinfold::start(PINFOLD);
     let mut agent = Agent::connect_with(shim(&pinfold, &["--owner", "chat"]));
     let id = ends_later(&pinfold, &mut agent, "exit 5");
     assert_eq!(agent.call("process_wait", json!({ "id": id })).facts["exit_code"], 5);
-    assert_eq!(told(&agent.execute("true")), [""; 0]);
+    assert_eq!(news_ids(&agent.execute("true")), [""; 0]);
     agent.hang_up();
     drop(agent);
-    // Something else ends, so that there is a result to be sure of.
+    // Another process ends, so that the next result has some news.
     let mut next = Agent::connect_with(shim(&pinfold, &["--owner", "chat"]));
     let other = ends_later(&pinfold, &mut next, "exit 6");
     pinfold.wait_finished(&other);
-    assert!(until_told(&mut next).iter().any(|news| news["id"] == other.as_str()));
+    assert!(until_news(&mut next).iter().any(|news| news["id"] == other.as_str()));
 }
 
 #[test]
@@ -75,18 +75,18 @@ fn m4_neither_a_crash_nor_a_cancelled_call_loses_an_end() {
     pinfold.wait_finished(&id);
     Pidfd::open(agent.shim.id()).expect("a shim").kill();
     let mut next = Agent::connect_with(shim(&pinfold, &owner));
-    assert_eq!(until_told(&mut next)[0]["id"], id.as_str());
+    assert_eq!(until_news(&mut next)[0]["id"], id.as_str());
 }
 
-/// A server that was killed with an end in its hands told it to nobody. The next one must not acknowledge it with what
-/// it tells itself.
+/// A server that was killed after it fetched an end has reported it to no client. The next server must not acknowledge
+/// it together with its own news.
 #[test]
-fn what_a_killed_server_had_fetched_is_told_by_the_next() {
+fn what_a_killed_server_had_fetched_is_reported_by_the_next() {
     let pinfold = Pinfold::start(PINFOLD);
     let mut agent = Agent::connect_with(shim(&pinfold, &["--owner", "chat"]));
     let first = ends_later(&pinfold, &mut agent, "exit 5");
     pinfold.wait_finished(&first);
-    // What the server does between its fetch and its answer, and then it is gone.
+    // What the server does between its fetch and its result; then it is gone.
     let query = EventsQuery {
         consumer: Some("agent".into()),
         reader: Some("killed".into()),
@@ -103,16 +103,16 @@ fn what_a_killed_server_had_fetched_is_told_by_the_next() {
     let mut next = Agent::connect_with(shim(&pinfold, &["--owner", "chat"]));
     let second = ends_later(&pinfold, &mut next, "exit 6");
     pinfold.wait_finished(&second);
-    let mut told = Vec::new();
-    until("both are told", || {
-        told.extend(until_told(&mut next).iter().filter_map(|news| news["id"].as_str().map(str::to_owned)));
-        told.len() >= 2
+    let mut ids = Vec::new();
+    until("both are reported", || {
+        ids.extend(until_news(&mut next).iter().filter_map(|news| news["id"].as_str().map(str::to_owned)));
+        ids.len() >= 2
     });
-    assert_eq!(told, [first, second]);
+    assert_eq!(ids, [first, second]);
 }
 
 #[test]
-fn many_ends_are_told_in_few_words() {
+fn many_ends_are_reported_in_few_bytes() {
     let pinfold = Pinfold::start(PINFOLD);
     let mut agent = Agent::connect_with(shim(&pinfold, &["--owner", "chat"]));
     let gate = Gate::new(&pinfold, "gate");
@@ -132,7 +132,7 @@ fn many_ends_are_told_in_few_words() {
 }
 
 #[test]
-fn what_a_parallel_call_reports_is_not_told_a_second_time() {
+fn what_a_parallel_call_reports_is_not_reported_again() {
     let pinfold = Pinfold::start(PINFOLD);
     let mut agent = Agent::connect(&pinfold);
     for round in 0..5 {
@@ -145,12 +145,18 @@ fn what_a_parallel_call_reports_is_not_told_a_second_time() {
         gate.open();
         for (call, code) in calls {
             let called = agent.called(call);
-            assert_eq!((called.facts["exit_code"].as_u64(), told(&called)), (Some(code), vec![]), "{}", called.text);
+            assert_eq!(
+                (called.facts["exit_code"].as_u64(), news_ids(&called)),
+                (Some(code), vec![]),
+                "{}",
+                called.text
+            );
         }
     }
 }
 
-/// A connection without an owner of its own may carry several chats: what one of their processes wrote is not for the others.
+/// Several chats may share a connection without an owner: what a process of one of them printed is not shown to the
+/// others.
 #[test]
 fn news_shows_no_output_where_several_chats_may_share_a_connection() {
     let pinfold = Pinfold::start(PINFOLD);
@@ -158,20 +164,20 @@ fn news_shows_no_output_where_several_chats_may_share_a_connection() {
     let id = ends_later(&pinfold, &mut agent, "echo secret words; exit 5");
     pinfold.wait_finished(&id);
     let mut called = agent.execute("true");
-    until("the end is told", || {
-        if told(&called).is_empty() {
+    until("the end is reported", || {
+        if news_ids(&called).is_empty() {
             called = agent.execute("true");
         }
-        !told(&called).is_empty()
+        !news_ids(&called).is_empty()
     });
     let news = called.news();
     assert_eq!((&news[0]["id"], &news[0]["event"], &news[0]["exit_code"]), (&json!(id), &json!("ended"), &json!(5)));
-    // The command says the words too; what it wrote is a field of its own.
+    // The command contains the text too; its output is a separate field.
     assert!(news[0].get("last_output").is_none() && news[0].get("line").is_none(), "{}", called.text);
     assert_eq!(agent.call("process_output", json!({ "id": id })).output(), "secret words\n");
 }
 
-/// A watched line is output: only a call that names its process shows it.
+/// A matched line is output: only a call that names its process shows it.
 #[test]
 fn a_matched_line_is_shown_to_a_call_that_names_its_process() {
     let pinfold = Pinfold::start(PINFOLD);
@@ -188,13 +194,13 @@ fn a_matched_line_is_shown_to_a_call_that_names_its_process() {
             |id: &str| pinfold.events(0).events.iter().any(|event| event.process == id && event.text.is_some());
         matched(&first) && matched(&second)
     });
-    // A search that does not show the line: what is shown anyway is no news.
+    // A search that does not show the line: what a result shows anyway is not repeated as news.
     let called = agent.call("process_output", json!({ "id": first, "grep": "nothing of this kind" }));
     for item in called.news() {
         assert_eq!(item.get("line").is_some(), item["id"] == first.as_str(), "{}", called.text);
         assert!(item["cursor"].is_u64(), "{}", called.text);
     }
-    assert_eq!(told(&called).len(), 2, "{}", called.text);
+    assert_eq!(news_ids(&called).len(), 2, "{}", called.text);
 }
 
 #[test]
@@ -204,7 +210,7 @@ fn a_list_does_not_swallow_the_last_lines_of_what_ended() {
     let id = ends_later(&pinfold, &mut agent, "echo last words; exit 5");
     pinfold.wait_finished(&id);
     let mut news = Vec::new();
-    until("the end is told", || {
+    until("the end is reported", || {
         news = agent.call("process_list", json!({})).news();
         !news.is_empty()
     });

@@ -1,4 +1,4 @@
-//! the shim is expendable.
+//! The shim (`pinfold mcp`) can be killed at any time without losing anything.
 
 use std::os::unix::process::CommandExt;
 
@@ -9,7 +9,7 @@ use serde_json::json;
 use super::agent::{Agent, shim};
 use crate::PINFOLD;
 
-/// Waits until the shim has left; gives whether it left in good order.
+/// Waits until the shim has exited; returns whether its exit code is 0.
 fn gone(agent: &mut Agent) -> bool {
     let mut status = None;
     until("the shim leaves", || {
@@ -37,7 +37,7 @@ fn shim_exit_fast() {
     }
 }
 
-/// Its id may be written first or last; whoever sent it does not wait for ever, and the connection goes on.
+/// The id may be written first or last; the sender gets an error, and the connection continues.
 #[test]
 fn a_request_that_is_too_long_is_answered() {
     let pinfold = Pinfold::start(PINFOLD);
@@ -58,20 +58,20 @@ fn a_request_that_is_too_long_is_answered() {
 fn shim_group_killed() {
     let pinfold = Pinfold::prepare(PINFOLD, Setup::default());
     let mut command = shim(&pinfold, &[]);
-    // As codex does: a group of its own, TERM to all of it, then KILL.
+    // As codex does: its own process group, TERM to all of it, then KILL.
     command.process_group(0);
     let mut agent = Agent::connect_with(command);
     let id = agent.background("exec sleep 300");
     let (daemon, group) = (pinfold.daemon_pid(), agent.shim.id());
     for signal in ["-TERM", "-KILL"] {
-        // The shim is not reaped, so that the group's number is still its own.
+        // The shim is not reaped, so its group id cannot have been reused.
         let _ = std::process::Command::new("kill").args([signal, "--", &format!("-{group}")]).output();
     }
     until("the shim is gone", || !alive(group));
     assert!(alive(daemon) && pinfold.show(&id).status == Status::Running);
 }
 
-/// However the shim ends, what was to live with its owner ends with it, and what was to be kept is kept.
+/// However the shim ends, processes with `lifetime` owner end with it, and others are kept.
 #[test]
 fn client_death_policy() {
     let pinfold = Pinfold::start(PINFOLD);
@@ -82,7 +82,7 @@ fn client_death_policy() {
             agent.call("execute", json!({ "command": "exec sleep 300", "background": true, "lifetime": "keep" }));
         (signal, agent, bound, kept)
     });
-    // The shim stands for its owner while it lives, though nobody calls.
+    // The shim keeps its owner in contact while it runs, without any call.
     let grace_over = WaitQuery { timeout: Some("7s".into()), ..WaitQuery::default() };
     assert_eq!(pinfold.wait(&clients[3].2, &grace_over).reason, WaitReason::Timeout);
     for (signal, agent, bound, kept) in clients {
@@ -95,12 +95,12 @@ fn client_death_policy() {
 }
 
 #[test]
-fn shim_brings_a_daemon_that_is_nobodys_child() {
+fn shim_starts_a_daemon_that_is_not_its_child() {
     let pinfold = Pinfold::prepare(PINFOLD, Setup::default());
     let mut agent = Agent::connect(&pinfold);
     let id = agent.background("exec sleep 300");
     let daemon = pinfold.daemon_pid();
-    // As opencode does: TERM to every descendant of its server, found by parent.
+    // As opencode does: TERM to every descendant of its server, found by parent pid.
     let mut descendants = children_of(agent.shim.id());
     let mut next = 0;
     while next < descendants.len() {
@@ -141,7 +141,7 @@ fn server_ready_under_1s() {
     let mut agent = Agent::connect(&pinfold);
     assert_eq!(agent.request("tools/list", json!({}))["result"]["tools"].as_array().map(Vec::len), Some(6));
     assert_eq!(agent.execute("echo cold").output(), "cold\n");
-    // What keeps the daemon from starting is no matter of the handshake; the first call tells of it.
+    // An error that prevents the daemon from starting does not fail the handshake; the first call reports it.
     let broken = Pinfold::prepare(PINFOLD, Setup { config: "no such = \"setting".into(), ..Setup::default() });
     let mut agent = Agent::connect(&broken);
     assert_eq!(agent.request("tools/list", json!({}))["result"]["tools"].as_array().map(Vec::len), Some(6));

@@ -1,4 +1,4 @@
-//! Bounds: memory, noise, silence.
+//! Bounds of memory; output without newlines; hints for silent processes.
 
 use pinfold_api::types::{Outcome, OutputQuery, StartRequest, Status};
 use pinfold_testkit::{Pinfold, until, until_some};
@@ -28,16 +28,16 @@ fn memory_bounded() {
     );
     let id = start_limited(&pinfold, &command, "16M").id;
     let (daemon, keeper) = (pinfold.daemon_pid(), pinfold.keeper_pid(&id));
-    // A look before, so that what any look takes is not counted.
+    // One read in advance, so that the memory that any read takes is not counted.
     pinfold.output(&id, &OutputQuery::default());
     let before = [memory(daemon), memory(keeper)];
     go.open();
-    let mut most = before;
+    let mut peak = before;
     until("all is written", || {
-        most = [most[0].max(memory(daemon)), most[1].max(memory(keeper))];
+        peak = [peak[0].max(memory(daemon)), peak[1].max(memory(keeper))];
         pinfold.show(&id).output.bytes == 95_242_880
     });
-    let grown = [most[0] - before[0], most[1] - before[1]];
+    let grown = [peak[0] - before[0], peak[1] - before[1]];
     assert!(grown[0] < MOST && grown[1] < MOST, "daemon and keeper have grown by {grown:?} bytes");
     end.open();
     let record = pinfold.wait_finished(&id);
@@ -48,7 +48,7 @@ fn memory_bounded() {
     assert_eq!((tail.cursor, tail.bytes), (95_000_000, lines_of_eight(95_000_000 - 15_242_880, 4096).into()));
 }
 
-/// A filter block-buffers what it prints into a pipe.
+/// A filter that writes to a pipe buffers whole blocks.
 #[test]
 fn silent_job_hint() {
     let pinfold = Pinfold::start(PINFOLD);

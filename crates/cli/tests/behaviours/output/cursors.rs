@@ -1,4 +1,4 @@
-//! Cursors: a byte keeps its number, for every reader, while it is written and long after.
+//! Cursors: a byte keeps its offset, for every reader, while it is written and afterwards.
 
 use pinfold_api::types::{EventKind, EventsQuery, Outcome, OutputQuery, Range, StartRequest, Status, WaitReason};
 use pinfold_testkit::Pinfold;
@@ -43,12 +43,12 @@ fn cursor_reads() {
     assert_eq!((end.text.as_str(), end.next_cursor, end.exited, end.closed), ("", 8, true, true));
 }
 
-/// Follows the lines of eight to their end, so many bytes at a time, and checks each byte; gives what came and
-/// what is missing.
-fn follow(pinfold: &Pinfold, id: &str, mut cursor: u64, most: &str) -> (Vec<Range>, Vec<Range>) {
+/// Follows the lines of eight to their end, this many bytes at a time, and checks each byte; returns the ranges that
+/// arrived and those that are missing.
+fn follow(pinfold: &Pinfold, id: &str, mut cursor: u64, max: &str) -> (Vec<Range>, Vec<Range>) {
     let (mut kept, mut gaps) = (Vec::new(), Vec::new());
     loop {
-        let (wait, max_bytes) = (Some("60s".into()), Some(most.into()));
+        let (wait, max_bytes) = (Some("60s".into()), Some(max.into()));
         let query = OutputQuery { cursor: Some(cursor), max_bytes, wait, ..OutputQuery::default() };
         let piece = pinfold.block(pinfold.client().output_raw(id, &query)).expect("raw output");
         let gap = (piece.cursor > cursor).then_some(Range { from: cursor, to: piece.cursor });
@@ -162,7 +162,7 @@ fn last_line_race() {
 fn concurrent_read_write_stable() {
     let pinfold = Pinfold::start(PINFOLD);
     let all = lines_of_eight(0, 100_000_000);
-    // So that there is a look while it writes, however fast it is.
+    // So that one read happens while it writes, however fast it is.
     let gate = Gate::new(&pinfold, "rest");
     let id = pinfold.sh(&format!("yes 0123456 | head -c 50000000; {}; yes 0123456 | head -c 50000000", gate.wait())).id;
     let mut rest = Some(gate);
@@ -187,11 +187,11 @@ fn concurrent_read_write_stable() {
 #[test]
 fn slow_consumer_no_drop() {
     let pinfold = Pinfold::start(PINFOLD);
-    // With room for all of it every byte comes, however late.
+    // If the limit is large enough, every byte arrives, however late the reader.
     let id = pinfold.sh("yes 0123456 | head -c 3000000").id;
     let (kept, gaps) = follow(&pinfold, &id, 0, "10000");
     assert_eq!((length(&kept), gaps), (3_000_000, vec![]));
-    // Without it the reader is told what it missed, to the byte.
+    // Otherwise the reader learns exactly which bytes it missed.
     let gate = Gate::new(&pinfold, "more");
     let command = format!("yes 0123456 | head -c 1000; {}; yes 0123456 | head -c 3000000", gate.wait());
     let id = start_limited(&pinfold, &command, "64k").id;

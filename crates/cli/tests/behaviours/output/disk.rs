@@ -1,4 +1,4 @@
-//! The disk: quotas, a full one, and how long what ended stays.
+//! The disk: quotas, a full one, and how long ended processes are kept.
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::PermissionsExt;
@@ -14,7 +14,7 @@ use super::gate::Gate;
 use super::{assert_shows, lines_of_eight, read, start_limited, view, wait_beyond};
 use crate::PINFOLD;
 
-/// The files of a directory and their sizes, at one moment: no file came or went while they were measured.
+/// The files of a directory and their sizes at one moment: no file was created or removed while they were measured.
 fn sizes(directory: &Path) -> BTreeMap<String, u64> {
     let names = || -> Vec<String> {
         let entries = std::fs::read_dir(directory).expect("a directory").flatten();
@@ -30,7 +30,7 @@ fn sizes(directory: &Path) -> BTreeMap<String, u64> {
     })
 }
 
-/// What the output takes, which the limit is for, and the record beside it, which stays small.
+/// The size of the output, which the limit bounds, and of the record beside it, which stays small.
 fn output_size(directory: &Path) -> u64 {
     let mut sizes = sizes(directory);
     assert!(sizes.remove("record").expect("a record") < 8192);
@@ -61,7 +61,7 @@ fn output_quota_caps_disk() {
 struct SmallDisk(PathBuf);
 
 impl SmallDisk {
-    /// `None` where we may not mount.
+    /// `None` if mounting is not permitted.
     fn mount(name: &str, size: &str) -> Option<Self> {
         let path = std::env::temp_dir().join(format!("pinfold-disk-{}-{name}", std::process::id()));
         std::fs::create_dir(&path).expect("a place to mount at");
@@ -76,7 +76,7 @@ impl SmallDisk {
         None
     }
 
-    /// A pinfold that keeps its processes here.
+    /// A daemon whose home is here.
     fn pinfold(&self) -> Pinfold {
         let pinfold = Pinfold::prepare(PINFOLD, Setup::default());
         std::os::unix::fs::symlink(&self.0, pinfold.home().join("processes")).expect("a link");
@@ -84,7 +84,7 @@ impl SmallDisk {
         pinfold
     }
 
-    /// Takes all the room that is left.
+    /// Uses up all free space.
     fn fill(&self) {
         use std::io::Write;
         let mut file = std::fs::File::create(self.0.join("filler")).expect("a file");
@@ -107,7 +107,8 @@ impl Drop for SmallDisk {
     }
 }
 
-/// What the index cannot take while its disk is full waits, and is told when there is room: no daemon has to be restarted.
+/// Events that cannot be committed while the disk is full are kept, and committed once there is space, without a
+/// restart.
 #[test]
 fn events_wait_for_room() {
     let Some(disk) = SmallDisk::mount("index", "4M") else { return };
@@ -115,10 +116,10 @@ fn events_wait_for_room() {
     std::os::unix::fs::symlink(disk.0.join("index.db"), pinfold.home().join("index.db")).expect("a link");
     pinfold.start_daemon();
     disk.fill();
-    let (begun, mut ids) = (Instant::now(), vec![]);
-    // Longer than a refused commit is tried again at once.
-    while begun.elapsed() < Duration::from_secs(3) {
-        // No more than a page of events holds, however fast the machine is.
+    let (started, mut ids) = (Instant::now(), vec![]);
+    // Longer than a failed commit is retried immediately.
+    while started.elapsed() < Duration::from_secs(3) {
+        // No more than fit on a page of events, however fast the machine is.
         ids.push(pinfold.wait_finished(&pinfold.sh("sleep 0.03; exit 5").id).id);
     }
     let ended = || {
@@ -127,12 +128,12 @@ fn events_wait_for_room() {
     };
     assert!(ended().len() < ids.len(), "the disk was not full");
     disk.free();
-    until("every end is told", || ended().len() == ids.len());
+    until("every end is reported", || ended().len() == ids.len());
     assert_eq!(ended(), ids);
     drop(pinfold);
 }
 
-/// Everything that ended is listed once, by id and by name, whether the index has it or not.
+/// Checks that every ended process is listed once, by id and by name, whether the index has it or not.
 fn assert_all_listed(pinfold: &Pinfold, ids: &[String]) {
     let mut query = ListQuery { name: Some("ended".into()), limit: Some(7), ..ListQuery::default() };
     let mut listed = Vec::new();
@@ -157,13 +158,13 @@ fn ended(pinfold: &Pinfold, count: usize) -> Vec<String> {
     (0..count).map(|_| pinfold.wait_finished(&pinfold.start_request(&request).record.id).id).collect()
 }
 
-/// Plays a scene in which the index takes nothing, until it takes everything again.
+/// Runs a test during which the index cannot be written, until it can be written again.
 fn without_index(pinfold: &Pinfold, in_the_way: impl FnOnce(), out_of_the_way: impl FnOnce()) {
     let mut ids = ended(pinfold, 10);
     assert_eq!((pinfold.health().status.as_str(), pinfold.health().troubles), ("ok", vec![]));
     in_the_way();
     ids.extend(ended(pinfold, 20));
-    until("health tells it", || {
+    until("health reports it", || {
         let health = pinfold.health();
         health.status == "degraded" && health.troubles.iter().any(|trouble| trouble.contains("index"))
     });
@@ -174,13 +175,13 @@ fn without_index(pinfold: &Pinfold, in_the_way: impl FnOnce(), out_of_the_way: i
     until("health is good again", || pinfold.health().troubles.is_empty());
     assert_all_listed(pinfold, &ids);
     let events = pinfold.events(0).events.into_iter().filter(|event| event.kind == EventKind::Finished);
-    assert_eq!(events.map(|event| event.process).collect::<Vec<_>>(), ids, "each end is told, in order");
+    assert_eq!(events.map(|event| event.process).collect::<Vec<_>>(), ids, "each end is reported, in order");
     pinfold.crash_and_restart();
     assert_all_listed(pinfold, &ids);
 }
 
 #[test]
-fn what_ended_while_the_disk_of_the_index_was_full_stays_listed() {
+fn processes_that_ended_while_the_index_disk_was_full_stay_listed() {
     let Some(disk) = SmallDisk::mount("listed", "4M") else { return };
     let pinfold = Pinfold::prepare(PINFOLD, Setup::default());
     std::os::unix::fs::symlink(disk.0.join("index.db"), pinfold.home().join("index.db")).expect("a link");
@@ -190,7 +191,7 @@ fn what_ended_while_the_disk_of_the_index_was_full_stays_listed() {
 }
 
 #[test]
-fn what_ended_while_another_program_had_locked_the_index_stays_listed() {
+fn processes_that_ended_while_the_index_was_locked_stay_listed() {
     let pinfold = Pinfold::start(PINFOLD);
     let other = rusqlite::Connection::open(pinfold.home().join("index.db")).expect("a second connection");
     other.busy_timeout(pinfold_testkit::DEADLINE).expect("patience");
@@ -198,9 +199,9 @@ fn what_ended_while_another_program_had_locked_the_index_stays_listed() {
     without_index(&pinfold, || execute("BEGIN EXCLUSIVE"), || execute("ROLLBACK"));
 }
 
-/// A log that cannot be written is no reason to fall silent: the daemon starts, works and tells.
+/// If the log file cannot be written, the daemon still starts, works and reports it.
 #[test]
-fn a_full_disk_under_the_log_harms_nobody() {
+fn a_full_disk_under_the_log_affects_no_request() {
     let Some(disk) = SmallDisk::mount("log", "64k") else { return };
     disk.fill();
     let pinfold = Pinfold::prepare(PINFOLD, Setup::default());
@@ -229,18 +230,18 @@ fn disk_full() {
     wait_beyond(&pinfold, &id, 799);
     disk.fill();
     gates[0].open();
-    // It is not held up: it comes to the next gate, although its bytes find no room. They are counted.
+    // The process is not blocked: it reaches the next gate although its bytes could not be written. They are counted.
     let held = gates[1].reached();
     wait_beyond(&pinfold, &id, 80_799);
     let output = pinfold.show(&id).output;
     assert!(output.bytes == 80_800 && (70_000..=80_000).contains(&output.dropped), "{output:?}");
-    // Whoever follows is told of the gap, once.
+    // A client that follows gets one gap.
     let kept = read(&pinfold, &id, 0, "1M");
     assert_eq!((kept.next_cursor, kept.text), (80_800 - output.dropped, lines_of_eight(0, kept.next_cursor as usize)));
     let lost = read(&pinfold, &id, kept.next_cursor, "1M");
     assert_eq!(lost.gap, Some(Range { from: kept.next_cursor, to: 80_800 }));
     assert_eq!((lost.text.as_str(), lost.next_cursor), ("", 80_800));
-    // With room again the bytes are kept again, at their true place.
+    // With free space again, bytes are stored again at their true offset.
     disk.free();
     held.open();
     wait_beyond(&pinfold, &id, 81_599);
@@ -268,7 +269,7 @@ fn disk_full_refuses_a_start_and_says_why() {
     assert_eq!((record.outcome, text.as_str()), (Some(Outcome::Exited { code: 0 }), "hello again\n"));
 }
 
-/// Bytes that are lost at the very end are in no file, and yet are counted.
+/// Bytes that are lost at the very end are in no file, but are counted.
 #[test]
 fn disk_full_at_the_end_loses_only_output() {
     let Some(disk) = SmallDisk::mount("end", "512k") else { return };
@@ -286,14 +287,14 @@ fn disk_full_at_the_end_loses_only_output() {
     assert!(record.note.expect("a note").contains("5 bytes"), "the trouble is said");
 }
 
-/// The end of a process is told when it is written, not before.
+/// The end of a process is reported once it is written, not before.
 #[test]
 fn disk_full_delays_the_end_until_it_is_written() {
     let Some(disk) = SmallDisk::mount("record", "512k") else { return };
     let pinfold = disk.pinfold();
     let gates = ["measure", "end"].map(|name| Gate::new(&pinfold, name));
     let record_size = |id: &str| pinfold.directory(id).join("record").metadata().expect("a record").len();
-    // The record fills its block but for a few bytes, so that the next line finds no room.
+    // The record fills its block except for a few bytes, so that the next line does not fit.
     let measured = pinfold.sh(&gates[0].wait()).id;
     let padding = "#".repeat((4096 - 40 - record_size(&measured)) as usize);
     let started = pinfold.sh(&format!("{}; exit 5 {padding}", gates[1].wait()));
@@ -305,7 +306,7 @@ fn disk_full_delays_the_end_until_it_is_written() {
     let pid = started.pid.expect("a pid");
     until("it ends", || !alive(pid));
     let record = pinfold.show(&started.id);
-    assert_eq!((record.status, record.outcome), (Status::Running, None), "what is not durable is not told");
+    assert_eq!((record.status, record.outcome), (Status::Running, None), "what is not durable is not reported");
     disk.free();
     let record = pinfold.wait_finished(&started.id);
     assert_eq!((record.outcome, record.cause), (Some(Outcome::Exited { code: 5 }), Some(Cause::OnItsOwn)));
@@ -326,7 +327,7 @@ fn retention_from_end() {
     let live = pinfold.sh("exec sleep 300").id;
     let long = pinfold.sh("echo long; exec sleep 3").id;
     let record = pinfold.wait_finished(&long);
-    // It started longer ago than this and ended less long ago: it stays.
+    // It started before this time and ended after it: it is kept.
     let started: jiff::Timestamp = record.started_at.expect("a start").parse().expect("a time");
     let since = format!("{}ms", jiff::Timestamp::now().duration_since(started).as_millis());
     assert_eq!(gc(&pinfold, Some(&since), false), Vec::<String>::new());

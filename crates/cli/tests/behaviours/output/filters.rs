@@ -1,4 +1,4 @@
-//! Filters: lines that match, found without losing the others and within bounds.
+//! Filtered reads: matching lines, found without losing others and within bounds.
 
 use pinfold_api::error::ErrorCode;
 use pinfold_api::types::{OutputPage, OutputQuery};
@@ -47,7 +47,7 @@ fn filter_safe() {
     assert!(cli.code != Some(0) && cli.stderr.contains("unclosed group"), "{cli:?}");
 }
 
-/// A pattern that backtracks for ever elsewhere.
+/// A pattern on which backtracking engines never finish.
 #[test]
 fn filter_safe_against_pathological_patterns() {
     let pinfold = Pinfold::start(PINFOLD);
@@ -55,7 +55,7 @@ fn filter_safe_against_pathological_patterns() {
     assert_eq!(lines(&grep(&pinfold, &record.id, 0, "^(a+)+b$")), found(&[(60_001, "aaab")]));
 }
 
-/// What is longer than an answer may be is not in its way.
+/// A line longer than the budget does not block the lines after it.
 #[test]
 fn filter_passes_lines_longer_than_its_budget() {
     let pinfold = Pinfold::start(PINFOLD);
@@ -84,7 +84,7 @@ fn filter_ends_on_endless_output() {
     assert!(page.next_cursor > 10_000_000 && !page.exited);
 }
 
-/// A line whose end has not come is not torn by a reader that follows.
+/// A reader that follows does not get an unfinished line in two parts.
 #[test]
 fn filter_finds_a_line_that_is_completed_later() {
     let pinfold = Pinfold::start(PINFOLD);
@@ -98,7 +98,7 @@ fn filter_finds_a_line_that_is_completed_later() {
     assert_eq!(lines(&grep(&pinfold, &id, page.next_cursor, "hello world")), found(&[(0, "hello world")]));
 }
 
-/// A prompt that matches as it stands is given at once; one that may yet match is waited for.
+/// A prompt that already matches is returned at once; one that may still match is waited for.
 #[test]
 fn filter_waits_for_the_rest_of_a_line() {
     let pinfold = Pinfold::start(PINFOLD);

@@ -1,4 +1,4 @@
-//! A gate: a command waits at it until the test lets it go on.
+//! A gate: a command waits at it until the test opens it.
 
 use std::fs::File;
 use std::io::Write;
@@ -19,27 +19,27 @@ impl Gate {
         Self(path)
     }
 
-    /// What a shell command does to wait here.
+    /// Shell code that waits here.
     pub(crate) fn wait(&self) -> String {
         format!("read go < {}", self.0.display())
     }
 
-    /// Waits until the command has come, and holds it there.
+    /// Waits until the command has arrived, and holds it there.
     pub(crate) fn reached(&self) -> Reached {
         const O_NONBLOCK: i32 = 0o4000;
         let mut options = File::options();
-        // Without a reader this open is refused.
+        // Without a reader this open fails.
         options.write(true).custom_flags(O_NONBLOCK);
         Reached(until_some("a command at the gate", || options.open(&self.0).ok()))
     }
 
-    /// Lets the command go on, once it has come.
+    /// Lets the command continue, once it has arrived.
     pub(crate) fn open(&self) {
         self.reached().open();
     }
 }
 
-/// A command that stands at its gate.
+/// A command that waits at its gate.
 #[derive(Debug)]
 pub(crate) struct Reached(File);
 

@@ -1,4 +1,4 @@
-//! Streams: stdout and stderr apart, together in order, and when each line came.
+//! Streams: stdout and stderr separately, together in order, and the time of each line.
 
 use pinfold_api::error::ErrorCode;
 use pinfold_api::types::{OutputPage, OutputQuery, StartRequest, Streams};
@@ -57,11 +57,11 @@ fn streams_separable() {
     assert!(times[3] <= record.exited_at.as_deref().expect("an exit"), "{times:?}");
 }
 
-/// A line came when it came, whichever way it is read.
+/// A line has the same time, whichever way it is read.
 #[test]
 fn times_are_the_same_in_every_read() {
     let pinfold = Pinfold::start(PINFOLD);
-    // Each is read before the next is written, and a while passes.
+    // Each is read before the next is written, some time later.
     let gates = ["one", "two"].map(|name| Gate::new(&pinfold, name));
     let [one, two] = gates.each_ref().map(|gate| format!("{}; sleep 0.3", gate.wait()));
     let id = start_separate(
@@ -84,7 +84,7 @@ fn times_are_the_same_in_every_read() {
     assert_eq!(later, all[1..].iter().map(|(time, text)| format!("{time} {text}\n")).collect::<String>());
 }
 
-/// Times are text too: they count against the budget.
+/// Times count towards the budget.
 #[test]
 fn times_fit_into_the_budget() {
     let pinfold = Pinfold::start(PINFOLD);
@@ -96,14 +96,14 @@ fn times_fit_into_the_budget() {
         let page = pinfold.output(&record.id, &query);
         assert!(page.next_cursor > cursor && page.text.len() <= 1024, "{} bytes", page.text.len());
         assert_eq!((page.cursor, page.shown_bytes), (cursor, page.next_cursor - cursor));
-        // A page may end inside a line, which the next one goes on with, behind a time of its own.
+        // A page may end inside a line; the next page continues it, with its own time.
         lines.extend(page.text.split_inclusive('\n').map(|line| line.split_once(' ').expect("a time").1.to_owned()));
         cursor = page.next_cursor;
     }
     assert_eq!(lines.concat(), (1..=2000).map(|line| format!("{line}\n")).collect::<String>());
 }
 
-/// Which lines a filter finds in one stream is not the other's business.
+/// A filter on one stream ignores the lines of the other.
 #[test]
 fn one_stream_can_be_filtered() {
     let pinfold = Pinfold::start(PINFOLD);
@@ -117,7 +117,7 @@ fn one_stream_can_be_filtered() {
     assert_eq!(found.iter().map(|line| (line.cursor, line.text.as_str())).collect::<Vec<_>>(), [(8, "hit err")]);
 }
 
-/// Neither a small read nor the other stream tears a character apart.
+/// Neither a small read nor the other stream splits a character.
 #[test]
 fn utf8_whole_in_one_stream() {
     let pinfold = Pinfold::start(PINFOLD);

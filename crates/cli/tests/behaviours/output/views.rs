@@ -1,4 +1,4 @@
-//! Views: what is shown within a budget, and the account of what is not.
+//! Views: what is shown within a budget, and the exact range that is omitted.
 
 use pinfold_api::types::{Outcome, OutputQuery};
 use pinfold_testkit::Pinfold;
@@ -38,7 +38,7 @@ fn tail_never_cut() {
         let page = view(&pinfold, &record.id, &budget.to_string());
         assert_shows(&page, &all);
         assert!(page.text.ends_with("\n20000\n") && page.text.starts_with("1\n"), "{budget}");
-        // A budget below 256 is treated as that.
+        // A budget below 256 is treated as 256.
         assert!(page.text.len() <= budget.max(256), "{budget}: {}", page.text.len());
         assert_eq!(page.omitted.is_none(), budget >= all.len(), "{budget}");
     }
@@ -71,7 +71,7 @@ fn omission_exact() {
         assert_shows(&page, &all);
         assert_eq!((page.original_bytes, page.omitted.is_some()), (size, size > 256));
     }
-    // A line longer than the budget is cut inside, at both ends of the hole.
+    // A line longer than the budget is cut, at both ends of the omission.
     let (record, _) = pinfold.run("echo first; head -c 10000 /dev/zero | tr '\\0' x; echo; echo last");
     let all = format!("first\n{}\nlast\n", "x".repeat(10_000));
     for budget in [256, 300, 5000, 9999, 10_000, 10_011, 10_012, 20_000] {
@@ -102,16 +102,16 @@ fn utf8_whole_at_seams() {
     let all = "aé漢🙂\n".repeat(300);
     std::fs::write(pinfold.home().join("text"), &all).expect("a file");
     let (record, _) = pinfold.run(&format!("cat {}", pinfold.home().join("text").display()));
-    for most in 1..=12 {
+    for max in 1..=12 {
         let (mut text, mut cursor) = (String::new(), 0);
         while cursor < all.len() as u64 {
-            let page = read(&pinfold, &record.id, cursor, &most.to_string());
-            assert!(page.next_cursor > cursor, "a read of {most} bytes does not advance");
+            let page = read(&pinfold, &record.id, cursor, &max.to_string());
+            assert!(page.next_cursor > cursor, "a read of {max} bytes does not advance");
             assert_shows(&page, &all);
             text.push_str(&page.text);
             cursor = page.next_cursor;
         }
-        assert_eq!(text, all, "{most}");
+        assert_eq!(text, all, "{max}");
     }
     for budget in 256..300 {
         assert_shows(&view(&pinfold, &record.id, &budget.to_string()), &all);
@@ -125,19 +125,19 @@ fn utf8_whole_over_two_writes() {
     let started = pinfold.sh(&format!(r"printf 'a\303'; {}; printf '\251\303'", gate.wait()));
     let page = read_next(&pinfold, &started.id, 0);
     assert_eq!((page.text.as_str(), page.next_cursor, page.end), ("a", 1, 2));
-    // Half a character is not what a read waits for.
+    // A read does not return for half a character.
     let (client, id) = (pinfold.client().clone(), started.id.clone());
     let query = OutputQuery { cursor: Some(1), wait: Some("60s".into()), ..OutputQuery::default() };
     let waiting = async move { client.output(&id, &query).await.expect("a page") };
     let [page] = &meanwhile(&pinfold, [waiting], async || gate.open())[..] else { panic!("one answer") };
     assert!(page.text.starts_with('é'), "{page:?}");
     pinfold.wait_finished(&started.id);
-    // Only what nothing can complete any more is replaced.
+    // Only bytes that can no longer be completed are replaced.
     let page = read(&pinfold, &started.id, 1, "1k");
     assert_eq!((page.text.as_str(), page.next_cursor), ("é\u{FFFD}", 4));
 }
 
-/// Where bytes were dropped a character may be cut: what is left of it does not stop the reader.
+/// Where bytes were dropped a character may be cut: its remaining bytes do not stop the reader.
 #[test]
 fn utf8_cut_by_a_gap_is_passed() {
     let pinfold = Pinfold::start(PINFOLD);
@@ -202,7 +202,7 @@ fn token_budget() {
         let page = pinfold.output(&record.id, &query);
         assert_shows(&page, &all);
         assert_eq!(page.original_bytes, all.len() as u64);
-        let most = tokens as usize * 4;
-        assert!((most / 2..=most).contains(&page.text.len()), "{tokens} tokens: {} bytes", page.text.len());
+        let max = tokens as usize * 4;
+        assert!((max / 2..=max).contains(&page.text.len()), "{tokens} tokens: {} bytes", page.text.len());
     }
 }

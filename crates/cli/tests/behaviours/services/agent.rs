@@ -1,4 +1,4 @@
-//! Services as an agent sees them.
+//! Services over MCP.
 
 use pinfold_testkit::Pinfold;
 use serde_json::json;
@@ -7,7 +7,7 @@ use super::SERVER;
 use crate::PINFOLD;
 use crate::mcp::agent::Agent;
 
-/// A model starts a server and is told when it listens, and where.
+/// A model starts a server and learns from the result when and where it listens.
 #[test]
 fn execute_returns_when_it_is_ready() {
     let pinfold = Pinfold::start(PINFOLD);
@@ -18,7 +18,7 @@ fn execute_returns_when_it_is_ready() {
     let port = pinfold.show("web").ports["PORT"];
     assert_eq!((&called.facts["reason"], &called.facts["port"]), (&json!("ready"), &json!(port)), "{:?}", called.facts);
     assert_eq!((&called.facts["reason"], &called.facts["leased"]["PORT"]), (&json!("ready"), &json!(port)));
-    // What the result said is no news.
+    // What the result said is not repeated as news.
     assert!(agent.execute("true").news().is_empty());
     let early = agent.call("execute", json!({ "command": "echo no; exit 4", "ready": { "port": "any" } }));
     assert_eq!((&early.facts["exit_code"], &early.facts["reason"]), (&json!(4), &json!("ended_before")));

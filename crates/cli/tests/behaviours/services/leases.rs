@@ -16,7 +16,7 @@ fn fixed(port: u16) -> StartRequest {
     StartRequest { ports, ..request("exec sleep 300") }
 }
 
-/// Starts a process with a port that we held. What another test forked meanwhile holds it until it executes its program.
+/// Starts a process with a port that this test held. A child that another test forked may hold it until it calls exec.
 fn start_once_free(pinfold: &Pinfold, port: u16) -> u16 {
     let started = until_some("the port is free", || pinfold.try_start(&fixed(port)).ok());
     started.record.ports["PORT"]
@@ -34,9 +34,9 @@ fn port_lease() {
     let ports: BTreeSet<u16> = all.iter().flat_map(|record| record.ports.values().copied()).collect();
     assert_eq!(ports.len(), 20, "each is lent once");
     let one = &all[0];
-    let told = format!("{} {}\n", one.ports["PORT"], one.ports["API_PORT"]);
-    pinfold_testkit::until("the ports reach the child", || pinfold.text(&one.id) == told);
-    // Not given twice, also not by a daemon that knows of it only from the record; and free when the tree is empty.
+    let expected = format!("{} {}\n", one.ports["PORT"], one.ports["API_PORT"]);
+    pinfold_testkit::until("the ports reach the child", || pinfold.text(&one.id) == expected);
+    // Not leased twice, also not by a daemon that knows it only from the record; free once the tree is empty.
     let port = one.ports["PORT"];
     for _ in 0..2 {
         let refusal = pinfold.try_start(&fixed(port)).expect_err("lent already");
@@ -48,9 +48,9 @@ fn port_lease() {
     assert_eq!(pinfold.start_request(&fixed(port)).record.ports["PORT"], port);
 }
 
-/// A start that comes to nothing keeps no port.
+/// A failed start releases its port.
 #[test]
-fn port_lease_is_given_back_by_a_start_that_failed() {
+fn port_lease_is_released_by_a_failed_start() {
     let pinfold = Pinfold::start(PINFOLD);
     let free = TcpListener::bind("127.0.0.1:0").expect("a port");
     let port = free.local_addr().expect("its number").port();
@@ -64,7 +64,7 @@ fn port_lease_is_given_back_by_a_start_that_failed() {
     assert_eq!(start_once_free(&pinfold, port), port);
 }
 
-/// A port that a foreign program holds is found before the start, and whoever holds it is named.
+/// A port that another program holds is found before the start, and the error names the program.
 #[test]
 fn port_lease_of_a_port_in_use_is_refused() {
     let pinfold = Pinfold::start(PINFOLD);

@@ -1,4 +1,4 @@
-//! Readiness by port, HTTP, output and peer; what is not ready, and what never will be.
+//! Readiness by port, HTTP, output and connection; services that are not ready in time, and that end before.
 
 use std::net::TcpListener;
 use std::os::unix::net::UnixStream;
@@ -6,7 +6,7 @@ use std::os::unix::net::UnixStream;
 use pinfold_api::types::{EventKind, Ready, ReadyState, StartRequest, Status, WaitReason};
 use pinfold_testkit::{Pinfold, until, until_some};
 
-use super::{SERVER, leased, ready, shown, told, until_ready};
+use super::{SERVER, event_texts, leased, ready, shown, until_ready};
 use crate::PINFOLD;
 use crate::output::gate::Gate;
 use crate::requests::request;
@@ -20,10 +20,10 @@ fn readiness_by_port() {
     assert_eq!((answer.reason, answer.port), (WaitReason::Ready, Some(port)), "{:?}", answer.record.ready);
     let decided = answer.record.ready.expect("a verdict");
     assert_eq!((decided.state, decided.port, decided.by), (ReadyState::Ready, Some(port), format!("port {port}")));
-    // It is told once, and known again after a crash.
+    // One event, which stays after a crash.
     pinfold.crash_and_restart();
     assert_eq!(shown(&pinfold, &started.record.id).at, decided.at);
-    assert_eq!(told(&pinfold, &started.record.id, EventKind::Ready), [format!("it listens on port {port}")]);
+    assert_eq!(event_texts(&pinfold, &started.record.id, EventKind::Ready), [format!("it listens on port {port}")]);
 }
 
 /// The port that counts is any that the tree listens on, also that of a child of a child.
@@ -42,7 +42,7 @@ fn readiness_by_any_port_names_it() {
 #[test]
 fn readiness_by_http() {
     let pinfold = Pinfold::start(PINFOLD);
-    // Not well at first, then well; never at another path.
+    // The server answers with an error at first, then with 200; never at another path.
     let gate = pinfold.home().join("well");
     let script = format!(
         "import http.server, os\n\
@@ -70,12 +70,12 @@ fn readiness_by_http() {
     assert_eq!(answer.reason, WaitReason::Ready);
     let text = answer.record.ready.and_then(|ready| ready.text).expect("evidence");
     assert!(text.contains("/health was answered with 204"), "{text}");
-    // The status is not the one that was asked for.
+    // Another status than the configured one.
     until("the other answer is shown", || shown(&pinfold, &exact).text.is_some_and(|text| text.contains("204")));
     assert_eq!(shown(&pinfold, &exact).state, ReadyState::Waiting);
 }
 
-/// Also if the daemon dies while it looks, and again when it has seen it.
+/// Also if the daemon dies while it checks, and again after it has seen it.
 #[test]
 fn readiness_by_output_over_crashes() {
     let pinfold = Pinfold::start(PINFOLD);
@@ -92,10 +92,10 @@ fn readiness_by_output_over_crashes() {
     pinfold.start_daemon();
     let answer = pinfold.wait(&id, &until_ready());
     assert_eq!(answer.reason, WaitReason::Ready);
-    assert_eq!(told(&pinfold, &id, EventKind::Ready), ["it printed: listening on 80"]);
+    assert_eq!(event_texts(&pinfold, &id, EventKind::Ready), ["it printed: listening on 80"]);
     pinfold.crash_and_restart();
     assert_eq!(shown(&pinfold, &id).at, answer.record.ready.expect("a verdict").at);
-    assert_eq!(told(&pinfold, &id, EventKind::Ready).len(), 1);
+    assert_eq!(event_texts(&pinfold, &id, EventKind::Ready).len(), 1);
 }
 
 #[test]
@@ -107,7 +107,7 @@ fn readiness_by_peer_connection() {
     let command = format!("{}; ({connect}) && sleep 300", gate.wait());
     let id = pinfold.start_request(&ready(&command, Ready { peer: Some(true), ..Ready::default() })).record.id;
     let socket = pinfold.home().join("ready").join(&id);
-    // Somebody else who finds the socket does not make it ready.
+    // A connection of another program does not make it ready.
     let stranger = UnixStream::connect(&socket).expect("its socket");
     until("the stranger is named", || {
         shown(&pinfold, &id).text.is_some_and(|text| text.contains(&format!("pid {}", std::process::id())))
@@ -129,8 +129,8 @@ fn readiness_that_ended_before() {
     let answer = pinfold.wait(&id, &until_ready());
     assert_eq!(answer.reason, WaitReason::EndedBefore);
     assert_eq!(shown(&pinfold, &id).state, ReadyState::Exited);
-    assert_eq!(told(&pinfold, &id, EventKind::Finished), ["it ended before it was ready"]);
-    assert!(told(&pinfold, &id, EventKind::Ready).is_empty());
+    assert_eq!(event_texts(&pinfold, &id, EventKind::Finished), ["it ended before it was ready"]);
+    assert!(event_texts(&pinfold, &id, EventKind::Ready).is_empty());
     let cli = |command: &str| pinfold.cli(&["run", "-d", "--ready-port", "any", command]);
     assert_eq!(cli("exit 3").code, Some(3));
     let quick = cli("true");
@@ -146,13 +146,13 @@ fn readiness_not_in_time_keeps_the_process() {
     let answer = pinfold.wait(&id, &until_ready());
     assert_eq!((answer.reason, answer.record.status), (WaitReason::NotReady, Status::Running));
     assert_eq!(shown(&pinfold, &id).state, ReadyState::TimedOut);
-    assert_eq!(told(&pinfold, &id, EventKind::NotReady).len(), 1);
+    assert_eq!(event_texts(&pinfold, &id, EventKind::NotReady).len(), 1);
     let cli = pinfold.cli(&["run", "-d", "--ready-port", "any", "--ready-timeout", "300ms", "exec sleep 300"]);
     assert_eq!(cli.code, Some(124), "{}", cli.stderr);
     assert_eq!(pinfold.show(cli.stdout.trim()).status, Status::Running);
 }
 
-/// A port that another program holds does not make a process ready, and whoever holds it is named.
+/// A port that another program holds does not make a process ready, and the record names that program.
 #[test]
 fn readiness_port_held_by_someone_else() {
     let pinfold = Pinfold::start(PINFOLD);
@@ -163,7 +163,7 @@ fn readiness_port_held_by_someone_else() {
     let held = format!("port {port} is held by another program: pid {}", std::process::id());
     assert!(started.hints.iter().any(|hint| hint.starts_with(&held)), "{:?}", started.hints);
     let id = started.record.id;
-    let text = until_some("whoever holds it", || shown(&pinfold, &id).text);
+    let text = until_some("the holder of the port", || shown(&pinfold, &id).text);
     assert!(text.starts_with(&held), "{text}");
     assert_eq!(shown(&pinfold, &id).state, ReadyState::Waiting);
 }

@@ -1,4 +1,4 @@
-//! Restarts: lives that follow each other, over crashes of the daemon.
+//! Restarts: the runs of a chain, also when the daemon crashes.
 
 use pinfold_api::error::ErrorCode;
 use pinfold_api::types::{
@@ -13,13 +13,13 @@ use crate::mcp::agent::Agent;
 use crate::output::gate::Gate;
 use crate::requests::request;
 
-/// A process under this policy, restarted after this long, by the name `web`.
+/// A process named `web` with this restart policy and initial delay.
 fn restarted(command: &str, when: &str, initial: &str) -> StartRequest {
     let policy = RestartPolicy { when: when.into(), initial: Some(initial.into()), ..RestartPolicy::default() };
     StartRequest { restart: Some(Restart::Policy(policy)), name: Some("web".into()), ..request(command) }
 }
 
-/// Every life of the name, the first one first.
+/// Every run of the name, oldest first.
 fn lives(pinfold: &Pinfold) -> Vec<Record> {
     let mut all = pinfold.list(&ListQuery { name: Some("web".into()), ..ListQuery::default() }).processes;
     all.sort_by_key(|record| record.life.as_ref().map(|life| life.number));
@@ -30,7 +30,7 @@ fn number(record: &Record) -> u32 {
     record.life.as_ref().expect("a life").number
 }
 
-/// The life after this one.
+/// The run after this one.
 fn next(pinfold: &Pinfold, id: &str) -> Record {
     let id = until_some("the next life", || pinfold.show(id).life.and_then(|life| life.next));
     pinfold.show(&id)
@@ -71,7 +71,7 @@ fn restart_with_backoff() {
     assert!(std::fs::read_dir(pinfold.home().join("chains")).expect("chains").next().is_none());
 }
 
-/// What fails again and again is given up, and its owner is told why.
+/// A process that fails repeatedly is given up, and its owner gets an event with the reason.
 #[test]
 fn restart_limit_gives_up() {
     let pinfold = Pinfold::start(PINFOLD);
@@ -92,7 +92,7 @@ fn restart_limit_gives_up() {
     let last = pinfold.show(&all[3].id).life.expect("a life");
     assert_eq!(last.gave_up, gave_up.text);
     let mut news = Vec::new();
-    until("the owner is told", || {
+    until("an event for the owner", || {
         news.extend(agent.call("process_list", json!({ "status": "lost" })).news());
         news.iter().any(|item| item["event"] == "gave_up" && item["why"] == "restarted 3 times, gave up")
     });
@@ -100,7 +100,7 @@ fn restart_limit_gives_up() {
     assert_eq!(news.iter().filter(|item| item["event"] == "ended").count(), 1, "only the last end: {news:?}");
 }
 
-/// D7: killed at each stage, the daemon loses no restart and makes none twice.
+/// D7: killed at each stage, the daemon neither loses a restart nor makes one twice.
 #[test]
 fn restart_over_daemon_crashes() {
     let pinfold = Pinfold::start(PINFOLD);
@@ -135,12 +135,12 @@ fn restart_over_daemon_crashes() {
     let all = lives(&pinfold);
     assert_eq!(all.iter().map(number).collect::<Vec<_>>(), [1, 2, 3, 4]);
     assert_eq!(all.iter().filter(|record| record.status == Status::Running).count(), 1);
-    // The secret is in the chain's file alone, and goes with it.
+    // The secret is only in the file of the chain, and is removed with it.
     pinfold.stop("web");
     assert!(std::fs::read_dir(pinfold.home().join("chains")).expect("chains").next().is_none());
 }
 
-/// A restart that waits is visible, found by name, and taken away by a stop.
+/// A pending restart is listed, found by name, and cancelled by a stop.
 #[test]
 fn restart_that_waits_is_cancelled_by_stop() {
     let pinfold = Pinfold::start(PINFOLD);
@@ -172,7 +172,7 @@ fn restart_keeps_the_leased_port() {
     let service = StartRequest { restart: restarted(server, "always", "1ms").restart, ..leased(server) };
     let first = pinfold.start_request(&service).record;
     pinfold.wait(&first.id, &until_ready());
-    // Not by a client's signal, which would be a stop: by somebody else.
+    // Killed from outside: a signal sent by a client would count as a stop.
     pinfold_testkit::Pidfd::open(first.pid.expect("a pid")).expect("it lives").kill();
     let second = next(&pinfold, &first.id);
     assert_eq!(second.ports, first.ports);
@@ -180,7 +180,8 @@ fn restart_keeps_the_leased_port() {
     assert_eq!(answer.port, first.ports.get("PORT").copied());
 }
 
-/// Whoever drives turns asks for a fresh process after each; a person does the same with `pinfold restart`.
+/// A program that gives turns to an agent restarts its process after each; a person does the same with `pinfold
+/// restart`.
 #[test]
 fn restart_after_each_turn() {
     let pinfold = Pinfold::start(PINFOLD);
@@ -194,7 +195,7 @@ fn restart_after_each_turn() {
     let third = pinfold.cli(&["restart", "web"]);
     assert_eq!(third.code, Some(0), "{}", third.stderr);
     assert_eq!(number(&pinfold.show(third.stdout.trim())), 3);
-    // One that lives is ended first.
+    // A live process is stopped first.
     pinfold.stop("web");
     let server = pinfold.start_request(&restarted("exec sleep 300", "on_failure", "1s")).record;
     let again = ask(&server.id).expect("the next life");
@@ -204,7 +205,7 @@ fn restart_after_each_turn() {
     assert!(ask(&plain).expect_err("refused").to_string().contains("without `restart`"));
 }
 
-/// The end of an owner is final.
+/// When the owner ends, its processes are not restarted.
 #[test]
 fn restart_ends_with_its_owner() {
     let pinfold = Pinfold::start(PINFOLD);
@@ -247,9 +248,9 @@ fn restart_of_what_does_not_exist_leaves_nothing() {
     assert_eq!((chains, lives(&pinfold).len()), (0, 0));
 }
 
-/// What a list says of those that come again and those that do not, for people and for programs.
+/// What lists show, to people and to programs, of processes that will and will not be restarted.
 #[test]
-fn restart_with_backoff_is_told_in_lists() {
+fn restart_with_backoff_is_shown_in_lists() {
     let pinfold = Pinfold::start(PINFOLD);
     let mut request = restarted("exit 1", "on_failure", "1ms");
     if let Some(Restart::Policy(policy)) = &mut request.restart {

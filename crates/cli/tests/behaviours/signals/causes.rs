@@ -1,4 +1,4 @@
-//! Why a process ended, told apart from how.
+//! The cause of an end, as distinct from the outcome.
 
 use pinfold_api::types::{Cause, EventKind, OnWaitTimeout, Outcome, Record, StartRequest, StopRequest, Strays};
 use pinfold_testkit::{Pidfd, Pinfold};
@@ -7,7 +7,7 @@ use super::{killed, on_term, terminated};
 use crate::PINFOLD;
 use crate::requests::{ready, request, send};
 
-/// How and why it ended, as the record has it and as its last event told it.
+/// Outcome and cause in the record, and the text of the last event.
 fn end_of(pinfold: &Pinfold, record: &Record) -> (Option<Outcome>, Option<Cause>, Option<String>) {
     let record = pinfold.wait_finished(&record.id);
     let events = pinfold.events(0).events.into_iter();
@@ -27,7 +27,7 @@ fn end_reason_distinct() {
     let by_us = |who: &str| Some(who.to_owned());
     let sleeper = || ready(&pinfold, &request("echo ready; exec sleep 300"));
 
-    // On its own: an exit, a crash, somebody else's kill.
+    // On its own: an exit, a crash, a kill from outside of pinfold.
     assert_eq!(end(&pinfold.sh("exit 3")), (exited(3), itself, None));
     let crash = end(&pinfold.sh("ulimit -c 0; kill -SEGV $$"));
     let segv = Outcome::Signaled { signal: 11, name: "SEGV".into(), core_dumped: false };
@@ -36,7 +36,7 @@ fn end_reason_distinct() {
     Pidfd::open(victim.pid.expect("a leader")).expect("a leader").kill();
     assert_eq!(end(&victim), (killed(), itself, None));
 
-    // A requested stop, and a signal that ended it, with who asked.
+    // A requested stop, and a signal that ended it, with the name of the requester.
     let stopped = sleeper();
     pinfold.stop_request(&stopped.id, &StopRequest { by: by_us("me"), ..StopRequest::default() });
     assert_eq!(end(&stopped), (terminated(), asked, by_us("me")));
@@ -60,7 +60,7 @@ fn end_reason_distinct() {
     let eater = StartRequest { memory_limit, time_limit: time_limit(), ..request("exec tail /dev/zero") };
     let eater = pinfold.start_request(&eater).record;
     assert_eq!(end(&eater), (killed(), Some(Cause::OutOfMemory), None));
-    // A shell that is refused a fork ends: here it is not the leader.
+    // A shell whose fork is refused exits: here it is not the leader.
     let forks = "sleep 300 & sleep 300 & (sleep 300 & sleep 300); wait";
     let forker = StartRequest { pids_limit: Some(4), time_limit: time_limit(), ..request(forks) };
     let forker = pinfold.start_request(&forker).record;
@@ -70,7 +70,7 @@ fn end_reason_distinct() {
     let burner = pinfold.start_request(&burner).record;
     assert_eq!(end(&burner), (terminated(), Some(Cause::CpuTimeLimit), None));
 
-    // What comes after the leader's own end does not change why it ended.
+    // What happens after the leader's own exit does not change the cause.
     let lingering = pinfold.run("sleep 300 & exit 6").0;
     pinfold.stop(&lingering.id);
     assert_eq!(end(&lingering), (exited(6), itself, None));

@@ -15,10 +15,10 @@ use crate::requests::request;
 const AT_ONCE: usize = 300;
 const ONE_AFTER_ANOTHER: usize = 2_000;
 const CLIENTS: usize = 16;
-/// Idle keepers that a daemon may hold in reserve.
+/// How many idle keepers a daemon may have.
 const MAX_IDLE: usize = 16;
 
-/// Lets every client do its share on a connection of its own; all connections are closed afterwards.
+/// Each client does its share over its own connection; all connections are closed afterwards.
 fn with_clients<F>(pinfold: &Pinfold, count: usize, act: impl Fn(Client, usize) -> F)
 where
     F: Future<Output = ()> + Send + 'static,
@@ -37,7 +37,7 @@ where
 /// What the daemon holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Held {
-    /// Without those of keepers, of which one each comes and goes.
+    /// Without the connections to keepers, which open and close.
     descriptors: usize,
     keepers: usize,
     zombies: usize,
@@ -60,13 +60,13 @@ impl Held {
         }
     }
 
-    /// Nothing but keepers in reserve, each with a cgroup and a directory made ahead, and no descriptor more.
+    /// Only idle keepers, each with a cgroup and a directory created in advance, and no further descriptor.
     fn is_at_rest(self, descriptors: usize) -> bool {
-        // A keeper that comes or goes just then may be counted with one and not with the other.
+        // A keeper that starts or exits at this moment may be counted in one number and not in the other.
         self.descriptors <= descriptors + 2
             && self.keepers <= MAX_IDLE
             && self.zombies == 0
-            // The nursery and the daemon may have left their trial cgroups; nobody else.
+            // The nursery and the daemon may leave the cgroups that they created to test the controllers.
             && self.cgroups <= self.keepers
             && self.directories <= self.keepers
     }

@@ -1,4 +1,4 @@
-//! Pids that come back as other processes: played in a pid namespace, where one can be asked for.
+//! Reused pids: tested in a pid namespace, where a pid can be chosen.
 
 use std::process::{Child, Command, Stdio};
 
@@ -9,7 +9,7 @@ use pinfold_testkit::{Pinfold, Setup, until};
 use crate::PINFOLD;
 use crate::requests::{call, is_root, said, until_sleepers};
 
-/// A daemon whose pids are its own: everything in its namespace dies with it.
+/// A daemon in its own pid namespace; everything in it dies with it.
 struct Apart {
     child: Child,
     pinfold: Pinfold,
@@ -17,16 +17,16 @@ struct Apart {
 
 impl Apart {
     fn start() -> Self {
-        // Without cgroups: those of keepers that die with the namespace would be nobody's to remove.
+        // Without cgroups: those of keepers that die with the namespace would be left behind.
         let config = "containment = \"subreaper\"\n".into();
         let pinfold = Pinfold::prepare(PINFOLD, Setup { config, ..Setup::default() });
         let mut unshare = Command::new("unshare");
         unshare.args(["--pid", "--fork", "--mount-proc", "--kill-child"]);
-        // The shell is the namespace's init and reaps orphans, which a daemon need not do.
+        // The shell is the init of the namespace and reaps orphans, which a daemon does not do.
         unshare.args(["sh", "-c", "\"$0\" daemon run & wait", PINFOLD]);
         unshare.env("PINFOLD_HOME", pinfold.home()).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         let apart = Self { child: unshare.spawn().expect("a namespace"), pinfold };
-        // We are outside of its namespace, and served all the same.
+        // The test is outside of the namespace, and is served all the same.
         until("its daemon answers", || apart.pinfold.block(apart.pinfold.client().health()).is_ok());
         apart
     }
@@ -53,7 +53,7 @@ fn stop_ignores_reused_pid() {
     let pid = ended.pid.expect("a leader");
     pinfold.wait_finished(&ended.id);
 
-    // Somebody else gets the pid, and makes it the number of a group and a session.
+    // Another process gets the pid, and makes it the id of a group and a session.
     let claim = format!("echo {} > /proc/sys/kernel/ns_last_pid; setsid sleep 300 & echo $!", pid - 1);
     let (other, _) = (0..100)
         .map(|_| call(pinfold, &claim, "60s"))

@@ -1,4 +1,4 @@
-//! Single signals: which there are, whom they reach, what they show.
+//! Single signals: which are supported, which processes they reach, what the record shows.
 
 use std::process::Command;
 
@@ -11,9 +11,9 @@ use crate::PINFOLD;
 use crate::clients::Running;
 use crate::requests::{both_ways, ready, request, send, until_said, until_sleepers};
 
-/// A command that says which of these signals it got, and lives on.
-fn telling(signals: &str) -> String {
-    // The sleep is deaf to them, so that the shell has something to wait for.
+/// A command that prints which of these signals it got, and continues to run.
+fn printing(signals: &str) -> String {
+    // The sleep ignores them, so that the shell has something to wait for.
     format!(
         "trap '' {signals}; sleep 300 & for s in {signals}; do trap \"echo got $s\" $s; done; \
          echo ready; while :; do wait; done"
@@ -46,7 +46,7 @@ fn until_sleepers_below(pinfold: &Pinfold, id: &str) {
 #[test]
 fn signal_set() {
     let pinfold = Pinfold::start(PINFOLD);
-    let id = ready(&pinfold, &request(&telling("INT TERM HUP USR1 USR2"))).id;
+    let id = ready(&pinfold, &request(&printing("INT TERM HUP USR1 USR2"))).id;
     for (word, name) in [("INT", "INT"), ("SIGTERM", "TERM"), ("1", "HUP"), ("usr1", "USR1"), ("SigUsr2", "USR2")] {
         let sent = send(&pinfold, &id, word);
         assert_eq!((sent.reached, sent.refused), (2, vec![]), "{word}");
@@ -92,14 +92,14 @@ fn stopped_state_visible() {
         until("both run on", || states(&stopped.id) == ["S", "S"]);
         assert!(!pinfold.show(&stopped.id).paused);
 
-        // A stop wakes it to let it end by the signal; KILL needs no waking.
+        // A stop continues it so that it can end by the signal; KILL needs no continue.
         send(pinfold, &stopped.id, "STOP");
         let tree = pinfold.tree(&stopped.id);
         let answer = pinfold.stop_request(&stopped.id, &with_grace("1h"));
         assert_verified_empty(&answer, &tree);
         assert_eq!((answer.record.outcome, answer.record.paused), (terminated(), false));
 
-        // It can also have stopped itself.
+        // It can also stop itself.
         let itself = pinfold.sh("kill -STOP $$");
         until("it shows as stopped", || pinfold.show(&itself.id).paused);
         assert_eq!(pinfold.stop_request(&itself.id, &with_grace("0")).record.outcome, killed());
@@ -110,10 +110,10 @@ fn stopped_state_visible() {
 #[test]
 fn interrupt_ladder() {
     let pinfold = Pinfold::start(PINFOLD);
-    // Each is given the time to say what it got, and then killed.
+    // Each has time to print what it got, and is then killed.
     let grace = "3s";
-    // Asked for step by step …
-    let id = ready(&pinfold, &request(&telling("INT TERM"))).id;
+    // As single requests …
+    let id = ready(&pinfold, &request(&printing("INT TERM"))).id;
     send(&pinfold, &id, "INT");
     until_said(&pinfold, &id, "^got INT$");
     assert_eq!(pinfold.show(&id).status, Status::Running);
@@ -122,7 +122,7 @@ fn interrupt_ladder() {
     assert_eq!(pinfold.text(&id), "ready\ngot INT\ngot TERM\n");
 
     // … with INT as the stop signal …
-    let id = ready(&pinfold, &request(&telling("INT TERM"))).id;
+    let id = ready(&pinfold, &request(&printing("INT TERM"))).id;
     let answer = pinfold.stop_request(&id, &StopRequest { signal: Some("INT".into()), ..with_grace(grace) });
     assert_eq!(answer.record.outcome, killed());
     assert_eq!(pinfold.text(&id), "ready\ngot INT\n");
@@ -130,12 +130,12 @@ fn interrupt_ladder() {
     // … and by a person at the keyboard; tests that run in the background of a script ignore INT, a person does not.
     let mut keyboard = Command::new("env");
     keyboard.args(["--default-signal=INT", PINFOLD, "run", "--grace", grace, "--name", "ladder"]);
-    keyboard.arg(telling("INT TERM")).env("PINFOLD_HOME", pinfold.home());
+    keyboard.arg(printing("INT TERM")).env("PINFOLD_HOME", pinfold.home());
     let mut client = Running::spawn(keyboard);
     assert_eq!(client.line(), "ready");
     client.signal(2);
     assert_eq!(client.line(), "got INT");
-    // A second press too soon counts as an echo of the first.
+    // A second press too soon is ignored.
     let (until, quiet) = (Some("quiet".into()), Some("300ms".into()));
     let answer = pinfold.wait("ladder", &WaitQuery { until, quiet, ..WaitQuery::default() });
     assert_eq!((answer.reason, answer.record.status), (WaitReason::Quiet, Status::Running));

@@ -1,4 +1,4 @@
-//! What two hundred processes leave in the daemon and its keepers: nothing.
+//! Two hundred processes leave no zombies and no descriptors in the daemon and its keepers.
 
 use pinfold_api::client::Client;
 use pinfold_api::types::ListQuery;
@@ -10,7 +10,7 @@ use crate::requests::request;
 
 const LANES: usize = 25;
 
-/// Starts `8 × LANES` processes, so many at a time, through connections of its own; waits until all are over.
+/// Starts `8 × LANES` processes, LANES at a time, each over its own connection; waits until all have ended.
 fn churn(pinfold: &Pinfold) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     let client = Client::new(pinfold.home().join("socket"));
@@ -38,7 +38,7 @@ fn ours(pinfold: &Pinfold) -> Vec<u32> {
 }
 
 pub(super) fn descriptors(pid: u32) -> usize {
-    // A keeper that leaves has none.
+    // A keeper that is exiting has none.
     std::fs::read_dir(format!("/proc/{pid}/fd")).map_or(0, |entries| entries.count())
 }
 
@@ -57,11 +57,11 @@ fn no_fd_leak() {
     let pinfold = Pinfold::start(PINFOLD);
     let daemon = pinfold.daemon_pid();
     pinfold.run("true");
-    // One connection to each keeper comes and goes with it.
+    // The connection to each keeper is counted; it opens and closes with the keeper.
     let own = || descriptors(daemon).saturating_sub(pinfold.keepers().len());
     let (baseline, idle) = (own(), pinfold.keepers().into_iter().map(descriptors).max().expect("a keeper"));
     churn(&pinfold);
-    // A keeper that comes or goes just then may be counted with one and not with the other.
+    // A keeper that starts or exits at this moment may be counted in one number and not in the other.
     until("the daemon is back at its baseline", || own() <= baseline + 2);
     until("every keeper is, too", || pinfold.keepers().into_iter().all(|keeper| descriptors(keeper) <= idle));
 }

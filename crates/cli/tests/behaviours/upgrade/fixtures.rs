@@ -1,7 +1,7 @@
-//! Homes of every format that was released, as a daemon left them when it was killed, each with what it had answered.
+//! Homes of every released format, as a killed daemon left them, each with the responses of that daemon.
 //!
 //! A release with a new format adds one: `FIXTURE=home-N cargo test -p pinfold --test behaviours -- --ignored
-//! upgrade::fixtures` writes the home of this very pinfold. Those that are there are never written again.
+//! upgrade::fixtures` writes a home of this version. Existing fixtures are never rewritten.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use crate::PINFOLD;
 use crate::crash::damage::fold_log_into_index;
 
-/// One of them.
+/// A fixture.
 #[derive(Clone, Debug)]
 pub(super) struct Fixture(PathBuf);
 
@@ -45,7 +45,7 @@ fn directory() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../store/fixtures")
 }
 
-/// Whoever changes a format adds a fixture, or nobody will notice when it can no longer be read.
+/// A changed format needs a new fixture; without one, no test would notice that it can no longer be read.
 #[test]
 fn the_present_formats_have_a_fixture() {
     let pinfold = Pinfold::start(PINFOLD);
@@ -88,7 +88,7 @@ fn write_a_fixture() {
     std::fs::write(fixture.join("expected.json"), text + "\n").expect("written");
 }
 
-/// A life with one of everything that a record, a segment or the index can hold.
+/// Creates one of everything that a record, a segment or the index can contain.
 fn live(pinfold: &Pinfold) {
     let request = |command: &str, owner: &str| StartRequest {
         command: Some(command.into()),

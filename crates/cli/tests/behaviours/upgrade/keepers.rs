@@ -26,7 +26,7 @@ struct Scripted {
 }
 
 impl Scripted {
-    /// A process that runs, as its record says, kept by this test.
+    /// A process that runs according to its record, with this test as its keeper.
     fn new() -> Self {
         let pinfold = Pinfold::start(PINFOLD);
         let id = pinfold.sh("echo kept; exec sleep 300").id;
@@ -58,7 +58,7 @@ impl Scripted {
         FromKeeper::Hello { version, keeper: self.identity.clone(), kept }
     }
 
-    /// Starts a daemon, which comes to this keeper, and says hello to it.
+    /// Starts a daemon, which connects to this keeper, and answers its hello.
     fn meet(&self, version: u32) -> UnixStream {
         let hello = encode(&self.hello(version));
         std::thread::scope(|scope| {
@@ -72,11 +72,12 @@ impl Scripted {
         })
     }
 
-    /// Starts a daemon that does not descend from this test: to pinfold, what this keeper starts is what it keeps.
+    /// Starts a daemon that is not a descendant of this test: pinfold considers descendants of this keeper part of its
+    /// process.
     fn start_daemon_elsewhere(&self) {
         let start = self.pinfold.command(&["daemon", "start"]);
         let mut orphan = Command::new("sh");
-        // As soon as the shell is gone, its child is init's.
+        // As soon as the shell exits, its child is adopted by init.
         orphan.args(["-c", "(while kill -0 $$ 2>/dev/null; do sleep 0.01; done; exec \"$0\" \"$@\") &"]);
         orphan.arg(start.get_program()).args(start.get_args()).current_dir("/");
         orphan.envs(start.get_envs().filter_map(|(name, value)| Some((name, value?))));
@@ -127,7 +128,7 @@ fn facts_id(keeper: &Scripted) -> pinfold_model::id::ProcessId {
     pinfold_model::id::ProcessId::parse(&keeper.id).expect("an id")
 }
 
-/// It is not told anything, its process is not taken for lost, and its end is read from the record it leaves.
+/// The daemon sends it nothing, does not consider its process lost, and reads its end from the record.
 #[test]
 fn a_keeper_of_a_newer_protocol_is_left_alone() {
     let keeper = Scripted::new();

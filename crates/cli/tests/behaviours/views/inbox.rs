@@ -60,7 +60,7 @@ fn failures_are_listed_until_they_were_seen_even_over_restarts() {
 }
 
 #[test]
-fn a_crash_that_is_followed_by_a_restart_is_no_failure_until_it_is_given_up() {
+fn a_crash_counts_as_a_failure_only_when_restarts_are_given_up() {
     let pinfold = Pinfold::start(PINFOLD);
     let policy = pinfold_api::types::RestartPolicy {
         when: "on_failure".into(),
@@ -83,7 +83,7 @@ fn waiting(pinfold: &Pinfold) -> Option<InboxItem> {
 #[test]
 fn a_question_on_a_terminal_is_listed_as_long_as_it_waits() {
     let pinfold = Pinfold::start(PINFOLD);
-    // One that reads a pipe asks nobody.
+    // A process that reads from a pipe does not wait for a person.
     let pipe = crate::interactive::open(&pinfold, "cat").id;
     let id = pinfold.start_request(&on_terminal("printf 'Really delete? '; read answer; echo got $answer")).record.id;
     let asked =
@@ -101,7 +101,7 @@ fn a_question_on_a_terminal_is_listed_as_long_as_it_waits() {
 }
 
 #[test]
-fn every_owner_has_an_inbox_and_a_mark_of_its_own() {
+fn every_owner_has_its_own_inbox_and_seen_mark() {
     let pinfold = Pinfold::start(PINFOLD);
     let (boss, child, other) = (
         pinfold.client().acting_as("boss", None),

@@ -32,7 +32,7 @@ fn a_process_that_is_looked_at_gets_samples_of_its_cpu_and_memory() {
 #[test]
 fn one_list_has_what_every_live_process_uses() {
     let pinfold = Pinfold::start(PINFOLD);
-    // More than are measured one by one.
+    // More than are measured one at a time.
     let idle: Vec<_> = (0..20).map(|_| pinfold.sh("exec sleep 600").id).collect();
     let busy = pinfold.sh(BUSY).id;
     let ended = pinfold.run("true").0.id;

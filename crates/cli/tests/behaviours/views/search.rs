@@ -113,7 +113,7 @@ fn pages_of_a_search_neither_skip_nor_repeat_a_line() {
         let first = search(&pinfold, &limited);
         assert_eq!(first.stopped_by, (limit < 77).then_some(SearchBound::Limit));
     }
-    // A page may begin in a process that is gone.
+    // A page may start in a process that was removed.
     let page = search(&pinfold, &SearchQuery { limit: Some(5), ..query("^hit") });
     pinfold.block(pinfold.client().remove(&ids[6])).expect("it is removed");
     let rest = search(&pinfold, &SearchQuery { page: page.next, ..query("^hit") });
@@ -121,7 +121,7 @@ fn pages_of_a_search_neither_skip_nor_repeat_a_line() {
 }
 
 #[test]
-fn a_search_that_is_out_of_time_says_so_and_goes_on_where_it_stopped() {
+fn a_search_that_times_out_says_so_and_continues_on_the_next_page() {
     let pinfold = Pinfold::start(PINFOLD);
     let id = pinfold.sh("seq 1 1000").id;
     pinfold.wait_finished(&id);
@@ -145,7 +145,7 @@ fn an_owner_finds_nothing_in_the_output_of_others() {
     assert!(pinfold.block(other.search(&named)).is_err(), "not in view");
     let asked = SearchQuery { owner: Some("mine".into()), ..query("needle") };
     assert_eq!(pinfold.block(other.search(&asked)).expect("a page").hits, []);
-    // Nor with a page that begins in it.
+    // Not even with a page that starts in it.
     let created = pinfold.show(&id).created_at.parse::<jiff::Timestamp>().expect("a time").as_microsecond();
     let inside = SearchQuery { page: Some(format!("{created}-{id}-0")), ..query("needle") };
     assert_eq!(pinfold.block(other.search(&inside)).expect("a page").hits, []);
@@ -159,7 +159,7 @@ fn bad_searches_are_refused_with_advice() {
         |query: SearchQuery| pinfold.block(pinfold.client().search(&query)).expect_err("it is refused").to_string();
     assert!(refused(query("(")).contains("not a regular expression"));
     assert!(refused(query("")).contains("pattern: give a regular expression"));
-    assert!(refused(SearchQuery { page: Some("1".into()), ..query("x") }).contains("the `next` of the page before"));
+    assert!(refused(SearchQuery { page: Some("1".into()), ..query("x") }).contains("the `next` of the previous page"));
     assert!(refused(SearchQuery { label: vec!["x".into()], ..query("x") }).contains("`key=value`"));
 }
 
@@ -171,16 +171,16 @@ fn metric(pinfold: &Pinfold, name: &str) -> u64 {
 }
 
 #[test]
-fn a_search_ends_when_its_client_leaves() {
+fn a_search_ends_when_its_client_disconnects() {
     let pinfold = Pinfold::start(PINFOLD);
-    // Very many lines, each of which has to be tried.
+    // Very many lines, each of which is matched.
     const BYTES: u64 = 60_000_000;
     let id = pinfold.sh(&format!("yes | head -c {BYTES}")).id;
     pinfold.wait_finished(&id);
     let mut stream = wire::connect(&pinfold);
     let target = "/v1/search?pattern=(q|z)(w|x)%2B%5Cd&timeout=30s";
     stream.write_all(format!("GET {target} HTTP/1.1\r\nHost: p\r\n\r\n").as_bytes()).expect("a request");
-    until("it has begun", || metric(&pinfold, "pinfold_search_bytes_total") > 0);
+    until("the search runs", || metric(&pinfold, "pinfold_search_bytes_total") > 0);
     leave(stream);
     until("it is over", || metric(&pinfold, "pinfold_searches_running") == 0);
     let searched = metric(&pinfold, "pinfold_search_bytes_total");

@@ -1,4 +1,4 @@
-//! Output as a plain stream, event streams that resume, and when to try again.
+//! Output as a plain stream, event streams that resume, and `Retry-After`.
 
 use std::io::{BufRead, BufReader, Write};
 
@@ -9,7 +9,7 @@ use crate::output::gate::Gate;
 use crate::requests::request;
 use crate::{PINFOLD, wire};
 
-/// What a stream gives until it ends, and whether it broke off.
+/// What a stream sends until it ends, and whether it was cut off.
 fn read_to_end(pinfold: &Pinfold, id: &str, query: &OutputQuery) -> (u64, Vec<u8>, bool) {
     pinfold.block(async {
         let mut stream = pinfold.client().output_stream(id, query).await.expect("a stream");
@@ -97,13 +97,13 @@ fn a_stream_that_begins_in_dropped_output_says_what_is_missing() {
     let after = OutputQuery { cursor: Some(output.retained_from), ..OutputQuery::default() };
     let (first, bytes, broken) = read_to_end(&pinfold, &id, &after);
     assert_eq!((first, bytes.len() as u64, broken), (output.retained_from, 1_000_000 - output.retained_from, false));
-    // One that reaches the gap breaks off there, so that nobody takes what follows for what comes next.
+    // A stream that reaches a gap is cut off there, so that what follows the gap is not mistaken for the next bytes.
     let (first, bytes, broken) = read_to_end(&pinfold, &id, &OutputQuery::default());
     assert_eq!((first, bytes.len() as u64, broken), (0, cursor, true));
 }
 
 #[test]
-fn a_stream_breaks_off_when_the_daemon_stops_and_goes_on_at_its_cursor() {
+fn a_stream_is_cut_off_when_the_daemon_stops_and_resumes_at_its_cursor() {
     let pinfold = Pinfold::start(PINFOLD);
     let gate = Gate::new(&pinfold, "go");
     let id = pinfold.sh(&format!("echo before; {}; echo after", gate.wait())).id;
@@ -146,7 +146,7 @@ fn first_id(pinfold: &Pinfold, target: &str, last_event_id: &str) -> u64 {
 }
 
 #[test]
-fn an_event_stream_goes_on_after_the_last_event_that_was_received() {
+fn an_event_stream_resumes_after_the_last_received_event() {
     let pinfold = Pinfold::start(PINFOLD);
     for _ in 0..3 {
         let id = pinfold.sh("true").id;
@@ -168,7 +168,7 @@ fn an_event_stream_goes_on_after_the_last_event_that_was_received() {
 }
 
 #[test]
-fn a_refusal_that_time_may_cure_says_when_to_try_again() {
+fn a_temporary_refusal_says_when_to_retry() {
     let config = "[limits]\nprocesses = 1\n".to_owned();
     let pinfold = Pinfold::start_with(PINFOLD, Setup { config, ..Setup::default() });
     let id = pinfold.sh("exec sleep 600").id;

@@ -35,14 +35,14 @@ pub(super) fn single(peers: &mut [Measured], scale: Scale) {
             if peer.broken.is_some() || spent[at] > SHARE {
                 continue;
             }
-            let begun = Instant::now();
+            let started = Instant::now();
             match once(peer.tool.as_ref(), "true", 0) {
                 // The first one warms up.
-                Ok(()) if round > 0 => samples[at].push_ms(begun.elapsed()),
+                Ok(()) if round > 0 => samples[at].push_ms(started.elapsed()),
                 Ok(()) => {}
                 Err(error) => peer.fails("a single run", &error),
             }
-            spent[at] += begun.elapsed();
+            spent[at] += started.elapsed();
         }
     }
     for (peer, samples) in peers.iter_mut().zip(samples) {
@@ -74,9 +74,9 @@ fn rate(tool: &dyn Peer, stretch: Duration) -> anyhow::Result<f64> {
     std::thread::scope(|scope| {
         let client = || {
             ready.wait();
-            let begun = Instant::now();
+            let started = Instant::now();
             let mut runs = 0;
-            while begun.elapsed() < stretch {
+            while started.elapsed() < stretch {
                 once(tool, "true", 0)?;
                 runs += 1;
             }
@@ -84,12 +84,12 @@ fn rate(tool: &dyn Peer, stretch: Duration) -> anyhow::Result<f64> {
         };
         let threads: Vec<_> = (0..CLIENTS).map(|_| scope.spawn(client)).collect();
         ready.wait();
-        let begun = Instant::now();
+        let started = Instant::now();
         let mut runs = 0;
         for thread in threads {
             runs += joined(thread)?;
         }
-        Ok(f64::from(runs) / begun.elapsed().as_secs_f64())
+        Ok(f64::from(runs) / started.elapsed().as_secs_f64())
     })
 }
 
@@ -102,14 +102,14 @@ pub(super) fn capture(peers: &mut [Measured], scale: Scale) {
         let mut samples = Samples::new();
         for _ in 0..CAPTURES {
             settle();
-            let begun = Instant::now();
+            let started = Instant::now();
             let done = peer.tool.start(&script).and_then(|job| {
                 peer.tool.wait(&job)?;
                 // Some tools report the exit before they have read all output.
                 polled(Duration::from_millis(1), || ends_well(peer, &job))
             });
             match done {
-                Ok(()) => samples.push(bytes as f64 / 1e6 / begun.elapsed().as_secs_f64()),
+                Ok(()) => samples.push(bytes as f64 / 1e6 / started.elapsed().as_secs_f64()),
                 Err(error) => {
                     peer.remark(format!("output: {error:#}"));
                     peer.revive();
@@ -215,8 +215,8 @@ fn crashed(peer: &Measured, server: &str) -> anyhow::Result<AfterCrash> {
     std::thread::sleep(Duration::from_millis(100) * TICKS as u32 * 2);
     let noted = noted();
     let firsts = noted.lines().filter(|line| *line == "1").count();
-    let told = peer.tool.tail(&job).unwrap_or_default();
-    let kept = (1..=TICKS).rev().find(|tick| told.lines().any(|line| line.trim().ends_with(&format!("tick {tick}"))));
+    let tail = peer.tool.tail(&job).unwrap_or_default();
+    let kept = (1..=TICKS).rev().find(|tick| tail.lines().any(|line| line.trim().ends_with(&format!("tick {tick}"))));
     let known = |code: &Option<i32>| code.is_some();
     let code = bounded_wait(peer, &job).filter(known).flatten();
     Ok(AfterCrash { ran_on: noted.contains("over"), doubled: firsts > 1, ticks: kept.unwrap_or(0), code })
@@ -224,9 +224,9 @@ fn crashed(peer: &Measured, server: &str) -> anyhow::Result<AfterCrash> {
 
 /// The exit code of a job that should have ended; a tool that has lost the job may never answer.
 fn bounded_wait(peer: &Measured, job: &str) -> Option<Option<i32>> {
-    let begun = Instant::now();
+    let started = Instant::now();
     let answer = peer.tool.wait(job).ok();
-    (begun.elapsed() < Duration::from_secs(50)).then_some(answer).flatten()
+    (started.elapsed() < Duration::from_secs(50)).then_some(answer).flatten()
 }
 
 /// Starts seven children, each with another way to escape a stop; returns how many survive.

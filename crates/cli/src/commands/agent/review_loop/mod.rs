@@ -304,7 +304,7 @@ impl ReviewLoop<'_> {
         request.idempotency_key = Some(format!("{}-{}-{number}", self.state.id, role.name()));
         request.wait = Some(request.ready_timeout.clone().unwrap_or_else(|| Span::from("61s")));
         if role == Role::Worker {
-            // Nobody answers permission requests in a loop.
+            // No person answers permission requests in a loop.
             request.approvals = request.approvals.or(Some(Approvals::Allow));
         }
         self.session.ask(async |client| client.host_agent(&request).await).await

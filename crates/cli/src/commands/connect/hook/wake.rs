@@ -33,7 +33,7 @@ pub(super) async fn run(inbox: &Inbox, paths: &Paths) -> Result<u8, Failure> {
     }
     let Some(_alone) = claim(paths, inbox.owner()) else { return Ok(0) };
     let Ok(Some(news)) = watch(inbox).await else { return Ok(0) };
-    // Nobody reads stderr: the notice stays unread.
+    // stderr is not shown, so the notice stays unread.
     if std::io::stderr().write_all(render_notice(&news).as_bytes()).is_err() {
         return Ok(0);
     }
@@ -43,7 +43,7 @@ pub(super) async fn run(inbox: &Inbox, paths: &Paths) -> Result<u8, Failure> {
 
 /// Waits for unread events; `None` if no more can come.
 async fn watch(inbox: &Inbox) -> Result<Option<Vec<News>>, ClientError> {
-    let (ancestors, begun) = (ancestors(), Instant::now());
+    let (ancestors, started) = (ancestors(), Instant::now());
     loop {
         // Read before the inbox, so that no event is missed in between.
         let seen = inbox.latest().await?;
@@ -57,7 +57,7 @@ async fn watch(inbox: &Inbox) -> Result<Option<Vec<News>>, ClientError> {
         }
         // Another reader may take the new event first: check again either way.
         inbox.wait(seen, CHECK_INTERVAL).await?;
-        if ancestors != self::ancestors() || begun.elapsed() > MAX_WAIT {
+        if ancestors != self::ancestors() || started.elapsed() > MAX_WAIT {
             return Ok(None);
         }
     }

@@ -1,4 +1,4 @@
-//! One crash at one point: what was promised before it, and whether it is kept after it.
+//! One crash at one crash point: what was promised before it, and whether it holds after it.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::path::{Path, PathBuf};
@@ -10,37 +10,37 @@ use crate::PINFOLD;
 use crate::clients::carriers_of;
 use crate::records::intent;
 
-/// Who dies at a point.
+/// Which program dies at a point.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Victim {
     Daemon,
     Keeper,
 }
 
-/// When the point is armed: from the first daemon on, or when the work says so.
+/// When the point is armed: from the first daemon on, or by the workload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Arm {
     AtOnce,
     Later,
 }
 
-/// A process that was asked for.
+/// A process whose start was requested.
 #[derive(Debug)]
 pub(super) struct Job {
     pub(super) request: StartRequest,
     /// Known once the start was acknowledged.
     pub(super) id: Option<String>,
-    /// How it ends by itself, or as the work ends it.
+    /// How it ends: on its own, or by the workload.
     pub(super) outcome: Outcome,
-    /// All that it prints, if nobody ends it early.
+    /// Everything that it prints, if it is not ended early.
     pub(super) text: String,
     /// What was read before the crash.
     pub(super) seen: String,
-    /// Whether its end depends on a request that a crash may swallow.
+    /// Whether its end depends on a request that a crash may lose.
     pub(super) ended_by_request: bool,
     /// Whether it was removed, or may have been.
     pub(super) removal: bool,
-    /// The owner that an acknowledged handover gave it to.
+    /// The owner of an acknowledged handover.
     pub(super) owner: Option<String>,
 }
 
@@ -51,23 +51,23 @@ pub(super) struct Trial {
     point: String,
     victim: Victim,
     fuse: PathBuf,
-    /// Events that were read, by their numbers.
+    /// Events that were read, by number.
     seen_events: BTreeMap<u64, Event>,
     /// A consumer's acknowledged cursor.
     pub(super) acked: Option<u64>,
-    /// Tokens that were given out.
+    /// Tokens that were created.
     pub(super) tokens: Vec<String>,
-    /// Directories of the work, to be removed.
+    /// Directories of the workload, to be removed.
     pub(super) left_over: Vec<PathBuf>,
-    /// Where a hook writes the id of each process whose end it is told.
+    /// Where a hook writes the id of each process whose end was delivered to it.
     pub(super) hook: Option<PathBuf>,
-    /// A keeper was killed by the work itself.
+    /// The workload itself killed a keeper.
     pub(super) keeper_killed: bool,
-    /// The index was taken away, and numbers begin anew beyond the old ones.
+    /// The index was removed, and event numbers continue after the old ones.
     pub(super) rebuilt: bool,
 }
 
-/// What a home may hold.
+/// The file names that a home may contain.
 const KNOWN: [&str; 17] = [
     "format",
     "lock",
@@ -113,22 +113,22 @@ impl Trial {
         }
     }
 
-    /// Whether somebody died at the point.
+    /// Whether a program died at the point.
     pub(super) fn is_crashed(&self) -> bool {
         self.fuse.exists()
     }
 
-    /// Arms the point for daemons to come.
+    /// Arms the point for later daemons.
     pub(super) fn arm(&mut self) {
         self.pinfold.set_env("PINFOLD_CRASH", Some(format!("{}:{}", self.point, self.fuse.display())));
     }
 
-    /// Starts a daemon, which may die on the way.
+    /// Starts a daemon, which may die while starting.
     pub(super) fn try_start_daemon(&self) -> bool {
         self.pinfold.cli(&["daemon", "start"]).code == Some(0)
     }
 
-    /// Asks for a process that prints this and ends like this; whether that was acknowledged.
+    /// Requests a process that prints this and ends like this; returns whether the start was acknowledged.
     pub(super) fn start(&mut self, request: StartRequest, text: String, outcome: Outcome) -> bool {
         let key = format!("job-{}", self.jobs.len());
         let request = StartRequest { idempotency_key: Some(key), ..request };
@@ -139,7 +139,7 @@ impl Trial {
         acknowledged
     }
 
-    /// Reads what there is, and remembers it.
+    /// Reads all state, and remembers it.
     pub(super) fn look(&mut self) {
         for job in &mut self.jobs {
             let Some(id) = &job.id else { continue };
@@ -154,7 +154,7 @@ impl Trial {
         }
     }
 
-    /// Waits for the end of a job, or for the daemon's.
+    /// Waits until a process ends, or the daemon does.
     pub(super) fn wait(&mut self, job: usize) -> Option<Record> {
         let id = self.jobs[job].id.clone()?;
         let query = pinfold_api::types::WaitQuery {
@@ -165,16 +165,16 @@ impl Trial {
         self.pinfold.try_wait(&id, &query).ok().map(|answer| answer.record)
     }
 
-    /// The crash has happened; a new daemon comes; every promise is kept; nothing is left.
+    /// After the crash: starts a new daemon, checks every promise, and that nothing is left running.
     pub(super) fn check(mut self) {
         let point = self.point.clone();
         let dead = || std::fs::read_to_string(&self.fuse).is_ok_and(|pid| pid.parse().is_ok_and(|pid| !alive(pid)));
         until(&format!("the crash at {point}"), dead);
         self.pinfold.set_env("PINFOLD_CRASH", None);
         match self.victim {
-            // Whoever was about to start it may have started another.
+            // The program that was about to start it may have started another.
             Victim::Daemon => {}
-            // The daemon that lives on settles it by itself.
+            // The surviving daemon handles it on its own.
             Victim::Keeper => {
                 (0..self.jobs.len()).for_each(|job| drop(self.wait(job)));
                 self.look();
@@ -199,7 +199,7 @@ impl Trial {
             return;
         }
         let lost_is_fine = self.victim == Victim::Keeper || self.keeper_killed;
-        // Asked again under its key, it is the same process.
+        // Requested again with its idempotency key, it is the same process.
         let again = self.pinfold.try_start(&job.request);
         let id = match (&job.id, again) {
             (Some(id), Ok(again)) => {
@@ -233,7 +233,7 @@ impl Trial {
             }
             outcome => {
                 assert_eq!(outcome.as_ref(), Some(&job.outcome), "{point}: {record:?}");
-                // A keeper that died after the leader's end may not have seen the strays' output.
+                // A keeper that died after the leader's exit may not have captured the output of strays.
                 let whole = record.status == Status::Finished;
                 assert!(record.status == Status::Finished || lost_is_fine, "{point}: {record:?}");
                 match whole && !job.ended_by_request && record.output.dropped == 0 {
@@ -251,21 +251,21 @@ impl Trial {
         self.jobs[place].id = Some(id);
     }
 
-    /// Every event once, under the number it was read with; one completion for each process that is known.
+    /// Every event once, with the number under which it was first read; one `finished` for each known process.
     fn check_events(&self) {
         let point = &self.point;
         let events = self.pinfold.events(0).events;
         assert!(events.windows(2).all(|pair| pair[0].seq < pair[1].seq), "{point}");
-        let told = |event: &Event| (event.process.clone(), event.kind, event.text.clone());
-        let distinct: HashSet<_> = events.iter().map(told).collect();
+        let content = |event: &Event| (event.process.clone(), event.kind, event.text.clone());
+        let distinct: HashSet<_> = events.iter().map(content).collect();
         assert_eq!(distinct.len(), events.len(), "{point}: an event twice in {events:?}");
         let removed: HashSet<&str> =
             self.jobs.iter().filter(|job| job.removal).filter_map(|job| job.id.as_deref()).collect();
         for (seq, seen) in &self.seen_events {
-            // What the daemon that crashed showed after it had built the index anew stays as it was.
+            // Events that the crashed daemon showed after it had rebuilt the index stay as they were.
             if self.rebuilt && !events.contains(seen) {
                 assert!(events.iter().all(|event| event.seq > *seq), "{point}: numbers ran backwards");
-                assert!(removed.contains(&*seen.process) || distinct.contains(&told(seen)), "{point}: {seen:?}");
+                assert!(removed.contains(&*seen.process) || distinct.contains(&content(seen)), "{point}: {seen:?}");
             } else {
                 assert!(events.contains(seen), "{point}: {seen:?} was read, and is gone or changed");
             }
@@ -287,10 +287,10 @@ impl Trial {
             assert!(cursor.is_some_and(|cursor| cursor >= acked), "{}: an ack is lost: {consumers:?}", self.point);
         }
         if let Some(hook) = &self.hook {
-            let told = || std::fs::read_to_string(hook).unwrap_or_default();
-            until(&format!("{}: the hook is told", self.point), || !told().is_empty());
+            let delivered = || std::fs::read_to_string(hook).unwrap_or_default();
+            until(&format!("{}: the hook runs", self.point), || !delivered().is_empty());
             let ids: Vec<_> = self.jobs.iter().filter_map(|job| job.id.as_deref()).collect();
-            assert_eq!(told().lines().collect::<Vec<_>>(), ids, "{}: once each", self.point);
+            assert_eq!(delivered().lines().collect::<Vec<_>>(), ids, "{}: once each", self.point);
             std::fs::remove_file(hook).expect("removed");
         }
         self.left_over.iter().for_each(|path| std::fs::remove_dir(path).expect("removed"));
@@ -300,7 +300,7 @@ impl Trial {
         }
     }
 
-    /// The daemon ends; then there is what the list says, and nothing else.
+    /// Stops the daemon; then there are only the files that the list says.
     fn check_nothing_is_left(self) {
         let Self { pinfold, point, .. } = &self;
         let list = pinfold.list(&ListQuery { limit: Some(500), ..ListQuery::default() });
@@ -343,7 +343,7 @@ fn assert_prefix(point: &str, text: &str, whole: &str) {
     assert!(whole.starts_with(text), "{point}: {text:?} is no beginning of {whole:?}");
 }
 
-/// Whatever is on disk is at its true offset.
+/// Every byte on disk is at its true offset.
 fn assert_segments(point: &str, directory: &Path, whole: &str) {
     for name in names_in(directory) {
         let Some(offset) = name.strip_prefix("out.").and_then(|digits| digits.parse::<usize>().ok()) else { continue };

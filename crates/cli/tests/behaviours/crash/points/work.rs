@@ -1,4 +1,4 @@
-//! The work that leads to a crash: each a few requests, any of which may find the daemon dead.
+//! The workloads that lead to a crash: each a few requests, any of which may find the daemon dead.
 
 use std::fmt::Write;
 
@@ -11,7 +11,7 @@ use pinfold_testkit::{Pidfd, place_text, until};
 use super::trial::Trial;
 use crate::records::{files_in, intent};
 
-/// Goes on until it is done, or until somebody is dead.
+/// A workload: runs until it is done or until the armed program is dead.
 pub(super) type Work = fn(&mut Trial);
 
 fn shell(command: impl Into<String>) -> StartRequest {
@@ -25,13 +25,13 @@ fn lines(count: u32) -> String {
     })
 }
 
-/// Twenty lines, a stray that writes a last one after the leader's end, exit 7. Then another, by the same keeper.
+/// A process that prints 20 lines and exits with 7 while a stray prints line 21; then a second process, run by the same keeper.
 pub(super) fn life(trial: &mut Trial) {
     trial.try_start_daemon();
-    live(trial);
+    run_two_processes(trial);
 }
 
-fn live(trial: &mut Trial) {
+fn run_two_processes(trial: &mut Trial) {
     let command = "i=0; while [ $i -lt 20 ]; do i=$((i+1)); echo $i; sleep 0.005; done; (sleep 0.3; echo 21) & exit 7";
     trial.start(shell(command), lines(21), Outcome::Exited { code: 7 });
     trial.look();
@@ -42,7 +42,7 @@ fn live(trial: &mut Trial) {
     trial.look();
 }
 
-/// A program that is there and cannot be executed.
+/// A program that exists and cannot be executed.
 pub(super) fn failed_start(trial: &mut Trial) {
     let program = trial.pinfold.home().with_extension("program");
     place_text(b"#!/no/such/interpreter\n", &program);
@@ -52,7 +52,7 @@ pub(super) fn failed_start(trial: &mut Trial) {
     let _ = std::fs::remove_file(program);
 }
 
-/// What a consumer was given, and acks.
+/// A consumer reads events and acks them.
 pub(super) fn consume(trial: &mut Trial) {
     life(trial);
     let query = EventsQuery { consumer: Some("reader".into()), ..EventsQuery::default() };
@@ -61,9 +61,9 @@ pub(super) fn consume(trial: &mut Trial) {
     trial.acked = acked.ok().map(|consumer| consumer.cursor);
 }
 
-/// An end that is delivered to a hook.
+/// An end that is delivered to a command hook.
 pub(super) fn announce(trial: &mut Trial) {
-    let hook = trial.pinfold.home().with_extension("told");
+    let hook = trial.pinfold.home().with_extension("hook-log");
     trial.try_start_daemon();
     let notify = Notify { command: Some(format!("echo $PINFOLD_PROCESS >> {}", hook.display())), ..Notify::default() };
     let request = StartRequest { notify: Some(notify), ..shell("echo 1; exit 3") };
@@ -71,9 +71,9 @@ pub(super) fn announce(trial: &mut Trial) {
     trial.hook = Some(hook);
 }
 
-/// A hook that cannot be run at first: the directory that it is to run in is gone.
+/// A hook that cannot be run at first, because its working directory is missing.
 pub(super) fn announce_in_vain(trial: &mut Trial) {
-    let (hook, cwd) = (trial.pinfold.home().with_extension("told"), trial.pinfold.home().with_extension("cwd"));
+    let (hook, cwd) = (trial.pinfold.home().with_extension("hook-log"), trial.pinfold.home().with_extension("cwd"));
     std::fs::create_dir(&cwd).expect("a directory");
     trial.try_start_daemon();
     let notify = Notify { command: Some(format!("echo $PINFOLD_PROCESS >> {}", hook.display())), ..Notify::default() };
@@ -84,13 +84,13 @@ pub(super) fn announce_in_vain(trial: &mut Trial) {
     };
     trial.start(request.clone(), lines(1), Outcome::Exited { code: 3 });
     until("the delivery fails, and the daemon dies", || trial.is_crashed());
-    // Asked again, the request is compared with what was asked for, and its directory must be there.
+    // A repeated request is compared with the first, and its directory must exist.
     std::fs::create_dir(&cwd).expect("a directory");
     trial.hook = Some(hook);
     trial.left_over.push(cwd);
 }
 
-/// A megabyte in lines of eight bytes, of which a tenth is kept.
+/// A megabyte in lines of eight bytes, of which a tenth is stored.
 pub(super) fn bulk(trial: &mut Trial) {
     trial.try_start_daemon();
     let request = StartRequest { output_limit: Some("64k".into()), ..shell("seq -f %07.0f 1 131072; exit 5") };
@@ -104,7 +104,7 @@ pub(super) fn bulk(trial: &mut Trial) {
 
 pub(super) fn two_streams(trial: &mut Trial) {
     trial.try_start_daemon();
-    // Each is on disk before the next is written: else which of the two streams is read first would be open.
+    // Each is on disk before the next is written: otherwise the order of the two streams would be undefined.
     let kept = trial.pinfold.home().join("processes").join("$PINFOLD_ID").join("out.00000000000000000000");
     let kept = format!("until [ \"$( {{ wc -l < {}; }} 2>/dev/null)\" = $i ]; do sleep 0.01; done", kept.display());
     let command = format!(
@@ -117,7 +117,7 @@ pub(super) fn two_streams(trial: &mut Trial) {
     trial.look();
 }
 
-/// A process that does not hear TERM, and is killed.
+/// A process that ignores TERM, and is killed.
 pub(super) fn stop(trial: &mut Trial) {
     trial.try_start_daemon();
     let request = StartRequest {
@@ -127,7 +127,7 @@ pub(super) fn stop(trial: &mut Trial) {
     trial.start(request, lines(1), Outcome::Signaled { signal: 9, name: "KILL".into(), core_dumped: false });
     trial.jobs[0].ended_by_request = true;
     let Some(id) = trial.jobs[0].id.clone() else { return };
-    // Before that it would end by TERM, and nobody would be killed.
+    // Before the trap is set, TERM would end it and no KILL would be needed.
     until("it is deaf to TERM", || trial.pinfold.show(&id).output.bytes > 0);
     let _ = trial.pinfold.block(trial.pinfold.client().stop(&id, &StopRequest::default()));
 }
@@ -144,7 +144,7 @@ pub(super) fn hand_over(trial: &mut Trial) {
     trial.look();
 }
 
-/// A client leaves one session for another, and what runs is to go along.
+/// A client replaces one session by another, and running processes move to it.
 pub(super) fn change_session(trial: &mut Trial) {
     trial.try_start_daemon();
     let request = StartRequest { owner: Some("ann".into()), ..shell("echo 1; exec sleep 300") };
@@ -163,7 +163,7 @@ pub(super) fn change_session(trial: &mut Trial) {
     trial.look();
 }
 
-/// The keeper is killed by somebody else, and the daemon in the middle of settling that.
+/// The keeper is killed from outside, and the daemon while it handles that.
 pub(super) fn lose_keeper(trial: &mut Trial) {
     trial.try_start_daemon();
     trial.start(shell("setsid sleep 300 & echo 1; sleep 300"), lines(1), Outcome::Exited { code: 0 });
@@ -192,14 +192,14 @@ pub(super) fn shut_down(trial: &mut Trial) {
     let _ = trial.pinfold.cli(&["daemon", "stop"]);
 }
 
-/// A daemon is killed, with a process that runs and one that ends meanwhile; the next one is armed.
+/// A daemon is killed while one process runs and another ends; the crash point is armed in the next one.
 pub(super) fn restart(trial: &mut Trial) {
     let end = begin_and_kill(trial);
     trial.arm();
     end(trial);
 }
 
-/// The same, and the index is taken away or torn.
+/// The same, and the index is removed or torn.
 pub(super) fn rebuild(trial: &mut Trial) {
     let end = begin_and_kill(trial);
     trial.rebuilt = true;
@@ -212,7 +212,7 @@ pub(super) fn rebuild(trial: &mut Trial) {
     end(trial);
 }
 
-/// Keepers that are armed are met by another daemon.
+/// A new daemon connects to keepers in which the crash point is armed.
 pub(super) fn meet(trial: &mut Trial) {
     begin_and_kill(trial)(trial);
 }
@@ -228,7 +228,7 @@ fn begin_and_kill(trial: &mut Trial) -> fn(&mut Trial) {
     |trial| {
         trial.try_start_daemon();
         trial.look();
-        // An empty configuration is as good a gate as any, and a file that a home may hold.
+        // The (empty) configuration file serves as the gate, because a home may contain it.
         std::fs::write(trial.pinfold.home().join("config.toml"), "").expect("an open gate");
     }
 }

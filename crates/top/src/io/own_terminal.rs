@@ -1,4 +1,4 @@
-//! Our own terminal while it is ours: raw, on the alternate screen; put back in every way out.
+//! The terminal that `top` runs in: raw mode and the alternate screen, restored on every way out. (A process's terminal: `attached_terminal.rs`.)
 
 use std::io::{self, Write};
 use std::sync::Once;
@@ -15,9 +15,9 @@ static IS_OURS: AtomicBool = AtomicBool::new(false);
 /// The terminal as `pinfold top` uses it. Dropping it gives the terminal back; so does a panic on any thread, which also ends the
 /// program.
 #[derive(Debug)]
-pub struct OwnScreen(());
+pub struct OwnTerminal(());
 
-impl OwnScreen {
+impl OwnTerminal {
     /// Takes over the terminal.
     pub fn enter() -> io::Result<Self> {
         static HOOK: Once = Once::new();
@@ -36,11 +36,11 @@ impl OwnScreen {
         enable_raw_mode()?;
         IS_OURS.store(true, Ordering::SeqCst);
         let entered = execute!(io::stdout(), EnterAlternateScreen, EnableMouseCapture, EnableBracketedPaste, Hide);
-        entered.inspect_err(|_| give_back()).map(|()| OwnScreen(()))
+        entered.inspect_err(|_| give_back()).map(|()| OwnTerminal(()))
     }
 }
 
-impl Drop for OwnScreen {
+impl Drop for OwnTerminal {
     fn drop(&mut self) {
         give_back();
     }

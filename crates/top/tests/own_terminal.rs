@@ -1,9 +1,9 @@
-//! The terminal is given back, whatever happens.
+//! The terminal that `top` runs in is restored on every way out: return, panic, signal.
 
 use std::process::Command;
 
 use pinfold_testkit::Terminal;
-use pinfold_top::OwnScreen;
+use pinfold_top::OwnTerminal;
 
 /// Set for the program that a test starts on a terminal of its own.
 const PANICS: &str = "PINFOLD_TEST_PANICS";
@@ -11,7 +11,7 @@ const PANICS: &str = "PINFOLD_TEST_PANICS";
 #[test]
 fn a_panic_gives_the_terminal_back_and_ends_the_program() {
     if std::env::var_os(PANICS).is_some() {
-        let _screen = OwnScreen::enter().expect("a terminal");
+        let _screen = OwnTerminal::enter().expect("a terminal");
         // On another thread, as a task of the program: the panic must end everything.
         std::thread::spawn(|| panic!("on purpose")).join().expect_err("never returns");
         return;

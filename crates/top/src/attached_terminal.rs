@@ -1,4 +1,4 @@
-//! A process's terminal on our screen: what it shows, and the bytes of the keys that are typed into it.
+//! The terminal of an attached process: its emulated screen, and the bytes sent for the keys typed into it. (The terminal that `top` itself runs in: `io/own_terminal.rs`.)
 
 use std::num::NonZeroU16;
 

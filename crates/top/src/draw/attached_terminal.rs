@@ -6,8 +6,8 @@ use ratatui::style::{Color, Modifier, Style};
 
 use super::theme::Theme;
 use super::{put, span};
+use crate::attached_terminal::AttachView;
 use crate::describe::Tone;
-use crate::terminal::AttachView;
 
 /// Draws the screen; gives the place of the text cursor if it is to be shown.
 pub(super) fn draw(view: &AttachView, theme: Theme, area: Rect, buffer: &mut Buffer) -> Option<Position> {
