@@ -141,7 +141,7 @@ fn refuse_others(query: &OutputQuery) -> Result<(), RequestError> {
     match others.into_iter().find(|(_, is_given)| *is_given) {
         Some((name, _)) => {
             let message =
-                format!("`follow` cannot be combined with `{name}`: use only cursor, tail, stream and format");
+                format!("`follow` can only be combined with cursor, tail, stream and format: leave out `{name}`");
             Err(RequestError::invalid(message))
         }
         None => Ok(()),
