@@ -56,7 +56,7 @@ fn argument_hygiene() {
         (json!({ "command": "true", "env": { "A": 1 } }), "`env.A` must be a text"),
         (json!({ "command": "true", "max_output": "lots" }), "`max_output`"),
         (json!({ "command": "true", "max_tokens": -3 }), "`max_tokens` must be a whole number"),
-        (json!({ "command": "true", "lifetime": "forever" }), "none of keep, owner, parent"),
+        (json!({ "command": "true", "lifetime": "forever" }), "not one of keep, owner, parent"),
         (json!({ "command": "true", "notify": { "patterns": "x" } }), "`notify`"),
         (json!({ "command": "true", "notify": { "patterns": ["("] } }), "regular expression"),
     ];
@@ -83,7 +83,7 @@ fn argument_hygiene() {
         ("process_output", json!({ "id": "x", "cursor": 1, "tail": 5 }), "not both"),
         ("process_wait", json!({}), "`id` is missing"),
         ("process_wait", json!({ "id": "x", "ids": ["y"] }), "not both"),
-        ("process_wait", json!({ "id": "x", "until": "moon" }), "none of exit"),
+        ("process_wait", json!({ "id": "x", "until": "moon" }), "not one of exit"),
         ("process_wait", json!({ "id": "x", "until": "match" }), "`pattern` is missing"),
         ("process_wait", json!({ "id": "x", "port": 70000 }), "no TCP port"),
         ("process_signal", json!({ "id": "x", "signal": "INT", "grace": 1 }), "belongs to a stop"),

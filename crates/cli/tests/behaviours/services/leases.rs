@@ -32,14 +32,14 @@ fn port_lease() {
     };
     let all: Vec<_> = (0..10).map(|_| pinfold.start_request(&two).record).collect();
     let ports: BTreeSet<u16> = all.iter().flat_map(|record| record.ports.values().copied()).collect();
-    assert_eq!(ports.len(), 20, "each is lent once");
+    assert_eq!(ports.len(), 20, "each is leased once");
     let one = &all[0];
     let expected = format!("{} {}\n", one.ports["PORT"], one.ports["API_PORT"]);
     pinfold_testkit::until("the ports reach the child", || pinfold.text(&one.id) == expected);
     // Not leased twice, also not by a daemon that knows it only from the record; free once the tree is empty.
     let port = one.ports["PORT"];
     for _ in 0..2 {
-        let refusal = pinfold.try_start(&fixed(port)).expect_err("lent already");
+        let refusal = pinfold.try_start(&fixed(port)).expect_err("leased already");
         assert_eq!(refusal.code, ErrorCode::LimitReached);
         assert!(refusal.message.contains(&one.id), "{refusal}");
         pinfold.crash_and_restart();
@@ -83,7 +83,7 @@ fn port_lease_that_makes_no_sense_is_refused() {
         let ports = [(name.to_owned(), port)].into();
         pinfold.try_start(&StartRequest { ports, ..request("true") }).expect_err("refused").message
     };
-    assert!(refuse("A B", "lease".into()).contains("no variable"));
+    assert!(refuse("A B", "lease".into()).contains("not a usable variable name"));
     assert!(refuse("PORT", "soon".into()).contains("`lease`"));
     assert!(refuse("PORT", Port::Number(80)).contains("1024"));
     assert!(refuse("PORT", Port::Number(70_000)).contains("65535"));
