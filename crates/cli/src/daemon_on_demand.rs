@@ -110,7 +110,11 @@ pub(crate) fn daemon_command(paths: &Paths, how: &str) -> Result<Command, Failur
 
 /// The path of this program.
 pub(crate) fn own_executable() -> Result<PathBuf, Failure> {
-    std::env::current_exe().map_err(|error| Failure::internal(format!("cannot find the pinfold executable: {error}")))
+    std::env::current_exe().map_err(|error| {
+        Failure::internal(format!(
+            "cannot find the pinfold executable: {error}; was it removed while it ran? Install it again"
+        ))
+    })
 }
 
 impl StartingDaemon {

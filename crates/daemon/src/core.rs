@@ -108,10 +108,7 @@ impl Core {
     }
 
     pub(crate) fn durability(&self) -> Durability {
-        match self.config.durability {
-            crate::config::Durability::Programs => Durability::Programs,
-            crate::config::Durability::Power => Durability::Power,
-        }
+        self.config.durability
     }
 
     /// Runs a query on a blocking thread. Pending changes are committed first, if that does not take long; what is not

@@ -185,9 +185,7 @@ where
 
 fn compose(options: &Options, home: Home) -> Result<Core, RunError> {
     let config = options.config.clone();
-    let power = config.durability == crate::config::Durability::Power;
-    let durability = if power { pinfold_store::Durability::Power } else { pinfold_store::Durability::Programs };
-    let home = home.with_durability(durability);
+    let home = home.with_durability(config.durability);
     let tokens = TokenFile::open(&home);
     let ids = IdSource::open(&home).map_err(io("cannot read the ids file"))?;
     let index = match Index::open(&home, durability, now())? {

@@ -18,8 +18,8 @@ use pinfold_os::crash_point;
 use pinfold_os::wait::{EndedChild, ExitStatus};
 use pinfold_store::record::{self, RecordWriter};
 
+use crate::daemon_link::Link;
 use crate::limit_watch::LimitWatch;
-use crate::link::Link;
 use crate::pump::{OutputStream, Pump};
 use crate::sandbox::OwnTmp;
 use crate::stdin::StdinWriter;

@@ -11,9 +11,9 @@ use pinfold_model::outcome::StartStep;
 use pinfold_os::crash_point;
 use pinfold_store::record::RecordWriter;
 
+use crate::daemon_link::Link;
 use crate::driver::{Driver, KeeperContext};
 use crate::launch::LaunchError;
-use crate::link::Link;
 use crate::other_connections::Visitors;
 use crate::system::{Launch, System};
 

@@ -18,12 +18,12 @@
 
 pub mod ancestor;
 mod daemon;
+mod daemon_link;
 pub mod driver;
 pub mod keeper;
 mod launch;
 mod limit_watch;
 mod limits;
-mod link;
 mod linux;
 mod not_found;
 pub mod nursery;

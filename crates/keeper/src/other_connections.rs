@@ -9,7 +9,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use pinfold_model::link::{FromKeeper, ToKeeper};
 use pinfold_os::poll::Interest;
 
-use crate::link::Link;
+use crate::daemon_link::Link;
 use crate::system::Socket;
 
 /// Above this, the oldest connection is closed.

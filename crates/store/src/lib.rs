@@ -39,8 +39,11 @@ pub mod tail;
 mod testing;
 pub mod tokens;
 
+use serde::{Deserialize, Serialize};
+
 /// What data survives after a write has returned.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Durability {
     /// The crash of any program. No write waits for the disk.
     #[default]

@@ -15,7 +15,7 @@ use tokio::time::{Instant, timeout_at};
 
 use super::handle::{AgentHandle, Command};
 use super::host::{Host, Hosting};
-use super::service::ask;
+use super::requests::ask;
 use crate::request_error::RequestError;
 
 /// How much longer than its grace a stop may take.

@@ -16,7 +16,7 @@ use tokio::task::JoinHandle;
 use super::ends::{MAX_STOP, end};
 use super::handle::{AgentHandle, Agents, Command};
 use super::host::{Host, Hosting, Viewer};
-use super::service::ask;
+use super::requests::ask;
 
 /// What the end of an owner does to its agents.
 #[derive(Debug, Default)]

@@ -1,4 +1,5 @@
-//! The one way from hosted agents to the rest of the daemon: what any client can do, and nothing else.
+//! The one way from hosted agents to the rest of the daemon: what a client can do, and the few things around it that this
+//! folder needs (ids, its own files, owners' contact, stopping the commands of a turn).
 //!
 //! [`Host`] is the interface, [`DaemonHost`] its implementation with the functions that the HTTP routes call, so that an
 //! agent's process is validated, admitted, kept and stopped like any other. No other file of this folder names another
@@ -38,6 +39,7 @@ use super::own_thread::on_own_thread;
 use crate::access::caller::Principal;
 use crate::core::Core;
 use crate::mutex::lock;
+use crate::processes::stop_commands::{CommandFilter, stop_commands};
 use crate::registry::{Entry, FoundProcess};
 use crate::request_error::RequestError;
 use crate::threads::blocking;
@@ -111,6 +113,15 @@ pub(super) trait Host: fmt::Debug + Send + Sync {
         period: RangeInclusive<Moment>,
         by: String,
     ) -> Pending<'a, Vec<String>>;
+
+    /// Stops the commands in the tree of a process that have this variable and were started in a period, and everything
+    /// below them; returns their command lines.
+    fn stop_commands(
+        &self,
+        process: &Process,
+        variable: &'static str,
+        period: RangeInclusive<Moment>,
+    ) -> Pending<'_, Vec<String>>;
 
     /// The owner that a request to host an agent makes the agent's.
     fn owner_of_start(
@@ -394,6 +405,16 @@ impl Host for DaemonHost {
             while stops.join_next().await.is_some() {}
             ids
         };
+        Box::pin(async move { on_loop(&self.daemon, stop).await.unwrap_or_default() })
+    }
+
+    fn stop_commands(
+        &self,
+        process: &Process,
+        variable: &'static str,
+        period: RangeInclusive<Moment>,
+    ) -> Pending<'_, Vec<String>> {
+        let stop = stop_commands(process.history(), CommandFilter { variable, period });
         Box::pin(async move { on_loop(&self.daemon, stop).await.unwrap_or_default() })
     }
 

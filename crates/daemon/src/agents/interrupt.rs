@@ -16,7 +16,7 @@ use tokio::time::Instant;
 use super::handle::{AgentHandle, Command};
 use super::host::Host;
 use super::leftovers;
-use super::service::read_turn;
+use super::requests::read_turn;
 use crate::mutex::lock;
 use crate::request_error::RequestError;
 

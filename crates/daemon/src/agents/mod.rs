@@ -17,7 +17,7 @@
 //!   finds it as long as the agent is kept.
 //! - D12 an agent has at most one running turn: the next starts after the previous one has ended.
 //!
-//! Bounds: [`service::MAX_AGENTS`] agents that have not ended, [`spec::MAX_QUEUE`] waiting turns for each,
+//! Bounds: [`requests::MAX_AGENTS`] agents that have not ended, [`spec::MAX_QUEUE`] waiting turns for each,
 //! [`spec::MAX_PROMPT`] bytes of a prompt, [`recent_events::MAX_EVENTS`] events in memory; what an agent sends is bounded
 //! in [`pinfold_agents::bounds`].
 //!
@@ -38,8 +38,8 @@ mod publish;
 mod received;
 mod recent_events;
 mod recover;
+mod requests;
 mod routes;
-mod service;
 mod spec;
 mod starting;
 mod state;

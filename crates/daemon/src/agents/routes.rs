@@ -17,7 +17,7 @@ use tokio::sync::mpsc;
 
 use super::handle::AgentHandle;
 use super::host::{Caller, Host, Hosting, Routes, SseStream};
-use super::service::{parse_after, wait_turn};
+use super::requests::{parse_after, wait_turn};
 use crate::extract::{Answer, Id, JsonBody, OptionalJsonBody, Params, last_event_id};
 use crate::json::Json;
 use crate::request_error::RequestError;

@@ -20,7 +20,7 @@ use tokio::sync::watch;
 use super::*;
 use crate::agents::handle::Command;
 use crate::agents::host::{Caller, Output, Pending, Process, Viewer};
-use crate::agents::service::ask;
+use crate::agents::requests::ask;
 use crate::agents::spec::AgentSpec;
 use crate::request_error::RequestError;
 
@@ -101,6 +101,10 @@ impl Host for ScriptedHost {
         _: RangeInclusive<Moment>,
         _: String,
     ) -> Pending<'a, Vec<String>> {
+        done(vec![])
+    }
+
+    fn stop_commands(&self, _: &Process, _: &'static str, _: RangeInclusive<Moment>) -> Pending<'_, Vec<String>> {
         done(vec![])
     }
 

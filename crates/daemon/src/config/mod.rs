@@ -10,6 +10,7 @@ use pinfold_model::environment::EnvironmentFilter;
 use pinfold_model::limits::ProcessLimits;
 use pinfold_model::spec::MIN_OUTPUT_LIMIT;
 use pinfold_model::units::{parse_duration, parse_size};
+use pinfold_store::Durability;
 use serde::{Deserialize, Serialize};
 
 mod coder;
@@ -116,17 +117,6 @@ pub enum Containment {
     Auto,
     /// By subreaper and tree walk alone.
     Subreaper,
-}
-
-/// What records survive.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Durability {
-    /// The crash of any program.
-    #[default]
-    Programs,
-    /// The loss of power as well, at the price of disk flushes.
-    Power,
 }
 
 /// TCP, for clients that cannot open the socket.

@@ -4,11 +4,11 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use pinfold_api::types::{DoctorAnswer, DoctorFinding, DoctorLevel};
+use pinfold_api::types::DoctorAnswer;
+pub use pinfold_api::types::{DoctorFinding as Finding, DoctorLevel as Level};
 use pinfold_model::sandbox::{Kernel, Part};
 use pinfold_os::controllers::{self, Controller, Version};
 use pinfold_os::{cgroup, daemonize, fsio, socket};
-use serde::Serialize;
 
 use crate::config::{Config, Containment, Paths};
 use crate::core::{Core, blocking};
@@ -20,27 +20,6 @@ use crate::request_error::{RequestError, disk_remedy};
 const MIN_ROOM: u64 = 1 << 30;
 /// Fewer descriptors than this limit how many processes can be kept.
 const MIN_DESCRIPTORS: u64 = 4096;
-
-/// The result of one check.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Finding {
-    pub level: Level,
-    pub topic: String,
-    pub text: String,
-    /// What to do about it.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub remedy: Option<String>,
-}
-
-/// How severe a finding is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Level {
-    Good,
-    /// Works, but less well than it could.
-    Note,
-    Bad,
-}
 
 fn finding(level: Level, topic: &str, text: impl Into<String>, remedy: Option<&str>) -> Finding {
     Finding { level, topic: topic.to_owned(), text: text.into(), remedy: remedy.map(str::to_owned) }
@@ -75,18 +54,8 @@ impl Core {
         let troubles = self.health(&Viewer::Operator).await.troubles;
         let (paths, config) = (Paths::at(self.home.root().to_owned()), self.config.clone());
         let seen = DaemonSeen::Answers { pid: std::process::id(), troubles };
-        let findings = blocking(move || examine(&paths, &config, &seen)).await?;
-        Ok(DoctorAnswer { findings: findings.into_iter().map(shown).collect() })
+        Ok(DoctorAnswer { findings: blocking(move || examine(&paths, &config, &seen)).await? })
     }
-}
-
-fn shown(finding: Finding) -> DoctorFinding {
-    let level = match finding.level {
-        Level::Good => DoctorLevel::Good,
-        Level::Note => DoctorLevel::Note,
-        Level::Bad => DoctorLevel::Bad,
-    };
-    DoctorFinding { level, topic: finding.topic, text: finding.text, remedy: finding.remedy }
 }
 
 fn containment(config: &Config) -> Finding {

@@ -1,6 +1,7 @@
 //! Hosted agents reach the rest of the daemon through one file, and the rest reaches them through a few names.
 //!
-//! Inside crates/daemon/src/agents only `host.rs` names another room or `core`. Outside, only the names in [`EXPORTS`] are
+//! Inside crates/daemon/src/agents only `host.rs` names another room or `core`, and none looks at or signals processes by
+//! itself. Outside, only the names in [`EXPORTS`] are
 //! used. Text is read, not types; tests may use anything.
 
 use super::daemon_rooms::{COMPOSING, ROOMS, SOURCES};
@@ -8,6 +9,8 @@ use super::{Finding, Source, Tree};
 
 /// The file of the folder that may use other rooms.
 const HOST: &str = "agents/host.rs";
+/// Modules of `os` that look at processes or signal them.
+const PROCESS_MODULES: &[&str] = &["proc", "tree", "process_handle", "sweep", "spawn", "cgroup"];
 /// What the rest of the daemon may use of the folder, and who uses it.
 const EXPORTS: &[(&str, &str)] = &[
     ("Agents", "the field of `Core`, made in `run`"),
@@ -47,6 +50,14 @@ fn inside(source: &Source, below: &str) -> Vec<Finding> {
         findings.extend(
             lines_with(source, &format!("crate::{room}")).map(|line| Finding::new(&source.path, line, &*message)),
         );
+    }
+    for (number, line) in source.code.lines().enumerate() {
+        let Some((_, used)) = line.split_once("pinfold_os::") else { continue };
+        let words = used.split(|letter: char| !letter.is_alphanumeric() && letter != '_');
+        if let Some(module) = words.into_iter().find(|word| PROCESS_MODULES.contains(word)) {
+            let message = format!("agents may not use `pinfold_os::{module}`: add what they need to the trait `Host`");
+            findings.push(Finding::new(&source.path, number + 1, message));
+        }
     }
     let message = format!("only {HOST} may know `Core`: take a `Host` or a `Hosting`");
     findings.extend(lines_with(source, "Core").map(|line| Finding::new(&source.path, line, &*message)));
@@ -100,6 +111,15 @@ mod tests {
         let source = Source::new(format!("{SOURCES}{path}"), "daemon", text.to_owned());
         let findings = hosted_agents_have_one_interface(&Tree::of(vec![source]));
         findings.into_iter().map(|finding| format!("{}: {}", finding.line, finding.message)).collect()
+    }
+
+    #[test]
+    fn agents_signal_no_process_by_themselves() {
+        let reached = found("agents/turns.rs", "use pinfold_os::fsio;\nuse pinfold_os::{proc, tree};\n");
+        assert!(
+            reached.len() == 1 && reached[0].starts_with("2: agents may not use `pinfold_os::proc`"),
+            "{reached:?}"
+        );
     }
 
     #[test]

@@ -22,7 +22,7 @@ use crate::failure::Failure;
 use crate::render::agent::render_fault;
 use crate::session::Session;
 use journal::{Ending, Entry, Journal, State};
-use prompts::Verdict;
+use prompts::ReviewResult;
 
 /// How often a turn is tried before the loop gives up.
 const ATTEMPTS: u32 = 2;
@@ -113,7 +113,9 @@ fn open(session: &Session, args: &LoopArgs) -> Result<(Journal, State), Failure>
         }
         let journal = Journal::open(&dir)?;
         let state = journal.read_state()?;
-        let state = state.ok_or_else(|| Failure::internal(format!("state.json in {} was removed", dir.display())))?;
+        let state = state.ok_or_else(|| {
+            Failure::internal(format!("state.json in {} was removed: start a new loop with --task", dir.display()))
+        })?;
         return Ok((journal, state));
     }
     let key = fresh_key().unwrap_or_default();
@@ -193,8 +195,8 @@ impl ReviewLoop<'_> {
             let prompt = prompts::review(&task, self.state.report.as_deref().unwrap_or_default());
             let verdict = self.judge(&prompt, console).await?;
             match verdict {
-                Verdict::Pass => self.state.ending = Some(Ending::Passed),
-                Verdict::Fail(notes) => {
+                ReviewResult::Pass => self.state.ending = Some(Ending::Passed),
+                ReviewResult::Fail(notes) => {
                     self.state.notes = Some(notes);
                     self.state.report = None;
                     if iteration >= self.state.limit {
@@ -203,7 +205,11 @@ impl ReviewLoop<'_> {
                         self.state.iteration += 1;
                     }
                 }
-                Verdict::None => return Err(Failure::internal("the reviewer gave no verdict")),
+                ReviewResult::None => {
+                    return Err(Failure::internal(
+                        "the reviewer gave no verdict: run the same command again to ask it once more",
+                    ));
+                }
             }
             self.journal.save(&self.state)?;
             self.journal.finish(&self.state)?;
@@ -211,17 +217,17 @@ impl ReviewLoop<'_> {
     }
 
     /// The reviewer's verdict. If there is none, the reviewer is asked once more; without an answer it counts as fail.
-    async fn judge(&mut self, prompt: &str, console: &mut Console) -> Result<Verdict, Failure> {
+    async fn judge(&mut self, prompt: &str, console: &mut Console) -> Result<ReviewResult, Failure> {
         let answer = self.turn(Role::Reviewer, "review", prompt, console).await?.text.unwrap_or_default();
         let verdict = prompts::parse_verdict(&answer);
-        if verdict != Verdict::None {
+        if verdict != ReviewResult::None {
             return Ok(verdict);
         }
         let second =
             self.turn(Role::Reviewer, "verdict", &prompts::ask_verdict(), console).await?.text.unwrap_or_default();
         Ok(match prompts::parse_verdict(&second) {
-            Verdict::None => Verdict::Fail(answer),
-            Verdict::Fail(notes) if notes.is_empty() => Verdict::Fail(answer),
+            ReviewResult::None => ReviewResult::Fail(answer),
+            ReviewResult::Fail(notes) if notes.is_empty() => ReviewResult::Fail(answer),
             verdict => verdict,
         })
     }
@@ -290,7 +296,7 @@ impl ReviewLoop<'_> {
                 return Err(Failure::internal(render_fault(&agent)));
             }
         }
-        Err(Failure::internal(format!("the {} could not be started", role.name())))
+        Err(Failure::internal(format!("the {} could not be started: see `pinfold agent ls --all`", role.name())))
     }
 
     async fn host(&self, role: Role, number: usize) -> Result<Agent, Failure> {

@@ -2,7 +2,7 @@
 
 /// The verdict of a review.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Verdict {
+pub(super) enum ReviewResult {
     Pass,
     /// With the reasons.
     Fail(String),
@@ -11,16 +11,16 @@ pub(super) enum Verdict {
 }
 
 /// The verdict in the last line that has one.
-pub(super) fn parse_verdict(answer: &str) -> Verdict {
+pub(super) fn parse_verdict(answer: &str) -> ReviewResult {
     let lines: Vec<&str> = answer.lines().collect();
     let found = lines.iter().enumerate().rev().find_map(|(at, line)| Some((at, verdict_in(line)?)));
     match found {
-        Some((_, true)) => Verdict::Pass,
+        Some((_, true)) => ReviewResult::Pass,
         Some((at, false)) => {
             let reasons = lines[..at].iter().chain(&lines[at + 1..]).copied().collect::<Vec<_>>().join("\n");
-            Verdict::Fail(reasons.trim().to_owned())
+            ReviewResult::Fail(reasons.trim().to_owned())
         }
-        None => Verdict::None,
+        None => ReviewResult::None,
     }
 }
 
@@ -82,12 +82,12 @@ mod tests {
             "VERDICT: FAIL\nno, wait\nVERDICT: PASS.",
             "<review>PASS</review>",
         ] {
-            assert_eq!(parse_verdict(text), Verdict::Pass, "{text}");
+            assert_eq!(parse_verdict(text), ReviewResult::Pass, "{text}");
         }
-        assert_eq!(parse_verdict("- a\n- b\n\n`VERDICT: FAIL`\n"), Verdict::Fail("- a\n- b".into()));
-        assert_eq!(parse_verdict("<review>FAIL</review>"), Verdict::Fail(String::new()));
+        assert_eq!(parse_verdict("- a\n- b\n\n`VERDICT: FAIL`\n"), ReviewResult::Fail("- a\n- b".into()));
+        assert_eq!(parse_verdict("<review>FAIL</review>"), ReviewResult::Fail(String::new()));
         for text in ["", "PASS", "the verdict: pass or fail?", "VERDICT: MAYBE"] {
-            assert_eq!(parse_verdict(text), Verdict::None, "{text}");
+            assert_eq!(parse_verdict(text), ReviewResult::None, "{text}");
         }
     }
 
