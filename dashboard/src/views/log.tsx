@@ -192,6 +192,8 @@ export function LogView(props: { process: Process; at: string | null }) {
     const hits = [...(before?.hits ?? [])];
     const enough = hits.length + HITS;
     let next: number | null = before?.next ?? 0;
+    // A log may grow as fast as it is searched: what is written later is not waited for.
+    let end = Infinity;
     try {
       // An answer ends with its budget too: its cursor, not its number of hits, says whether there is more.
       while (next !== null && hits.length < enough) {
@@ -199,8 +201,9 @@ export function LogView(props: { process: Process; at: string | null }) {
         const page = await get<GrepPage>(`/v1/processes/${process.id}/output`, { grep: pattern, cursor, strip_ansi: true, budget: "1M" });
         const fresh = (page.matches ?? []).filter((match) => !match.context && match.cursor >= cursor);
         hits.push(...fresh);
+        end = Math.min(end, page.end);
         // A line that is not finished yet is where the cursor stays.
-        const over = page.next_cursor >= page.end || (page.next_cursor <= cursor && fresh.length === 0);
+        const over = page.next_cursor >= end || (page.next_cursor <= cursor && fresh.length === 0);
         next = over ? null : page.next_cursor;
       }
     } catch (problem) {
