@@ -102,10 +102,13 @@ export async function send<T>(method: "POST" | "DELETE", path: string, body: unk
   return (await request(path, init)).json();
 }
 
+/** The query of an address; a list is given as often as it is long, and what is empty is left out. */
 export function queryText(query: Record<string, unknown>): string {
   const words = new URLSearchParams();
   for (const [name, value] of Object.entries(query)) {
-    if (value !== undefined && value !== null && value !== "") words.append(name, String(value));
+    for (const one of Array.isArray(value) ? value : [value]) {
+      if (one !== undefined && one !== null && one !== "") words.append(name, String(one));
+    }
   }
   const text = words.toString();
   return text ? `?${text}` : "";

@@ -3,7 +3,8 @@
 import { render } from "preact";
 import { useEffect, useRef } from "preact/hooks";
 import { followEvents, get, reachable, session, signIn, signOut, useLoaded } from "./api";
-import type { Inbox } from "./types";
+import { agents } from "./text";
+import type { Agent, Inbox } from "./types";
 import { Confirm, go, route, say, toast } from "./ui";
 import { AgentsView } from "./views/agents";
 import { DoctorView } from "./views/doctor";
@@ -34,6 +35,7 @@ const KEYS: [string, string][] = [
   ["n / N", "next or previous hit in a log"],
   ["g / G", "beginning or end of a log"],
   ["f", "follow a log"],
+  ["w", "wrap the lines of a log"],
   ["Esc", "leave a field or a dialog"],
   ["?", "this list"],
 ];
@@ -42,7 +44,7 @@ function Shown() {
   const [first, ...rest] = route.value.parts;
   switch (first) {
     case undefined:
-      return <OverviewView />;
+      return <OverviewView owner={route.value.query.get("owner")} />;
     case "process":
       return <ProcessView key={rest[0]} id={rest[0] ?? ""} tab={rest[1] ?? "log"} at={route.value.query.get("at")} />;
     case "timeline":
@@ -117,7 +119,11 @@ function onKey(event: KeyboardEvent): void {
 
 function Shell() {
   const inbox = useLoaded((abort) => get<Inbox>("/v1/inbox", { limit: 1 }, abort), 5000, []);
-  const waiting = inbox.value ? inbox.value.permission + inbox.value.waiting_for_input : 0;
+  const waiting = inbox.value ? inbox.value.permission + inbox.value.waiting_for_input + inbox.value.failed : 0;
+  const hosted = useLoaded((abort) => get<{ agents: Agent[] }>("/v1/agents", { all: true }, abort), 5000, []);
+  useEffect(() => {
+    if (hosted.value) agents.value = hosted.value.agents;
+  }, [hosted.value]);
   const here = route.value.parts[0] ?? "";
   const current = (view: string) => (here === view || (view === "" && here === "process") ? "page" : undefined);
   useEffect(() => {

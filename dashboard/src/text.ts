@@ -1,6 +1,29 @@
 // Quantities, times and outcomes as people read them.
 
-import type { Outcome, Process } from "./types";
+import { computed, signal } from "@preact/signals";
+import type { Agent, Outcome, Process } from "./types";
+
+/** The label of a process that has the id of its agent. */
+export const AGENT_LABEL = "pinfold.agent";
+
+/** Hosted agents, kept up to date by the shell. */
+export const agents = signal<Agent[]>([]);
+
+interface Named {
+  id?: string;
+  process?: string | null;
+  name?: string | null;
+  command?: string;
+  labels?: Record<string, string>;
+}
+
+/** Agents by their id and by the ids of their processes. */
+const agentById = computed(() => new Map(agents.value.flatMap((agent) => [agent.id, ...agent.lives].map((id): [string, Agent] => [id, agent]))));
+
+/** The agent that runs in a process. */
+export function agentOf(process: Named): Agent | undefined {
+  return agentById.value.get(process.labels?.[AGENT_LABEL] ?? process.process ?? process.id ?? "");
+}
 
 export function bytes(count: number): string {
   const units = ["B", "KiB", "MiB", "GiB", "TiB"];
@@ -67,14 +90,30 @@ export function cause(cause: string | null | undefined): string {
 
 export type Tone = "live" | "good" | "bad" | "warn" | "idle";
 
+type Standing = Pick<Process, "id" | "labels" | "status" | "outcome" | "cause" | "paused" | "waiting_for_input" | "life">;
+
+/** An agent reads its input between turns: that is no question to a person. */
+function runningState(process: Standing): [string, Tone] {
+  if (process.labels[AGENT_LABEL] === undefined) return process.waiting_for_input ? ["waits for input", "warn"] : ["running", "live"];
+  const agent = agentOf(process);
+  return agent ? agentState(agent) : ["running", "live"];
+}
+
+/** What an agent does, in a word. */
+export function agentState(agent: Agent): [string, Tone] {
+  if (agent.asks.length > 0) return ["asks permission", "warn"];
+  return [agent.status, agent.status === "failed" ? "bad" : agent.status === "stopped" ? "idle" : "live"];
+}
+
 /** What became of a process, in a word, and how good that is. */
-export function state(process: Pick<Process, "status" | "outcome" | "cause" | "paused" | "waiting_for_input">): [string, Tone] {
+export function state(process: Standing): [string, Tone] {
   if (process.paused && process.status !== "finished") return ["paused", "warn"];
+  if (process.life?.restarting_at) return ["restarting", "warn"];
   switch (process.status) {
     case "starting":
       return ["starting", "live"];
     case "running":
-      return process.waiting_for_input ? ["waits for input", "warn"] : ["running", "live"];
+      return runningState(process);
     case "lingering":
       return ["strays left", "warn"];
     case "lost":
@@ -89,8 +128,11 @@ export function state(process: Pick<Process, "status" | "outcome" | "cause" | "p
   }
 }
 
-export function title(process: { name?: string | null; command?: string; id?: string; process?: string }): string {
-  return process.name || process.command || process.process || process.id || "";
+export function title(process: Named): string {
+  const agent = agentOf(process);
+  if (agent) return agent.name ?? `${agent.kind} agent ${agent.id}`;
+  const label = process.labels?.[AGENT_LABEL];
+  return process.name || (label && `agent ${label}`) || process.command || process.process || process.id || "";
 }
 
 export function cpu(millicpus: number | null | undefined): string {

@@ -52,10 +52,20 @@ export interface Process {
   usage: { cpu_ms: number; max_rss_bytes: number; processes: number };
   ready?: { state: string };
   ports?: Record<string, number>;
-  life?: { number?: number };
+  life?: Life;
   limits?: Record<string, number>;
   note?: string;
   sample?: Sample;
+}
+
+/** Its place in the chain of its restarts, if it has a restart policy. */
+export interface Life {
+  restart: string;
+  number: number;
+  previous?: string | null;
+  next?: string | null;
+  restarting_at?: string | null;
+  awaits_turn: boolean;
 }
 
 export interface ProcessList {
@@ -123,6 +133,8 @@ export interface Agent {
   model: string | null;
   mode: string;
   process: string | null;
+  /** The ids of its processes, oldest first. */
+  lives: string[];
   turn: number | null;
   queued: number;
   turns: number;

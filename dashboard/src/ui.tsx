@@ -3,7 +3,7 @@
 import { signal } from "@preact/signals";
 import type { ComponentChildren } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
-import { message, session } from "./api";
+import { message, queryText, session } from "./api";
 import { state } from "./text";
 import type { Process } from "./types";
 
@@ -34,9 +34,33 @@ export function go(hash: string): void {
   location.hash = hash;
 }
 
-export function Badge(props: { process: Pick<Process, "status" | "outcome" | "cause" | "paused" | "waiting_for_input"> }) {
+/** Changes the query of the address without a new entry in the history, so that Back comes back to it. */
+export function remember(query: Record<string, unknown>): void {
+  history.replaceState(null, "", address(...route.value.parts) + queryText(query));
+}
+
+/** The processes of an owner. */
+export function ownerAddress(owner: string): string {
+  return `#/${queryText({ owner })}`;
+}
+
+export function Badge(props: { process: Process }) {
   const [text, tone] = state(props.process);
   return <span class={`badge ${tone}`}>{text}</span>;
+}
+
+/** Text with the hits of a search in it marked. */
+export function Marked(props: { text: string; pattern: string; literal?: boolean }) {
+  const { text, pattern } = props;
+  const expression = props.literal ? pattern.replace(/[.*+?^${}()|[\]\\]/g, "\\$&") : pattern.replace(/(?<!\\)\((?!\?)/g, "(?:");
+  let parts: string[] = [];
+  try {
+    parts = text.split(new RegExp(`(${expression})`, props.literal ? "gi" : "g"));
+  } catch {
+    // The daemon's expressions are not quite the browser's: then only the row says that it is a hit.
+  }
+  // Text and hits by turns, unless the expression has named groups.
+  return parts.length > 1 && parts.join("") === text ? <>{parts.map((part, at) => (at % 2 ? <mark key={at}>{part}</mark> : part))}</> : <>{text}</>;
 }
 
 export function Problem(props: { text: string | undefined }) {

@@ -94,6 +94,64 @@ test("what is loaded is copied, and everything is downloaded", async () => {
   assert.equal(statSync(await download.path()).size, LINES * 64);
 });
 
+/** The marked line is inside the pane, not only in the document. */
+async function assertInView(text) {
+  await page.locator(".line.marked", { hasText: text }).waitFor();
+  await until(`“${text}” is in view`, () => page.evaluate(() => {
+    const [line, pane] = [".line.marked", ".log-pane"].map((name) => document.querySelector(name).getBoundingClientRect());
+    return line.top >= pane.top && line.bottom <= pane.bottom;
+  }));
+}
+
+test("a search whose answers end with their budget finds every hit, and n goes on beyond what was found", async () => {
+  const wide = await stage.start(`seq -f 'needle %04.0f ${"w".repeat(5000)}' 1 801`, "--name", "wide");
+  await stage.cli("wait", wide);
+  await page.evaluate((hash) => { location.hash = hash; }, `#/process/${wide}`);
+  await page.locator(".line", { hasText: "needle 0801" }).waitFor();
+  await page.fill("#log-search", "needle");
+  await page.keyboard.press("Enter");
+  await page.getByText(/^1 of \d+\+$/).waitFor();
+  await page.locator(".log-pane").focus();
+  await page.keyboard.press("N");
+  await until("the last of the hits so far", async () => /^(\d+) of \1\+$/.test((await page.locator(".log .bar .row > span").first().textContent()) ?? ""));
+  await page.keyboard.press("n");
+  await page.getByText(/^\d+ of 801$/).waitFor();
+  assert.equal(await page.getByRole("button", { name: "More" }).count(), 0);
+  await page.keyboard.press("g");
+  await page.fill("#log-search", "needle 0801");
+  await page.keyboard.press("Enter");
+  await page.getByText("1 of 1", { exact: true }).waitFor();
+  await assertInView("needle 0801");
+});
+
+test("every hit is in view when it is selected, also if the log was followed while it grows", async () => {
+  const follows = await stage.start("seq -f 'row %03.0f' 1 200; while :; do printf tick; sleep 0.05; echo; done", "--name", "follows");
+  await page.evaluate((hash) => { location.hash = hash; }, `#/process/${follows}`);
+  await page.locator(".line", { hasText: "tick" }).first().waitFor();
+  assert.equal(await page.getByLabel("Follow").isChecked(), true);
+  await page.fill("#log-search", "row ...5");
+  await page.keyboard.press("Enter");
+  await page.getByText("no hits").waitFor();
+  await page.fill("#log-search", "row ..5");
+  await page.keyboard.press("Enter");
+  // The unfinished line at the end is not more of it.
+  await page.getByText("1 of 20", { exact: true }).waitFor();
+  await assertInView("row 005");
+  assert.equal(await page.getByLabel("Follow").isChecked(), false);
+  for (const row of ["015", "025", "035"]) {
+    await page.getByRole("button", { name: "Next hit" }).click();
+    await assertInView(`row ${row}`);
+  }
+  await page.locator(".log-pane").focus();
+  for (const row of ["025", "015", "005", "195"]) {
+    await page.keyboard.press("N");
+    await assertInView(`row ${row}`);
+  }
+  const current = page.locator(".hits [aria-current]");
+  assert.equal(await current.textContent(), "row 195");
+  assert.equal(await current.locator("mark").textContent(), "row 195");
+});
+
 test("a process that writes without end is followed at its end", async () => {
   const chatty = await stage.start("while :; do seq 1 100000; done", "--name", "chatty", "--output-limit", "4M");
   await page.evaluate((hash) => { location.hash = hash; }, `#/process/${chatty}`);

@@ -1,8 +1,6 @@
 // Every view in a real Chromium, against a real daemon: what it shows, that it can be used with the keyboard and on a phone, and that axe finds nothing.
 
 import assert from "node:assert/strict";
-import { copyFileSync, mkdirSync } from "node:fs";
-import { join } from "node:path";
 import { after, before, test } from "node:test";
 import { AxeBuilder } from "@axe-core/playwright";
 import { Stage, until } from "./stage.mjs";
@@ -33,6 +31,7 @@ test("the overview shows every process with its last line, and news without a re
   await row("strays").getByText("strays left").waitFor();
   await row("build").getByText("exit code 2").waitFor();
   await row("ask").getByText("waits for input").waitFor();
+  await until("the badge counts what needs a person", async () => (await page.locator("header .count").textContent()) === String(await page.locator(".inbox li").count()));
   await stage.start("echo a newcomer; exec sleep 600", "--name", "late");
   await row("late").getByText("a newcomer").waitFor();
   await page.fill("#filter", "chat-7");
@@ -90,14 +89,17 @@ test("a log has its colours", async () => {
   assert.equal(await page.locator(".line").first().textContent(), "ready in 3 ms");
 });
 
-test("the tree shows the leader, what it started and what strayed", async () => {
+test("the tree shows the leader, what it started and what detached; strays are what is alive after the leader", async () => {
   await go(`#/process/${ids.tests}/tree`);
   const rows = page.locator("tbody tr");
   await until("three processes are shown", async () => (await rows.count()) === 3);
   await rows.filter({ hasText: "leader" }).waitFor();
-  await rows.filter({ hasText: "stray" }).waitFor();
+  await rows.filter({ hasText: "detached" }).waitFor();
+  assert.equal(await rows.filter({ hasText: "stray" }).count(), 0, "the leader is alive");
   await go(`#/process/${ids.strays}/tree`);
   await page.getByText("The leader has exited").waitFor();
+  await rows.locator(".badge", { hasText: "stray" }).waitFor();
+  assert.equal(await rows.filter({ hasText: "leader" }).count(), 0);
 });
 
 test("CPU and memory are charted while a process lives", async () => {
@@ -124,7 +126,18 @@ test("the timeline shows each owner's processes with outcomes and causes", async
   await lane("ci", "build").getByText("exit code 2").waitFor();
   await lane("chat-7", "tests").getByText("running").waitFor();
   await lane("default", "victim").getByText("stopped").waitFor();
-  assert.match(await lane("ci", "build").locator("a").getAttribute("title"), /build: exit code 2/);
+  await lane("ci", "build").locator("a").focus();
+  await lane("ci", "build").getByText(/exit code 2 · on its own · .* to .*\(/).waitFor();
+  await page.keyboard.press("j");
+  await until("the line of the next row is shown instead", async () => (await page.locator(".about").count()) === 1 && (await lane("ci", "build").locator(".about").count()) === 0);
+  await lane("default", "victim").locator("a").focus();
+  await lane("default", "victim").getByText(/stopped · killed by TERM · stopped by dashboard/).waitFor();
+  const phone = await stage.page({ viewport: { width: 390, height: 844 }, isMobile: true, hasTouch: true });
+  await go("#/timeline", phone);
+  await phone.getByRole("button", { name: "build: how it ended" }).tap();
+  await phone.getByText(/exit code 2 · on its own/).waitFor();
+  assert.match(phone.url(), /#\/timeline$/);
+  await phone.context().close();
 });
 
 test("a search over everything opens a hit in its context", async () => {
@@ -140,10 +153,7 @@ test("a search over everything opens a hit in its context", async () => {
 });
 
 test("an agent's question is answered, and its turns are shown", async () => {
-  const work = join(stage.home, "work");
-  mkdirSync(work);
-  copyFileSync(process.env.PINFOLD_FAKE_AGENT, join(work, "app-server"));
-  const agent = await stage.post("/v1/agents", { kind: "codex", name: "reviewer", program: "/bin/sh", cwd: work, approvals: "ask", wait: "30s" });
+  const agent = await stage.agent("reviewer");
   await go("#/agents");
   await page.locator(".cards li", { hasText: "reviewer" }).locator("a").click();
   await page.fill("#prompt", "permission");
@@ -189,7 +199,7 @@ test("a dashboard that may only look offers nothing to do", async () => {
 
 const ROUTES = () => [
   "#/", `#/process/${ids.web}`, `#/process/${ids.tests}/tree`, `#/process/${ids.ask}/terminal`, `#/process/${ids.build}/details`,
-  "#/timeline", "#/search", "#/agents", "#/events", "#/owners", "#/doctor",
+  "#/?owner=ci&filter=e", "#/timeline", "#/search", "#/search?for=error&created=between", "#/agents", "#/events", "#/owners", "#/doctor",
 ];
 
 for (const [name, options] of [
@@ -203,6 +213,12 @@ for (const [name, options] of [
       await go(hash, own);
       await own.locator("main h1, main h2").first().waitFor();
       await own.waitForLoadState("load");
+      if (hash.includes("for=")) await own.locator(".found mark").first().waitFor();
+      if (hash.includes("owner=")) await own.locator(".processes li").first().waitFor();
+      if (hash === "#/timeline") {
+        await own.getByRole("button", { name: "build: how it ended" }).click();
+        await own.locator(".about").waitFor();
+      }
       const found = await new AxeBuilder({ page: own }).analyze();
       const told = found.violations.map((violation) => `${violation.id}: ${violation.nodes.map((node) => `${node.html} ${node.failureSummary}`).join("; ")}`);
       assert.deepEqual(told, [], `${hash} in ${name}`);

@@ -2,15 +2,17 @@
 
 import { execFile } from "node:child_process";
 import http from "node:http";
-import { mkdtempSync, rmSync } from "node:fs";
+import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
-import { join } from "node:path";
+import { basename, join } from "node:path";
 import { promisify } from "node:util";
 import { chromium } from "playwright-core";
 
 export const PINFOLD = process.env.PINFOLD_BINARY;
 export const DEADLINE = 30_000;
 const CHROMIUM = process.env.PINFOLD_CHROMIUM ?? "/usr/bin/chromium";
+/** A directory with a bundle to try instead of the one that the binary has. */
+const BUNDLE = process.env.PINFOLD_BUNDLE;
 const exec = promisify(execFile);
 
 export class Stage {
@@ -43,16 +45,32 @@ export class Stage {
   }
 
   /** A request over the daemon's socket. */
-  async post(path, body) {
+  async request(method, path, body) {
     return new Promise((done, fail) => {
-      const request = http.request({ socketPath: join(this.home, "socket"), method: "POST", path, headers: { host: "localhost" } }, (answer) => {
+      const request = http.request({ socketPath: join(this.home, "socket"), method, path, headers: { host: "localhost" } }, (answer) => {
         let text = "";
         answer.on("data", (piece) => (text += piece));
         answer.on("end", () => (answer.statusCode < 300 ? done(JSON.parse(text)) : fail(new Error(text))));
       });
       request.on("error", fail);
-      request.end(JSON.stringify(body));
+      request.end(body && JSON.stringify(body));
     });
+  }
+
+  async get(path) {
+    return this.request("GET", path);
+  }
+
+  async post(path, body) {
+    return this.request("POST", path, body);
+  }
+
+  /** A hosted agent that is asked a permission in its turn `permission`; `asks` is the command that it asks for. */
+  async agent(name, asks = "rm -rf x", owner = "default") {
+    const work = join(this.home, `work-${name}`);
+    mkdirSync(work);
+    writeFileSync(join(work, "app-server"), readFileSync(process.env.PINFOLD_FAKE_AGENT, "utf8").replace("rm -rf x", asks));
+    return this.post("/v1/agents", { kind: "codex", name, owner, program: "/bin/sh", cwd: work, approvals: "ask", wait: "30s" });
   }
 
   async json(...words) {
@@ -63,6 +81,7 @@ export class Stage {
   async page(options = {}, ...words) {
     const context = await this.browser.newContext({ viewport: { width: 1280, height: 800 }, ...options });
     await context.grantPermissions(["clipboard-read", "clipboard-write"]);
+    if (BUNDLE) await context.route(/\/assets\//, (request) => request.fulfill({ path: join(BUNDLE, basename(new URL(request.request().url()).pathname)) }));
     const page = await context.newPage();
     page.problems = [];
     page.on("console", (message) => message.type() === "error" && page.problems.push(message.text()));

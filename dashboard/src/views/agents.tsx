@@ -2,7 +2,7 @@
 
 import { useState } from "preact/hooks";
 import { get, send, useLoaded } from "../api";
-import { ago, span } from "../text";
+import { agentState, ago, span } from "../text";
 import type { Agent, Turn } from "../types";
 import { Act, address, confirm, Empty, Problem } from "../ui";
 import { Answer } from "./overview";
@@ -11,8 +11,10 @@ export function AgentsView(props: { id: string | undefined }) {
   return props.id ? <AgentView key={props.id} id={props.id} /> : <AgentList />;
 }
 
-function tone(status: string): string {
-  return status === "failed" ? "bad" : status === "stopped" ? "idle" : status === "asking" ? "warn" : "live";
+/** What an agent does, as a badge. */
+function Standing(props: { agent: Agent }) {
+  const [word, tone] = agentState(props.agent);
+  return <span class={`badge ${tone}`}>{word}</span>;
 }
 
 function AgentList() {
@@ -31,7 +33,7 @@ function AgentList() {
         {value?.agents.map((agent) => (
           <li key={agent.id} data-row>
             <a href={address("agents", agent.id)}>
-              <span class={`badge ${tone(agent.asks.length ? "asking" : agent.status)}`}>{agent.asks.length ? "asks permission" : agent.status}</span>
+              <Standing agent={agent} />
               <strong>{agent.name ?? agent.id}</strong>
               <span>{agent.kind}{agent.model ? ` · ${agent.model}` : ""}</span>
               <span class="hint">{agent.turns} turns{agent.queued ? `, ${agent.queued} queued` : ""} · {agent.owner} · {ago(agent.created_at)}</span>
@@ -65,7 +67,7 @@ function AgentView(props: { id: string }) {
     <article>
       <div class="row top">
         <div class="grow">
-          <h1>{it.name ?? it.id} <span class={`badge ${tone(it.status)}`}>{it.status}</span></h1>
+          <h1>{it.name ?? it.id} <Standing agent={it} /></h1>
           <p class="hint">{it.kind}{it.model ? ` · ${it.model}` : ""} · {it.owner} · {it.cwd} {it.process && <a href={address("process", it.process)}>its process</a>}</p>
         </div>
         {!over && (

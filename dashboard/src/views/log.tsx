@@ -6,7 +6,7 @@ import { get, message, sleep } from "../api";
 import { LogStore, readBytes, WINDOW } from "../log-store";
 import { bytes } from "../text";
 import type { Process } from "../types";
-import { copy, Problem, say } from "../ui";
+import { copy, Marked, Problem, say } from "../ui";
 
 const ROW = 18;
 /** Rows drawn beyond each edge of the screen. */
@@ -19,11 +19,21 @@ interface Match {
   text: string;
 }
 
+interface GrepPage {
+  matches?: (Match & { context: boolean })[];
+  next_cursor: number;
+  end: number;
+}
+
 interface Found {
   pattern: string;
   hits: Match[];
-  more: boolean;
+  /** Where the search goes on; `null` if it has reached the end. */
+  next: number | null;
 }
+
+/** Hits found before `More` is offered, and hits listed at once. */
+const HITS = 500;
 
 export function LogView(props: { process: Process; at: string | null }) {
   const { process } = props;
@@ -40,6 +50,8 @@ export function LogView(props: { process: Process; at: string | null }) {
   const [search, setSearch] = useState("");
   const [hit, setHit] = useState(-1);
   const busy = useRef(false);
+  const running = useRef<Promise<void>>(Promise.resolve());
+  const following = useRef<AbortController | null>(null);
   const draw = () => setDrawn((count) => count + 1);
 
   const scrollToRow = (index: number, place: "middle" | "end") => {
@@ -51,35 +63,43 @@ export function LogView(props: { process: Process; at: string | null }) {
     });
   };
 
-  const guarded = async (work: () => Promise<void>) => {
-    if (busy.current) return;
+  /** Changes what is loaded, one change at a time. While one runs, only what a person asked for is queued. */
+  const guarded = (work: () => Promise<void>, asked = false): Promise<void> => {
+    if (busy.current && !asked) return Promise.resolve();
     busy.current = true;
-    try {
-      await work();
-      setError(undefined);
-    } catch (problem) {
-      if ((problem as Error).name !== "AbortError") setError(message(problem));
-    } finally {
-      busy.current = false;
-      draw();
-    }
+    const run = running.current.then(async () => {
+      try {
+        await work();
+        setError(undefined);
+      } catch (problem) {
+        if ((problem as Error).name !== "AbortError") setError(message(problem));
+      } finally {
+        if (running.current === run) busy.current = false;
+        draw();
+      }
+    });
+    running.current = run;
+    return run;
   };
 
-  const jump = (cursor: number) =>
-    guarded(async () => {
-      setFollow(false);
+  const jump = (cursor: number) => {
+    // At once, not with the next rendering: following would scroll back to the end.
+    following.current?.abort();
+    setFollow(false);
+    return guarded(async () => {
       const log = store.current!;
       if (!(cursor >= log.from && cursor < log.to)) await log.jump(cursor);
       setMarked(cursor);
       scrollToRow(log.indexOf(cursor), "middle");
-    });
+    }, true);
+  };
 
   const toEnd = () =>
     guarded(async () => {
       const log = store.current!;
       if (log.to < log.end || log.to === 0) await log.jumpToEnd();
       scrollToRow(0, "end");
-    });
+    }, true);
 
   // Opens the log, at a cursor or at its end.
   useEffect(() => {
@@ -93,7 +113,7 @@ export function LogView(props: { process: Process; at: string | null }) {
   // Follows it while that is wanted.
   useEffect(() => {
     if (!follow) return;
-    const abort = new AbortController();
+    const abort = (following.current = new AbortController());
     const run = async () => {
       while (!abort.signal.aborted) {
         const log = store.current;
@@ -124,7 +144,7 @@ export function LogView(props: { process: Process; at: string | null }) {
     const box = pane.current!;
     const watch = new ResizeObserver(() => {
       setHeight(box.clientHeight);
-      applyWrap(wrap);
+      if (wrap) applyWrap(wrap);
     });
     watch.observe(box);
     return () => watch.disconnect();
@@ -162,39 +182,57 @@ export function LogView(props: { process: Process; at: string | null }) {
     }
   };
 
-  const lookFor = async (pattern: string, more?: Found) => {
-    if (!pattern) return setFound(undefined);
+  /** Searches from the beginning, or on from where a search stopped; gives what is found by then. */
+  const lookFor = async (pattern: string, before?: Found): Promise<Found | undefined> => {
+    if (!pattern) {
+      setFound(undefined);
+      return undefined;
+    }
     setError(undefined);
+    const hits = [...(before?.hits ?? [])];
+    const enough = hits.length + HITS;
+    let next: number | null = before?.next ?? 0;
+    // A log may grow as fast as it is searched: what is written later is not waited for.
+    let end = Infinity;
     try {
-      const cursor = more ? more.hits.at(-1)!.cursor + 1 : 0;
-      const page = await get<{ matches?: (Match & { context: boolean })[] }>(`/v1/processes/${process.id}/output`, {
-        grep: pattern, cursor, strip_ansi: true, budget: "1M",
-      });
-      const fresh = (page.matches ?? []).filter((match) => !match.context && match.cursor >= cursor);
-      const hits = [...(more?.hits ?? []), ...fresh];
-      setFound({ pattern, hits, more: fresh.length >= 500 });
-      if (!more) {
-        setHit(hits.length ? 0 : -1);
-        if (hits[0]) await jump(hits[0].cursor);
+      // An answer ends with its budget too: its cursor, not its number of hits, says whether there is more.
+      while (next !== null && hits.length < enough) {
+        const cursor: number = next;
+        const page = await get<GrepPage>(`/v1/processes/${process.id}/output`, { grep: pattern, cursor, strip_ansi: true, budget: "1M" });
+        const fresh = (page.matches ?? []).filter((match) => !match.context && match.cursor >= cursor);
+        hits.push(...fresh);
+        end = Math.min(end, page.end);
+        // A line that is not finished yet is where the cursor stays.
+        const over = page.next_cursor >= end || (page.next_cursor <= cursor && fresh.length === 0);
+        next = over ? null : page.next_cursor;
       }
     } catch (problem) {
       setError(message(problem));
+      if (hits.length === 0) return undefined;
     }
+    const found = { pattern, hits, next };
+    setFound(found);
+    if (!before) {
+      setHit(hits.length ? 0 : -1);
+      if (hits[0]) await jump(hits[0].cursor);
+    }
+    return found;
   };
 
-  const toHit = (to: number) => {
+  const toHit = async (to: number) => {
     if (!found?.hits.length) return;
-    const index = (to + found.hits.length) % found.hits.length;
+    const known = to >= found.hits.length && found.next !== null ? ((await lookFor(found.pattern, found)) ?? found) : found;
+    const index = (to + known.hits.length) % known.hits.length;
     setHit(index);
-    void jump(found.hits[index]!.cursor);
+    await jump(known.hits[index]!.cursor);
   };
 
   useEffect(() => {
     const key = (event: KeyboardEvent) => {
       if ((event.target as HTMLElement).closest("input, textarea, select, dialog") || event.ctrlKey || event.metaKey || event.altKey) return;
       const acts: Record<string, () => void> = {
-        n: () => toHit(hit + 1),
-        N: () => toHit(hit - 1),
+        n: () => void toHit(hit + 1),
+        N: () => void toHit(hit - 1),
         g: () => void jump(0),
         G: () => void toEnd(),
         f: () => setFollow(!follow),
@@ -230,6 +268,7 @@ export function LogView(props: { process: Process; at: string | null }) {
     setTimeout(() => URL.revokeObjectURL(link.href), 60_000);
   };
 
+  const listed = Math.floor(Math.max(0, hit) / HITS) * HITS;
   const log = store.current;
   const count = log?.rowCount ?? 0;
   const first = Math.max(0, Math.floor(top / ROW) - MARGIN);
@@ -259,10 +298,10 @@ export function LogView(props: { process: Process; at: string | null }) {
         </form>
         {found && (
           <span class="row">
-            <span>{found.hits.length === 0 ? "no hits" : `${hit + 1} of ${found.hits.length}${found.more ? "+" : ""}`}</span>
-            <button type="button" aria-label="Previous hit" onClick={() => toHit(hit - 1)}>↑</button>
-            <button type="button" aria-label="Next hit" onClick={() => toHit(hit + 1)}>↓</button>
-            {found.more && <button type="button" onClick={() => void lookFor(found.pattern, found)}>More</button>}
+            <span>{found.hits.length === 0 ? "no hits" : `${hit + 1} of ${found.hits.length}${found.next === null ? "" : "+"}`}</span>
+            <button type="button" aria-label="Previous hit" onClick={() => void toHit(hit - 1)}>↑</button>
+            <button type="button" aria-label="Next hit" onClick={() => void toHit(hit + 1)}>↓</button>
+            {found.next !== null && <button type="button" onClick={() => void lookFor(found.pattern, found)}>More</button>}
           </span>
         )}
         <span class="grow" />
@@ -279,10 +318,8 @@ export function LogView(props: { process: Process; at: string | null }) {
         </div>
         {found && found.hits.length > 0 && (
           <ol class="hits" aria-label="Hits" tabIndex={0}>
-            {found.hits.slice(0, 500).map((match, index) => (
-              <li key={match.cursor}>
-                <button type="button" aria-current={index === hit ? "true" : undefined} onClick={() => toHit(index)}>{match.text.slice(0, 200) || " "}</button>
-              </li>
+            {found.hits.slice(listed, listed + HITS).map((match, at) => (
+              <HitRow key={match.cursor} text={match.text} pattern={found.pattern} current={listed + at === hit} open={() => void toHit(listed + at)} />
             ))}
           </ol>
         )}
@@ -296,18 +333,26 @@ export function LogView(props: { process: Process; at: string | null }) {
   );
 }
 
+/** A hit in the list beside the log; the current one is kept in view. */
+function HitRow(props: { text: string; pattern: string; current: boolean; open: () => void }) {
+  const row = useRef<HTMLLIElement>(null);
+  useEffect(() => {
+    const [at, list] = [row.current, row.current?.parentElement];
+    if (!props.current || !at || !list) return;
+    // Not `scrollIntoView`, which would scroll the page too.
+    list.scrollTop = Math.max(at.offsetTop + at.offsetHeight - list.clientHeight, Math.min(list.scrollTop, at.offsetTop));
+  }, [props.current]);
+  return (
+    <li ref={row}>
+      <button type="button" aria-current={props.current ? "true" : undefined} onClick={props.open}><Marked text={props.text.slice(0, 200).trim() || " "} pattern={props.pattern} /></button>
+    </li>
+  );
+}
+
 /** A piece of a line, with the hits in it marked. */
 function Text(props: { text: string; style: Record<string, string>; pattern: string | undefined }) {
   const styled = Object.keys(props.style).length > 0;
-  let inner: preact.ComponentChildren = props.text;
-  if (props.pattern) {
-    try {
-      const parts = props.text.split(new RegExp(`(${props.pattern.replace(/\((?!\?)/g, "(?:")})`, "g"));
-      if (parts.length > 1) inner = parts.map((part, at) => (at % 2 ? <mark key={at}>{part}</mark> : part));
-    } catch {
-      // The daemon's expressions are not quite the browser's: then hits are marked by their row.
-    }
-  }
+  const inner = props.pattern ? <Marked text={props.text} pattern={props.pattern} /> : props.text;
   return styled ? <span style={props.style}>{inner}</span> : <>{inner}</>;
 }
 

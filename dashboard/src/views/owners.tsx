@@ -4,7 +4,7 @@ import { useState } from "preact/hooks";
 import { get, send, useLoaded } from "../api";
 import { ago, moment } from "../text";
 import type { Owner, Token } from "../types";
-import { Act, confirm, copy, Empty, mayAct, Problem } from "../ui";
+import { Act, confirm, copy, Empty, mayAct, ownerAddress, Problem } from "../ui";
 
 export function OwnersView() {
   const owners = useLoaded((abort) => get<{ owners: Owner[] }>("/v1/owners", {}, abort), 4000, []);
@@ -37,7 +37,7 @@ export function OwnersView() {
               <tbody>
                 {rows.map(([owner, depth]) => (
                   <tr key={owner.owner} data-row>
-                    <td><span style={{ paddingLeft: `${depth * 1.2}em` }}>{depth > 0 && "└ "}{owner.owner}</span></td>
+                    <td><span style={{ paddingLeft: `${depth * 1.2}em` }}>{depth > 0 && "└ "}<a href={ownerAddress(owner.owner)}>{owner.owner}</a></span></td>
                     <td class="number">{owner.live}</td>
                     <td>{ago(owner.last_contact)}</td>
                     <td class="number"><Act do={end(owner)} class="danger" label={`End ${owner.owner}`}>End</Act></td>

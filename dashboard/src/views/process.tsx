@@ -3,9 +3,9 @@
 import { useState } from "preact/hooks";
 import { Actions } from "../actions";
 import { get, send, useLoaded } from "../api";
-import { ago, bytes, cause, cpu, moment, outcome, span, title } from "../text";
+import { agentOf, ago, bytes, cause, cpu, moment, outcome, span, title } from "../text";
 import type { Process, Sample, TreeMember } from "../types";
-import { Act, address, Badge, Chart, Empty, mayAct, Problem } from "../ui";
+import { address, Badge, Chart, Empty, mayAct, ownerAddress, Problem } from "../ui";
 import { LogView } from "./log";
 import { TerminalView } from "./terminal";
 
@@ -24,9 +24,9 @@ export function ProcessView(props: { id: string; tab: string; at: string | null 
       <div class="row top">
         <div class="grow">
           <h1>{title(process)} <Badge process={process} /></h1>
-          {process.name && <p class="command"><code>{process.command}</code></p>}
+          {title(process) !== process.command && <p class="command"><code>{process.command}</code></p>}
           <p class="hint">
-            {process.id} · owner <a href={`#/owners`}>{process.owner}</a> · {live ? `started ${ago(process.started_at ?? process.created_at)}` : `ended ${ago(process.finished_at)}`}
+            {process.id} · owner <a href={ownerAddress(process.owner)}>{process.owner}</a> · {live ? `started ${ago(process.started_at ?? process.created_at)}` : `ended ${ago(process.finished_at)}`}
             {!live && process.outcome && <> · {outcome(process.outcome)}{why && ` (${why}${process.stopped_by ? ` by ${process.stopped_by}` : ""})`}</>}
           </p>
         </div>
@@ -64,7 +64,8 @@ function Samples(props: { id: string }) {
 function Input(props: { process: Process }) {
   const [text, setText] = useState("");
   const { process } = props;
-  if (!mayAct() || (process.stdin !== "open" && process.stdin !== "pipe" && !process.pty)) return null;
+  // What an agent reads is a protocol, which a line would break.
+  if (!mayAct() || agentOf(process) || (process.stdin !== "open" && process.stdin !== "pipe" && !process.pty)) return null;
   const submit = async () => {
     await send("POST", `/v1/processes/${process.id}/input`, { text: `${text}${process.pty ? "\r" : "\n"}` });
     setText("");
@@ -78,13 +79,19 @@ function Input(props: { process: Process }) {
   );
 }
 
-/** The living tree; what lives on after the leader is a stray. */
+/** The living tree. Descendants that are alive after the leader exited are strays. */
 function Tree(props: { process: Process }) {
   const { tree, pid, status } = props.process;
   if (tree.length === 0) return <Empty>No process of its tree is alive.</Empty>;
   const pids = new Set(tree.map((member) => member.pid));
   const roots = tree.filter((member) => !pids.has(member.ppid));
   const strays = status === "lingering";
+  const mark = (member: TreeMember, depth: number) => {
+    if (strays) return <span class="badge warn">stray</span>;
+    if (member.pid === pid) return <span class="badge live">leader</span>;
+    // Its parent exited, or it left on purpose: it is still in the tree, and is stopped with it.
+    return depth === 0 ? <span class="badge idle">detached</span> : null;
+  };
   const rows: [TreeMember, number][] = [];
   const walk = (member: TreeMember, depth: number) => {
     rows.push([member, depth]);
@@ -101,7 +108,7 @@ function Tree(props: { process: Process }) {
             {rows.map(([member, depth]) => (
               <tr key={member.pid}>
                 <td class="mono">{member.pid}</td>
-                <td class="mono wide"><span style={{ paddingLeft: `${depth * 1.2}em` }}>{depth > 0 && "└ "}{member.command}</span>{member.pid === pid ? <span class="badge live">leader</span> : strays || member.ppid !== pid && depth === 0 ? <span class="badge warn">stray</span> : null}</td>
+                <td class="mono wide"><span style={{ paddingLeft: `${depth * 1.2}em` }}>{depth > 0 && "└ "}{member.command}</span>{mark(member, depth)}</td>
                 <td>{member.state}</td>
                 <td class="number">{span(member.cpu_ms)}</td>
                 <td class="number">{bytes(member.rss_bytes)}</td>
@@ -117,6 +124,7 @@ function Tree(props: { process: Process }) {
 
 function Details(props: { process: Process }) {
   const { process } = props;
+  const agent = agentOf(process);
   const rows: [string, preact.ComponentChildren][] = [
     ["Command", <code>{process.command}</code>],
     ["Directory", <code>{process.cwd}</code>],
@@ -135,6 +143,10 @@ function Details(props: { process: Process }) {
     ["Most memory", bytes(process.usage.max_rss_bytes)],
     ["Most processes at once", String(process.usage.processes)],
     ["Ports", Object.entries(process.ports ?? {}).map(([name, port]) => `${name}=${port}`).join(", ")],
+    ["Restarts", process.life && `${process.life.restart}, run ${process.life.number}`],
+    ["Previous run", process.life?.previous && <a href={address("process", process.life.previous)}>{process.life.previous}</a>],
+    ["Next run", process.life?.next && <a href={address("process", process.life.next)}>{process.life.next}</a>],
+    ["Agent", agent && <a href={address("agents", agent.id)}>{title(process)}</a>],
     ["Note", process.note],
   ];
   return (

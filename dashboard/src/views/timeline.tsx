@@ -12,6 +12,7 @@ const MAX_BARS = 500;
 
 export function TimelineView() {
   const [range, setRange] = useState("15m");
+  const [open, setOpen] = useState<string | null>(null);
   const seconds = RANGES.find(([name]) => name === range)?.[1] ?? 3600;
   const { value, error } = useLoaded(async (abort) => {
     const [live, ended] = await Promise.all([
@@ -27,7 +28,7 @@ export function TimelineView() {
   for (const process of value?.processes ?? []) {
     owners.set(process.owner, [...(owners.get(process.owner) ?? []), process]);
   }
-  const marks = [0, 0.25, 0.5, 0.75, 1].map((part) => begin + part * seconds * 1000);
+  const marks = [0, 0.25, 0.5, 0.75].map((part) => begin + part * seconds * 1000);
   return (
     <section aria-labelledby="timeline-title">
       <div class="row">
@@ -48,7 +49,7 @@ export function TimelineView() {
             <section key={owner} aria-label={`Owner ${owner}`}>
               <h2>{owner} <span class="hint">{list.length}</span></h2>
               <ul>
-                {list.sort((one, other) => Date.parse(one.created_at) - Date.parse(other.created_at)).map((process) => <Bar key={process.id} process={process} begin={begin} now={now} />)}
+                {list.sort((one, other) => Date.parse(one.created_at) - Date.parse(other.created_at)).map((process) => <Bar key={process.id} process={process} begin={begin} now={now} open={open} setOpen={setOpen} />)}
               </ul>
             </section>
           ))}
@@ -61,7 +62,7 @@ export function TimelineView() {
   );
 }
 
-function Bar(props: { process: Process; begin: number; now: number }) {
+function Bar(props: { process: Process; begin: number; now: number; open: string | null; setOpen: (id: string) => void }) {
   const { process, begin, now } = props;
   const from = Math.max(begin, Date.parse(process.started_at ?? process.created_at));
   const to = process.finished_at ? Date.parse(process.finished_at) : now;
@@ -70,18 +71,31 @@ function Bar(props: { process: Process; begin: number; now: number }) {
   const left = place(from);
   const width = Math.max(0.4, place(to) - left);
   const [word, tone] = state(process);
-  const why = [outcome(process.outcome), cause(process.cause)].filter(Boolean).join(", ");
-  const said = `${title(process)}: ${word}${why && why !== word ? ` (${why})` : ""}, ${span(to - Date.parse(process.started_at ?? process.created_at))}`;
+  const open = props.open === process.id;
+  const about = `about-${process.id}`;
   return (
-    <li data-row>
-      <a href={address("process", process.id)} title={said}>
-        <span class="label">{title(process)}</span>
-        <span class="lane">
-          <span class={`life ${tone}`} style={{ left: `${left}%`, width: `${width}%` }} />
-          {exited !== null && place(to) - place(exited) > 0.5 && <span class="life warn lingering" style={{ left: `${place(exited)}%`, width: `${Math.max(0.2, place(to) - place(exited))}%` }} />}
-        </span>
-        <span class="end">{word}</span>
-      </a>
+    <li data-row class={open ? "open" : ""} onFocusCapture={() => props.setOpen(process.id)}>
+      <a class="label" href={address("process", process.id)} aria-describedby={open ? about : undefined}>{title(process)}</a>
+      {/* The keyboard opens the line with the focus of the link; this is for touch and the mouse. */}
+      <button type="button" class="lane" tabIndex={-1} aria-expanded={open} aria-label={`${title(process)}: how it ended`} onClick={() => props.setOpen(process.id)}>
+        <span class={`life ${tone}`} style={{ left: `${left}%`, width: `${width}%` }} />
+        {exited !== null && place(to) - place(exited) > 0.5 && <span class="life warn lingering" style={{ left: `${place(exited)}%`, width: `${Math.max(0.2, place(to) - place(exited))}%` }} />}
+      </button>
+      <span class="end">{word}</span>
+      {open && <p class="about" id={about}>{exactly(process, to)}</p>}
     </li>
   );
+}
+
+/** How a process ended and why, in full. */
+function exactly(process: Process, to: number): string {
+  const { outcome: ended } = process;
+  const started = process.started_at ?? process.created_at;
+  const words = [state(process)[0]];
+  if (ended?.kind === "failed_to_start") words.push(ended.error);
+  else if (ended?.kind === "lost") words.push(ended.evidence);
+  else if (ended) words.push(outcome(ended));
+  if (process.cause) words.push(`${cause(process.cause) || "on its own"}${process.stopped_by ? ` by ${process.stopped_by}` : ""}`);
+  words.push(`${clock(started)} to ${process.finished_at ? clock(process.finished_at) : "now"} (${span(to - Date.parse(started))})`, process.id);
+  return [...new Set(words)].join(" · ");
 }

@@ -1,5 +1,5 @@
 //! `cargo xtask dashboard`: builds the bundle of the web dashboard from `dashboard/`, compares it with the committed one, and tries it in a
-//! real Chromium.
+//! real Chromium, of which it also takes the pictures of docs/.
 //!
 //! Node, its packages and Chromium are needed here only: the daemon embeds the committed bundle. Everything happens in a copy below
 //! target/, so the work tree stays as it is. Where Node or Chromium cannot be had, a line says that it is skipped.
@@ -19,7 +19,12 @@ const BUNDLE: &str = "crates/daemon/src/dashboard/bundle";
 const SOURCES: &[&str] = &["src", "tests", "build.mjs", "package.json", "package-lock.json", "tsconfig.json", ".npmrc"];
 /// Seconds that the packages, Chromium and the tests may take.
 const INSTALL_SECONDS: &str = "240";
-const TEST_SECONDS: &str = "240";
+const TEST_SECONDS: &str = "480";
+/// The tests and the pictures, in the copy of `dashboard/`.
+const TESTS: &str = "tests";
+const SCREENSHOTS: &str = "tests/screenshots.mjs";
+/// The pictures that docs/ has; others are taken to be looked at.
+const PICTURES: &[&str] = &["dashboard-overview.png", "dashboard-log.png"];
 
 /// What to do with the bundle.
 #[derive(Clone, Copy, Debug, Args)]
@@ -30,6 +35,9 @@ pub struct Options {
     /// Run the tests in Chromium with the committed bundle
     #[arg(long)]
     test: bool,
+    /// Take the pictures of docs/ with the committed bundle, and others below target/ to look at
+    #[arg(long, conflicts_with_all = ["check", "test"])]
+    screenshots: bool,
 }
 
 /// Builds, compares or tests.
@@ -42,6 +50,9 @@ pub fn run(root: &Path, options: Options) -> anyhow::Result<ExitCode> {
         }
         Err(reason) => return Err(reason),
     };
+    if options.screenshots {
+        return screenshots(root, &place);
+    }
     if options.check || !options.test {
         let stale = bundle(root, &place, options.check)?;
         if options.check && !stale.is_empty() {
@@ -117,15 +128,35 @@ fn test(root: &Path, place: &Path) -> anyhow::Result<ExitCode> {
         println!("SKIPPED: no Chromium is installed, and it cannot be installed here (apt-get install chromium)");
         return Ok(ExitCode::SUCCESS);
     };
+    let mut node = node(root, place, &chromium)?;
+    node.args(["--test", "--test-reporter=spec", "--test-concurrency=2"]);
+    let tests = names(&place.join(TESTS))?.into_iter().filter(|name| name.ends_with(".test.mjs"));
+    node.args(tests.map(|name| format!("{TESTS}/{name}")));
+    let passed = node.status().context("node cannot be run")?.success();
+    Ok(if passed { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Takes the pictures of docs/.
+fn screenshots(root: &Path, place: &Path) -> anyhow::Result<ExitCode> {
+    let chromium =
+        chromium().context("no Chromium is installed, and it cannot be installed here (apt-get install chromium)")?;
+    let taken = place.join("screenshots");
+    succeed(node(root, place, &chromium)?.arg(SCREENSHOTS).arg(&taken))?;
+    for name in PICTURES {
+        std::fs::copy(taken.join(name), root.join("docs").join(name)).with_context(|| format!("docs/{name}"))?;
+        println!("wrote docs/{name}");
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Node with what the tests and the pictures need: a binary with the committed bundle, Chromium, and an agent.
+fn node(root: &Path, place: &Path, chromium: &Path) -> anyhow::Result<Command> {
     let [pinfold] = cargo_build::build(root, cargo_build::Profile::Dev, ["pinfold"])?;
     let mut node = Command::new("timeout");
-    node.args(["--kill-after=10", TEST_SECONDS, "node", "--test", "--test-reporter=spec", "--test-concurrency=2"]);
-    let tests = names(&place.join("tests"))?.into_iter().filter(|name| name.ends_with(".test.mjs"));
-    node.args(tests.map(|name| format!("tests/{name}"))).current_dir(place);
+    node.args(["--kill-after=10", TEST_SECONDS, "node"]).current_dir(place).stdin(Stdio::null());
     node.env("PINFOLD_BINARY", pinfold).env("PINFOLD_CHROMIUM", chromium);
     node.env("PINFOLD_FAKE_AGENT", root.join("crates/cli/tests/behaviours/agents/fake.sh"));
-    let passed = node.stdin(Stdio::null()).status().context("node cannot be run")?.success();
-    Ok(if passed { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(node)
 }
 
 /// Chromium from the environment, from the path, or installed now where we may.
