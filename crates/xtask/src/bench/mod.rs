@@ -20,6 +20,7 @@ mod start;
 mod stats;
 mod test_bed;
 mod throughput;
+mod views;
 mod waiter;
 
 use std::os::unix::process::CommandExt;
@@ -81,6 +82,7 @@ enum Section {
     Waiter,
     Notify,
     FullStore,
+    Views,
     Restart,
     Mcp,
     Attach,
@@ -175,6 +177,7 @@ fn measure(section: Section, stage: &TestDir, scale: Scale) -> anyhow::Result<Ve
         Section::Waiter => waiter::measure(stage, scale),
         Section::Notify => fan_out::measure(stage, scale),
         Section::FullStore => full_store::measure(stage, scale),
+        Section::Views => views::measure(stage, scale),
         Section::Restart => restart::measure(stage, scale),
         Section::Mcp => mcp::measure(stage, scale),
         Section::Attach => attach::measure(stage, scale),
