@@ -1,5 +1,7 @@
 //! `pinfold top`, on a terminal that another pinfold keeps: what is typed into it, and what its screen shows.
 
+mod large;
+
 use std::collections::BTreeMap;
 
 use pinfold_api::types::{InputRequest, Pty, PtySize, Record, ResizeRequest, Screen, StartRequest, Status};
@@ -44,14 +46,17 @@ impl<'a> Looker<'a> {
         until_shown(&self.host, &self.top.id, what)
     }
 
+    fn shows(&self, what: &str) -> bool {
+        screen(&self.host, &self.top.id).lines.iter().any(|line| line.contains(what))
+    }
+
     #[track_caller]
     fn until_gone(&self, what: &str) {
-        let shows = || screen(&self.host, &self.top.id).lines.iter().any(|line| line.contains(what));
-        until(&format!("`{what}` is gone from the screen"), || !shows());
+        until(&format!("`{what}` is gone from the screen"), || !self.shows(what));
     }
 
     /// Selects a process by its name: the filter leaves its owner and itself.
-    fn select(&self, name: &str) {
+    pub(crate) fn select(&self, name: &str) {
         self.keys(&format!("/{name}\r"));
         self.until(&format!("filter {name}"));
     }
@@ -87,7 +92,12 @@ fn everything_that_is_kept_is_on_one_screen() {
     looker.until("went wrong");
     looker.keys("m");
     looker.until("nothing waits for you");
-    looker.keys("qq");
+    // Esc closes and never leaves.
+    looker.keys("\u{1b}");
+    looker.until("listening on 3000");
+    looker.keys("\u{1b}");
+    looker.until("q leaves");
+    looker.keys("q");
     until("it has left", || looker.has_ended());
     assert_eq!(pinfold.show(&failed.id).status, Status::Finished);
 }
@@ -230,7 +240,7 @@ fn a_line_is_sent_to_a_process_that_waits() {
     let asks = on_terminal("printf 'Proceed? [y/N] '; read a; echo \"you said $a\"; exec sleep 300");
     let asks = pinfold.start_request(&asks).record;
     let looker = Looker::open(&pinfold, 100, 24);
-    looker.until("1 need you");
+    looker.until("1 needs you");
     looker.keys("!");
     looker.until("inbox: 1 item");
     looker.keys("y");
