@@ -4,7 +4,9 @@ mod large;
 
 use std::collections::BTreeMap;
 
-use pinfold_api::types::{InputRequest, Pty, PtySize, Record, ResizeRequest, Screen, StartRequest, Status};
+use pinfold_api::types::{
+    InputRequest, OutputQuery, Pty, PtySize, Record, ResizeRequest, Screen, StartRequest, Status,
+};
 use pinfold_testkit::{Pidfd, Pinfold, Terminal, until};
 
 use crate::PINFOLD;
@@ -248,6 +250,27 @@ fn a_line_is_sent_to_a_process_that_waits() {
     looker.keys("\r");
     crate::requests::until_said(&pinfold, &asks.id, "you said y");
     looker.until("nothing waits for you");
+}
+
+#[test]
+fn selected_lines_reach_the_terminals_clipboard() {
+    let pinfold = Pinfold::start(PINFOLD);
+    named(&pinfold, "said", "echo one; echo take me; exec sleep 300");
+    let looker = Looker::open(&pinfold, 80, 12);
+    looker.until("take me");
+    looker.select("said");
+    looker.keys("\r");
+    looker.until("following, 12B");
+    looker.until("take me");
+    looker.keys("vky");
+    looker.until("copied 2 lines");
+    // OSC 52 with `one\ntake me`, in the bytes that the terminal got.
+    let sequence = b"\x1b]52;c;b25lCnRha2UgbWU=\x07";
+    until("it is sent to the terminal", || {
+        let query = OutputQuery { max_bytes: Some("16m".into()), ..OutputQuery::default() };
+        let raw = looker.host.block(looker.host.client().output_raw(&looker.top.id, &query)).expect("its output");
+        raw.bytes.windows(sequence.len()).any(|bytes| bytes == sequence)
+    });
 }
 
 #[test]

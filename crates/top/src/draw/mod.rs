@@ -86,7 +86,8 @@ fn draw_header(state: &State, theme: Theme, area: Rect, buffer: &mut Buffer) {
     if inbox.failed > 0 {
         parts.push((format!("{} failed", inbox.failed), Tone::Bad));
     }
-    if state.kind() == ViewKind::Processes {
+    // Before the list was read, nothing is known of it.
+    if state.kind() == ViewKind::Processes && state.processes.loaded {
         let processes = &state.processes;
         parts.push((format!("{} live", processes.live.len()), Tone::Plain));
         parts.push((format!("{} ended", processes.ended_total), Tone::Faint));

@@ -1,5 +1,4 @@
-//! Searches a log line by line, up or down, in pieces: at most two pieces are in memory, and the next one is read while
-//! one is searched.
+//! Searches a log line by line, up or down, in pieces: the next one is read while one is searched.
 //!
 //! Done here and not by the daemon's `grep`, which goes down only, and so that a match is exactly what the screen marks.
 

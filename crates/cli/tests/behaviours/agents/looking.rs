@@ -43,7 +43,9 @@ fn a_stop_of_an_agent_names_the_members_of_its_tree() {
     let process = agent.process.as_deref().expect("a process");
     let pid = host.pinfold.show(process).pid.expect("a pid");
     let looker = Looker::open(&host.pinfold, 100, 24);
-    looker.keys("3x");
+    looker.keys("3");
+    looker.until("1 turn, 0 queued");
+    looker.keys("x");
     looker.until("Stop the agent reviewer?");
     looker.until("1 turn so far");
     looker.until(&format!("{pid} /bin/sh app-server"));
