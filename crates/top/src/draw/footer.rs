@@ -52,7 +52,7 @@ fn draw_hints(state: &State, theme: Theme, area: Rect, buffer: &mut Buffer) {
     }
     let mut shown: Vec<(&str, &str)> = Vec::new();
     for hint in hints {
-        if columns(hint) > room && !(shown.is_empty() && !has_help) {
+        if columns(hint) > room && (has_help || !shown.is_empty()) {
             break;
         }
         room = room.saturating_sub(columns(hint));

@@ -260,7 +260,7 @@ fn memory_bars_can_be_compared_and_are_not_always_full() {
     let bar = |state: &State, name: &str| {
         let screen = shown(state);
         let line = screen.lines().find(|line| line.contains(name)).expect("a row").to_owned();
-        line.chars().filter(|c| ('▁'..='█').contains(c)).next_back()
+        line.chars().rfind(|c| ('▁'..='█').contains(c))
     };
     answer(&mut state, Snapshot { live: Some(vec![live("small", 20)]), ..snapshot() });
     assert_eq!(bar(&state, "small"), Some('▂'));
