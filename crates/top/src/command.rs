@@ -40,7 +40,10 @@ pub(crate) enum Command {
     Copy,
     MarkSeen,
     Palette,
+    /// Closes or clears; where there is nothing to close, it leaves.
     Back,
+    /// Closes or clears, and never leaves.
+    Close,
     Quit,
 }
 
@@ -62,7 +65,7 @@ pub(crate) const PALETTE: &[Named] = &[
     named("inbox", "2", "what waits for you", Command::OpenInbox),
     named("agents", "3", "hosted agents and their turns", Command::OpenAgents),
     named("events", "4", "what happened", Command::OpenEvents),
-    named("logs", "Enter", "the output of the process", Command::OpenLog),
+    named("logs", "Enter", "the output of the process; on an owner's row: only that owner", Command::OpenLog),
     named("tree", "t", "its living processes, strays marked", Command::OpenTree),
     named("attach", "a", "its terminal, in place; ctrl+p ctrl+q leaves", Command::Attach),
     named("input", "i", "send it a line", Command::Input),
@@ -85,7 +88,7 @@ pub(crate) const PALETTE: &[Named] = &[
     named("copy", "y", "copy the selection to the clipboard", Command::Copy),
     named("seen", "m", "mark the failures in the inbox as seen", Command::MarkSeen),
     named("help", "?", "this list", Command::OpenHelp),
-    named("quit", "q", "back; on the first screen: leave", Command::Quit),
+    named("quit", "q", "back; on the unfiltered list of processes: leave", Command::Quit),
 ];
 
 /// The commands whose name contains the text, those that start with it first; else those whose help does.
@@ -125,7 +128,7 @@ pub(crate) fn of_key(key: KeyEvent, view: ViewKind) -> Option<Command> {
         KeyCode::Right | KeyCode::Char('l') => Command::Sideways(8),
         KeyCode::Enter => Command::OpenLog,
         KeyCode::Tab => Command::NextScreen,
-        KeyCode::Esc => Command::Back,
+        KeyCode::Esc => Command::Close,
         KeyCode::Char('1') => Command::OpenProcesses,
         KeyCode::Char('2') => Command::OpenInbox,
         KeyCode::Char('3') => Command::OpenAgents,

@@ -5,7 +5,7 @@ use pinfold_api::types::{
 };
 
 use crate::processes::status_word;
-use crate::text::one_line;
+use crate::text::{one_line, width};
 
 /// How good or bad something is; the theme gives it a colour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,15 +19,18 @@ pub(crate) enum Tone {
     Bad,
 }
 
-/// A process's standing in one or two words, with its tone.
-pub(crate) fn standing(record: &Record) -> (String, Tone) {
+/// A process's standing with its tone, in at most this many columns if it has a form that short.
+pub(crate) fn standing(record: &Record, columns: usize) -> (String, Tone) {
     let life = record.life.as_ref();
     let restarts = life.is_some_and(|life| life.restarting_at.is_some());
     let text = match (&record.outcome, record.status) {
         _ if restarts => "restarting".to_owned(),
         _ if record.paused => "paused".to_owned(),
         (_, Status::Lingering) => "strays".to_owned(),
-        (Some(outcome), _) => outcome_words(outcome, record.cause),
+        (Some(outcome), _) => {
+            let full = outcome_words(outcome, record.cause);
+            if width(&full) <= columns { full } else { short_outcome(outcome, record.cause) }
+        }
         (None, status) => status_word(status).to_owned(),
     };
     let tone = match (&record.outcome, record.status) {
@@ -54,6 +57,22 @@ pub(crate) fn outcome_words(outcome: &Outcome, cause: Option<Cause>) -> String {
         None => how,
     }
 }
+
+/// The same in at most [`SHORT_OUTCOME`] columns: the cause if there is one, else how it ended.
+fn short_outcome(outcome: &Outcome, cause: Option<Cause>) -> String {
+    match (cause, outcome) {
+        (Some(Cause::OutOfMemory), _) => "no memory".to_owned(),
+        (Some(Cause::OwnerEnded), _) => "owner gone".to_owned(),
+        (None | Some(Cause::OnItsOwn), Outcome::FailedToStart { .. }) => "no start".to_owned(),
+        (cause, outcome) => match cause.and_then(cause_word) {
+            Some(word) => word.to_owned(),
+            None => outcome_words(outcome, None),
+        },
+    }
+}
+
+/// The columns of the longest short form of an outcome.
+pub(crate) const SHORT_OUTCOME: usize = 10;
 
 fn cause_word(cause: Cause) -> Option<&'static str> {
     Some(match cause {
@@ -136,14 +155,44 @@ pub(crate) fn inbox_text(item: &InboxItem) -> String {
     })
 }
 
-/// The name of a process in a list: its name, else the beginning of its command.
-pub(crate) fn title(record: &Record) -> String {
-    one_line(record.name.as_deref().unwrap_or(&record.command))
-}
-
 pub(crate) fn verdict_word(verdict: Verdict) -> &'static str {
     match verdict {
         Verdict::Allow => "allowed",
         Verdict::Deny => "denied",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::testing::record;
+
+    #[test]
+    fn an_outcome_is_short_where_there_is_little_room_and_never_cut() {
+        let ended = |outcome: serde_json::Value, cause: &str| {
+            record("a", json!({ "status": "finished", "outcome": outcome, "cause": cause }))
+        };
+        let term = json!({ "kind": "signaled", "signal": 15, "name": "SIGTERM", "core_dumped": false });
+        for (cause, short) in [
+            ("stop_requested", "stopped"),
+            ("time_limit", "time limit"),
+            ("idle_limit", "idle limit"),
+            ("out_of_memory", "no memory"),
+            ("pids_limit", "pids limit"),
+            ("cpu_time_limit", "cpu limit"),
+            ("owner_ended", "owner gone"),
+            ("on_its_own", "TERM"),
+        ] {
+            let record = ended(term.clone(), cause);
+            assert_eq!(standing(&record, SHORT_OUTCOME).0, short);
+            assert!(width(short) <= SHORT_OUTCOME);
+        }
+        assert_eq!(standing(&ended(term, "stop_requested"), 16).0, "stopped (TERM)");
+        assert_eq!(
+            standing(&ended(json!({ "kind": "exited", "code": 255 }), "on_its_own"), SHORT_OUTCOME).0,
+            "exit 255"
+        );
     }
 }

@@ -1,10 +1,11 @@
 //! What happens (messages), and what is to be done about it (effects).
 
+use std::ops::Range;
+
 use crossterm::event::{KeyEvent, MouseEvent};
 use jiff::Timestamp;
 use pinfold_api::types::{Agent, Event, Inbox, Owner, Record, Turn, Verdict};
 use ratatui::layout::Position;
-use regex::Regex;
 
 use crate::log::window::Piece;
 
@@ -40,6 +41,11 @@ pub(crate) enum Message {
         token: LogToken,
         from: u64,
         result: Result<String, String>,
+    },
+    /// A search goes on.
+    LogSearchWentOn {
+        token: LogToken,
+        progress: SearchProgress,
     },
     LogWasSearched {
         token: LogToken,
@@ -148,6 +154,27 @@ pub(crate) enum Direction {
     Down,
 }
 
+/// A search in a log for the nearest matching line in one direction.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct SearchRequest {
+    pub(crate) id: String,
+    pub(crate) pattern: String,
+    /// A start of a line, or the end of the output.
+    pub(crate) from: u64,
+    /// Downwards: the line at `from` was found before, and the next one is wanted.
+    pub(crate) skips_line: bool,
+    pub(crate) direction: Direction,
+    /// The part of the output that is no longer stored.
+    pub(crate) dropped: Range<u64>,
+}
+
+/// How much of a log was searched, in bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct SearchProgress {
+    pub(crate) searched: u64,
+    pub(crate) total: u64,
+}
+
 /// Something to do. Everything but `Copy…` and `Quit` is done beside the screen.
 #[derive(Clone, Debug)]
 pub(crate) enum Effect {
@@ -163,12 +190,10 @@ pub(crate) enum Effect {
         token: LogToken,
         from: u64,
     },
+    /// Searches the log; an earlier search is ended.
     SearchLog {
-        id: String,
         token: LogToken,
-        regex: Option<Regex>,
-        from: u64,
-        direction: Direction,
+        request: SearchRequest,
     },
     /// Ends reads and searches of logs.
     CloseLog,

@@ -2,12 +2,17 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 
-use pinfold_api::types::{Owner, Record, Sample, Status};
+use pinfold_api::types::{Agent, Owner, Record, Sample, Status};
 
 use crate::list::{ListCursor, Move};
+use crate::text::one_line;
 
 /// Samples of one process that are kept for its bars.
 pub(crate) const MAX_SAMPLES: usize = 8;
+/// The least memory that a full bar stands for; more if a listed process uses more.
+const MEMORY_SCALE: u64 = 256 << 20;
+/// The label of a process in which a hosted agent runs: the agent's id.
+const AGENT_LABEL: &str = "pinfold.agent";
 /// Ended processes that are requested at first; more when the list is scrolled to its end.
 pub(crate) const ENDED_STEP: u32 = 100;
 /// Ended processes in memory; older ones are found with `pinfold ps`.
@@ -57,6 +62,10 @@ pub(crate) struct Processes {
     pub(crate) hide_ended: bool,
     pub(crate) owners: Vec<Owner>,
     pub(crate) samples: HashMap<String, VecDeque<Sample>>,
+    /// The memory that a full bar stands for: the same for all, so that bars can be compared.
+    pub(crate) memory_scale: u64,
+    /// Names of agents by id: of the living ones, and of stopped ones while one of their processes is listed.
+    agent_names: HashMap<String, String>,
     pub(crate) rows: Vec<Row>,
     pub(crate) cursor: ListCursor,
     selected: Option<RowKey>,
@@ -87,8 +96,39 @@ impl Processes {
                 }
             }
         }
+        let memory = self.samples.values().flatten().map(|sample| sample.memory_bytes);
+        self.memory_scale = memory.max().unwrap_or(0).max(MEMORY_SCALE);
         self.live = live;
         self.loaded = true;
+    }
+
+    /// Takes the names of the living agents; whether a row may be called otherwise now.
+    pub(crate) fn take_agents(&mut self, agents: &[Agent]) -> bool {
+        let listed: HashSet<&str> = self.live.iter().chain(&self.ended).filter_map(agent_of).collect();
+        let mut names = std::mem::take(&mut self.agent_names);
+        let before = names.clone();
+        names.retain(|id, _| listed.contains(id.as_str()));
+        for agent in agents {
+            let name = agent.name.clone().unwrap_or_else(|| format!("{} agent {}", agent.kind, agent.id));
+            names.insert(agent.id.clone(), name);
+        }
+        self.agent_names = names;
+        self.agent_names != before
+    }
+
+    /// The name of a process, else that of the agent that runs in it.
+    pub(crate) fn name<'a>(&'a self, record: &'a Record) -> Option<&'a str> {
+        let of_agent = || {
+            // An agent that stopped before this program started is known only by what its process was started for.
+            let known = self.agent_names.get(agent_of(record)?);
+            known.or(record.intent.as_ref()).map(String::as_str)
+        };
+        record.name.as_deref().or_else(of_agent)
+    }
+
+    /// What a process is called in a list: its name, else its command.
+    pub(crate) fn title(&self, record: &Record) -> String {
+        one_line(self.name(record).unwrap_or(&record.command))
     }
 
     /// Takes a closer look at one of them: lists are read without trees.
@@ -181,7 +221,7 @@ impl Processes {
         has(&record.id)
             || has(&record.command)
             || has(&record.owner)
-            || record.name.as_deref().is_some_and(has)
+            || has(&self.title(record))
             || has(status_word(record.status))
             || record.labels.iter().any(|(key, value)| has(&format!("{key}={value}")))
     }
@@ -279,6 +319,11 @@ fn is_below(owner: &str, ancestor: &str, parents: &HashMap<&str, &str>) -> bool 
         }
     }
     true
+}
+
+/// The id of the agent that runs in a process.
+fn agent_of(record: &Record) -> Option<&str> {
+    record.labels.get(AGENT_LABEL).map(String::as_str)
 }
 
 /// A status in one word.

@@ -20,8 +20,12 @@ use crate::prompt::Prompt;
 pub(crate) const MAX_EVENTS: usize = 1000;
 /// Screens on top of each other; beyond that the oldest is closed.
 pub(crate) const MAX_VIEWS: usize = 8;
-/// How long a notice is shown, in seconds.
-pub(crate) const NOTICE_SECONDS: i64 = 8;
+/// How long a notice is shown, in seconds; one second more for each [`NOTICE_READING`] characters.
+pub(crate) const NOTICE_SECONDS: u64 = 8;
+/// Characters that are read in a second.
+pub(crate) const NOTICE_READING: usize = 12;
+/// Below this many columns lists show less in a row.
+pub(crate) const NARROW: u16 = 60;
 
 /// Whether the daemon answers.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -103,12 +107,34 @@ pub(crate) struct Confirm {
     pub(crate) title: String,
     /// What it is about, line by line.
     pub(crate) lines: Vec<String>,
-    /// The process whose members are listed; its fresh record replaces them.
-    pub(crate) process: Option<String>,
+    /// The processes that it is about, each with its members.
+    pub(crate) processes: Vec<ProcessMembers>,
     pub(crate) action: Action,
     /// The action for `n`, if that is not just "no".
     pub(crate) otherwise: Option<Action>,
     pub(crate) offset: usize,
+}
+
+impl Confirm {
+    /// Everything that is listed: what it is about, then each process with its members.
+    pub(crate) fn all_lines(&self) -> Vec<String> {
+        let mut lines = self.lines.clone();
+        for process in &self.processes {
+            let indentation = if process.heading.is_some() { "  " } else { "" };
+            lines.extend(process.heading.clone());
+            lines.extend(process.members.iter().map(|member| format!("{indentation}{member}")));
+        }
+        lines
+    }
+}
+
+/// A process in a question, with the members of its tree; a fresh record replaces them.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct ProcessMembers {
+    pub(crate) id: String,
+    /// The line above its members, if the question is about several processes.
+    pub(crate) heading: Option<String>,
+    pub(crate) members: Vec<String>,
 }
 
 /// What lies over the screen.
@@ -221,6 +247,11 @@ impl State {
         if body < 8 { body - self.upper_rows() } else { (body / 2).clamp(4, 14) }
     }
 
+    /// Number of rows of the list of events: where a row is too narrow for an event, the selected one is below in full.
+    pub(crate) fn event_rows(&self) -> usize {
+        if self.columns < NARROW { self.upper_rows() } else { self.body_rows() }
+    }
+
     pub(crate) fn say(&mut self, text: impl Into<String>) {
         self.notice = Some(Notice { text: text.into(), failed: false, at: self.now });
     }
@@ -283,7 +314,7 @@ impl State {
 
     /// Name and id of a process, as far as they are known.
     pub(crate) fn label(&self, id: &str) -> String {
-        match self.record(id).and_then(|record| record.name.as_deref()) {
+        match self.record(id).and_then(|record| self.processes.name(record)) {
             Some(name) => format!("{name} ({id})"),
             None => id.to_owned(),
         }

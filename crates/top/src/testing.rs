@@ -96,7 +96,11 @@ pub(crate) fn snapshot() -> Snapshot {
                 json!({ "name": "web", "output": output("ready on \u{1b}[2Jhttp://localhost:3000"), "ports": { "PORT": 3000 },
                         "sample": sample(250, 64 << 20, 9) }),
             ),
-            record("ag1", json!({ "name": "reviewer", "owner": "chat-7", "command": "codex app-server" })),
+            record(
+                "ag1",
+                json!({ "owner": "chat-7", "command": "/bin/sh app-server", "labels": { "pinfold.agent": "a1b2" },
+                        "intent": "codex agent a1b2", "stdin": "pipe" }),
+            ),
             record(
                 "w8t",
                 json!({ "owner": "chat-7", "command": "npm init", "pty": { "rows": 24, "cols": 80 }, "waiting_for_input": true,
@@ -109,12 +113,20 @@ pub(crate) fn snapshot() -> Snapshot {
             ),
         ]),
         ended: Some(EndedPage {
-            records: vec![record(
-                "f41l",
-                json!({ "command": "make test", "status": "finished", "outcome": { "kind": "exited", "code": 2 },
-                        "cause": "on_its_own", "finished_at": "2026-01-01T00:56:00Z",
-                        "output": output("make: *** [test] Error 1") }),
-            )],
+            records: vec![
+                record(
+                    "f41l",
+                    json!({ "command": "make test", "status": "finished", "outcome": { "kind": "exited", "code": 2 },
+                            "cause": "on_its_own", "finished_at": "2026-01-01T00:56:00Z",
+                            "output": output("make: *** [test] Error 1") }),
+                ),
+                record(
+                    "st0p",
+                    json!({ "name": "old-web", "status": "finished", "cause": "stop_requested", "ports": { "PORT": 3001 },
+                            "outcome": { "kind": "signaled", "signal": 15, "name": "SIGTERM", "core_dumped": false },
+                            "finished_at": "2026-01-01T00:56:00Z", "output": output("bye") }),
+                ),
+            ],
             total: 12,
         }),
         owners: Some(vec![owner("default", None), owner("chat-7", None), owner("chat-7/sub", Some("chat-7"))]),

@@ -3,6 +3,8 @@
 //! A log line is parsed by itself: colours end with their line, as in `less -R`, so that any part of a log can be shown
 //! without reading what comes before it.
 
+use std::borrow::Cow;
+
 use pinfold_api::plain::is_steering;
 use ratatui::style::{Color, Modifier, Style};
 use unicode_width::UnicodeWidthChar;
@@ -63,12 +65,16 @@ impl StyledLine {
 }
 
 /// The text of a line without escape sequences, as searches see it.
-pub(crate) fn plain(bytes: &[u8]) -> String {
-    let is_plain = |byte: &u8| (0x20..0x7f).contains(byte) || *byte == b'\n';
+pub(crate) fn plain(bytes: &[u8]) -> Cow<'_, str> {
     match std::str::from_utf8(bytes) {
-        Ok(text) if bytes.iter().all(is_plain) => text.trim_end_matches('\n').to_owned(),
-        _ => StyledLine::parse(bytes).text,
+        Ok(text) if is_plain(bytes) => Cow::Borrowed(text.trim_end_matches('\n')),
+        _ => Cow::Owned(StyledLine::parse(bytes).text),
     }
+}
+
+/// Whether it is printable ASCII: then lines are shown as they are.
+pub(crate) fn is_plain(bytes: &[u8]) -> bool {
+    bytes.iter().all(|byte| matches!(byte, 0x20..0x7f | b'\n'))
 }
 
 /// One line of text for a list: characters that would steer the terminal become spaces.

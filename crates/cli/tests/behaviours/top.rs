@@ -1,8 +1,12 @@
 //! `pinfold top`, on a terminal run by another pinfold: what is typed into it, and what its screen shows.
 
+mod large;
+
 use std::collections::BTreeMap;
 
-use pinfold_api::types::{InputRequest, Pty, PtySize, Record, ResizeRequest, Screen, StartRequest, Status};
+use pinfold_api::types::{
+    InputRequest, OutputQuery, Pty, PtySize, Record, ResizeRequest, Screen, StartRequest, Status,
+};
 use pinfold_testkit::{Pidfd, Pinfold, Terminal, until};
 
 use crate::PINFOLD;
@@ -44,14 +48,17 @@ impl<'a> Looker<'a> {
         until_shown(&self.host, &self.top.id, what)
     }
 
-    #[track_caller]
-    fn until_gone(&self, what: &str) {
-        let shows = || screen(&self.host, &self.top.id).lines.iter().any(|line| line.contains(what));
-        until(&format!("`{what}` is gone from the screen"), || !shows());
+    fn shows(&self, what: &str) -> bool {
+        screen(&self.host, &self.top.id).lines.iter().any(|line| line.contains(what))
     }
 
-    /// Selects a process by its name: the filter leaves only its owner and itself.
-    fn select(&self, name: &str) {
+    #[track_caller]
+    fn until_gone(&self, what: &str) {
+        until(&format!("`{what}` is gone from the screen"), || !self.shows(what));
+    }
+
+    /// Selects a process by its name: the filter leaves its owner and itself.
+    pub(crate) fn select(&self, name: &str) {
         self.keys(&format!("/{name}\r"));
         self.until(&format!("filter {name}"));
     }
@@ -87,7 +94,12 @@ fn all_processes_are_on_one_screen() {
     looker.until("went wrong");
     looker.keys("m");
     looker.until("nothing waits for you");
-    looker.keys("qq");
+    // Esc closes and never leaves.
+    looker.keys("\u{1b}");
+    looker.until("listening on 3000");
+    looker.keys("\u{1b}");
+    looker.until("q leaves");
+    looker.keys("q");
     until("it has left", || looker.has_ended());
     assert_eq!(pinfold.show(&failed.id).status, Status::Finished);
 }
@@ -230,7 +242,7 @@ fn a_line_is_sent_to_a_process_that_waits() {
     let asks = on_terminal("printf 'Proceed? [y/N] '; read a; echo \"you said $a\"; exec sleep 300");
     let asks = pinfold.start_request(&asks).record;
     let looker = Looker::open(&pinfold, 100, 24);
-    looker.until("1 need you");
+    looker.until("1 needs you");
     looker.keys("!");
     looker.until("inbox: 1 item");
     looker.keys("y");
@@ -238,6 +250,27 @@ fn a_line_is_sent_to_a_process_that_waits() {
     looker.keys("\r");
     crate::requests::until_said(&pinfold, &asks.id, "you said y");
     looker.until("nothing waits for you");
+}
+
+#[test]
+fn selected_lines_reach_the_terminals_clipboard() {
+    let pinfold = Pinfold::start(PINFOLD);
+    named(&pinfold, "said", "echo one; echo take me; exec sleep 300");
+    let looker = Looker::open(&pinfold, 80, 12);
+    looker.until("take me");
+    looker.select("said");
+    looker.keys("\r");
+    looker.until("following, 12B");
+    looker.until("take me");
+    looker.keys("vky");
+    looker.until("copied 2 lines");
+    // OSC 52 with `one\ntake me`, in the bytes that the terminal got.
+    let sequence = b"\x1b]52;c;b25lCnRha2UgbWU=\x07";
+    until("it is sent to the terminal", || {
+        let query = OutputQuery { max_bytes: Some("16m".into()), ..OutputQuery::default() };
+        let raw = looker.host.block(looker.host.client().output_raw(&looker.top.id, &query)).expect("its output");
+        raw.bytes.windows(sequence.len()).any(|bytes| bytes == sequence)
+    });
 }
 
 #[test]

@@ -57,6 +57,12 @@ impl Hosting {
         self.list_agents(viewer, &AgentListQuery { owner, all: None }).agents
     }
 
+    /// When an agent requested a permission, if this daemon saw it.
+    pub(crate) fn asked_at(&self, agent: &str, ask: &str) -> Option<String> {
+        let agent = self.agents.living().into_iter().find(|handle| handle.id.as_str() == agent)?;
+        agent.events.asked_at(ask)
+    }
+
     /// Keeps, stops or hands over the agents of owners that ended, as each agent's lifetime says. Those to be handed over
     /// go to `new_owner`.
     pub(crate) fn end_with_owners(

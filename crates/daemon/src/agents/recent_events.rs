@@ -6,7 +6,7 @@
 use std::collections::VecDeque;
 use std::sync::Mutex;
 
-use pinfold_api::types::{AgentEvent, AgentEventPage};
+use pinfold_api::types::{AgentEvent, AgentEventKind, AgentEventPage};
 use tokio::sync::watch;
 
 use crate::mutex::lock;
@@ -63,6 +63,15 @@ impl RecentEvents {
 
     pub(super) fn subscribe(&self) -> watch::Receiver<u64> {
         self.latest.subscribe()
+    }
+
+    /// When a permission was requested. `None` if its event was dropped, or published by an earlier daemon.
+    pub(super) fn asked_at(&self, ask: &str) -> Option<String> {
+        let inner = lock(&self.inner);
+        let is_it = |event: &&AgentEvent| {
+            event.kind == AgentEventKind::Asked && event.ask.as_ref().is_some_and(|asked| asked.id == ask)
+        };
+        inner.events.iter().rev().find(is_it).map(|event| event.at.clone())
     }
 
     /// The events after this number.

@@ -63,9 +63,11 @@ impl Core {
 
     fn permission_items(self: &Arc<Self>, viewer: &Viewer, query: &InboxQuery) -> Vec<InboxItem> {
         let mut items = Vec::new();
-        for agent in Hosting::of(self).living_agents(viewer, query.owner.clone()) {
+        let hosting = Hosting::of(self);
+        for agent in hosting.living_agents(viewer, query.owner.clone()) {
             for ask in agent.asks {
                 items.push(InboxItem {
+                    at: hosting.asked_at(&agent.id, &ask.id),
                     owner: agent.owner.clone(),
                     process: agent.process.clone(),
                     name: agent.name.clone(),

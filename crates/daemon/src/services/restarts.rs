@@ -322,7 +322,10 @@ impl Core {
         let history = found.snapshot().history;
         let id = history.intent.id.clone();
         if !history.intent.spec.service.has_restart_policy() {
-            let message = "it was started without `restart`, so what a restart needs was not stored: start it again, with `restart` if it should be restartable";
+            let message = format!(
+                "it was started without `restart`, so what a restart needs was not stored: `pinfold rerun {id}` starts its \
+                 command once more; start it with `restart` if it should be restartable"
+            );
             return Err(RequestError::invalid(message).about(&id));
         }
         let key = restart_key(&id);

@@ -3,7 +3,7 @@
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
-use pinfold_api::types::{Agent, Ask, InboxKind, Status, Turn};
+use pinfold_api::types::{Agent, Ask, Event, InboxKind, Status, Turn};
 
 use super::theme::Theme;
 use super::{put, span};
@@ -11,9 +11,9 @@ use crate::describe::{
     Tone, agent_standing, event_word, inbox_text, inbox_word, outcome_tone, outcome_words, turn_standing,
 };
 use crate::list::ListCursor;
-use crate::quantity::{clock_of, render_age, render_bytes, since};
-use crate::state::{State, TreeView, TurnsView, tree_rows};
-use crate::text::{cut, fit, fit_right, one_line, wrap};
+use crate::quantity::{clock_of, render_age, render_bytes, render_count, since};
+use crate::state::{NARROW, State, TreeView, TurnsView, tree_rows};
+use crate::text::{cut, fit, fit_right, one_line, width, wrap};
 use crate::update::question_lines;
 
 type Row = Vec<(String, Tone)>;
@@ -28,8 +28,13 @@ fn draw_rows(
     buffer: &mut Buffer,
 ) {
     for ((index, row), y) in rows.enumerate().skip(cursor.offset).zip(area.y..area.y + area.height) {
-        let spans = row.into_iter().map(|(text, tone)| span(text, theme.tone(tone)));
-        put(buffer, area.x, y, area.width, spans);
+        let mut room = usize::from(area.width);
+        let spans = row.into_iter().map(|(text, tone)| {
+            let shown = cut(&text, room);
+            room -= width(&shown).min(room);
+            span(shown, theme.tone(tone))
+        });
+        put(buffer, area.x, y, area.width, spans.collect::<Vec<_>>());
         if marks && index == cursor.index {
             buffer.set_style(Rect { y, height: 1, ..area }, theme.selected());
         }
@@ -131,7 +136,8 @@ pub(super) fn draw_agents(state: &State, theme: Theme, area: Rect, buffer: &mut 
             match asks {
                 Some(asks) => (asks, Tone::Needs),
                 None => {
-                    (format!("{} turns, {} queued  {}", agent.turns, agent.queued, one_line(&agent.owner)), Tone::Faint)
+                    let turns = render_count(agent.turns as usize, "turn", "turns");
+                    (format!("{turns}, {} queued  {}", agent.queued, one_line(&agent.owner)), Tone::Faint)
                 }
             },
         ]
@@ -210,21 +216,38 @@ pub(super) fn draw_events(state: &State, theme: Theme, area: Rect, buffer: &mut 
         say("no events", theme, area, buffer);
         return;
     }
+    let is_narrow = area.width < NARROW;
+    let (kind_columns, label_columns) = if is_narrow { (8, 9) } else { (11, 12) };
+    let (list, below) = if is_narrow { split(state, area) } else { (area, Rect { height: 0, ..area }) };
     let rows = events.iter().map(|event| {
         let outcome = event.outcome.as_ref().map(|outcome| outcome_words(outcome, event.cause));
         let tone = event.outcome.as_ref().map_or(Tone::Busy, |outcome| outcome_tone(outcome, event.cause));
         let text = event.text.as_deref().unwrap_or(&event.command);
-        let label = state.record(&event.process).and_then(|record| record.name.clone());
-        let label = label.unwrap_or_else(|| event.process.clone());
+        let label = state.record(&event.process).and_then(|record| state.processes.name(record));
+        let label = label.unwrap_or(&event.process);
         vec![
             (format!(" {} ", clock_of(&event.at)), Tone::Faint),
-            (format!("{} ", fit(event_word(event.kind), 11)), tone),
-            (format!("{} ", fit(&one_line(&label), 12)), Tone::Plain),
+            (format!("{} ", fit(event_word(event.kind), kind_columns)), tone),
+            (format!("{} ", fit(&one_line(label), label_columns)), Tone::Plain),
             (outcome.map(|outcome| format!("{outcome}  ")).unwrap_or_default(), tone),
             (one_line(text), Tone::Plain),
         ]
     });
-    draw_rows(rows, state.events_cursor, true, theme, area, buffer);
+    draw_rows(rows, state.events_cursor, true, theme, list, buffer);
+    if let Some(event) = events.get(state.events_cursor.index) {
+        draw_detail(&event_lines(state, event), theme, below, buffer);
+    }
+}
+
+/// An event in full.
+fn event_lines(state: &State, event: &Event) -> Vec<(String, Tone)> {
+    let outcome = event.outcome.as_ref().map(|outcome| format!(": {}", outcome_words(outcome, event.cause)));
+    let what = format!("{}{}", event_word(event.kind), outcome.unwrap_or_default());
+    let mut lines = vec![(format!("{} {what}", state.label(&event.process)), Tone::Plain)];
+    lines.extend(event.text.clone().map(|text| (text, Tone::Plain)));
+    lines.push((event.command.clone(), Tone::Faint));
+    lines.push((format!("owner {}", event.owner), Tone::Faint));
+    lines
 }
 
 pub(super) fn draw_tree(view: &TreeView, theme: Theme, area: Rect, buffer: &mut Buffer) {

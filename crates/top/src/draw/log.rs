@@ -88,8 +88,9 @@ fn draw_position(log: &LogView, state: &State, theme: Theme, area: Rect, buffer:
         return;
     }
     let mut words = Vec::new();
+    let running = log.search.as_ref().and_then(|search| search.running);
     if let Some(search) = &log.search {
-        words.push(if search.running { "searching …".to_owned() } else { format!("/{}", search.pattern) });
+        words.push(format!("/{}", search.pattern));
     }
     if log.error.is_some() {
         words.push("cannot read".to_owned());
@@ -97,13 +98,18 @@ fn draw_position(log: &LogView, state: &State, theme: Theme, area: Rect, buffer:
     if !log.wrap {
         words.push("no wrap".to_owned());
     }
+    let size = render_bytes(log.end);
     words.push(match (log.follow, log.closed) {
-        (true, true) => "complete".to_owned(),
-        (true, false) => "following".to_owned(),
-        (false, _) => format!("{}%", log.percent()),
+        (true, true) => format!("complete, {size}"),
+        (true, false) => format!("following, {size}"),
+        (false, _) => format!("{}% of {size}", log.percent()),
     });
-    words.push(format!("of {}", render_bytes(log.end)));
-    let text = format!(" {} ", crate::text::one_line(&words.join(" ")));
+    let text = match running {
+        Some(progress) => {
+            format!(" searched {} of {} ", render_bytes(progress.searched), render_bytes(progress.total))
+        }
+        None => format!(" {} ", crate::text::one_line(&words.join(" "))),
+    };
     let columns = (width(&text) as u16).min(area.width / 2);
     let x = area.right() - columns;
     put(buffer, x, area.y - 1, columns, [span(text, theme.tone(Tone::Busy))]);

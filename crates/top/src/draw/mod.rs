@@ -1,6 +1,7 @@
 //! The screen as a function of the state: `draw(state, frame)`. It changes nothing.
 
 mod attached_terminal;
+mod footer;
 pub(crate) mod help;
 mod lists;
 mod log;
@@ -16,7 +17,7 @@ use ratatui::text::{Line, Span};
 
 use crate::describe::Tone;
 use crate::quantity::{elapsed, render_age, render_clock, render_count};
-use crate::state::{Link, State, View, ViewKind};
+use crate::state::{Link, NARROW, State, View, ViewKind};
 use crate::text::{cut, one_line, width};
 use theme::Theme;
 
@@ -28,7 +29,6 @@ pub(crate) fn draw(state: &State, frame: &mut Frame<'_>) {
         return;
     }
     let header = Rect { height: 1, ..area };
-    let footer = Rect { y: area.y + area.height - 1, height: 1, ..area };
     let body = Rect { y: area.y + 1, height: area.height.saturating_sub(2), ..area };
     draw_header(state, theme, header, frame.buffer_mut());
     match state.view() {
@@ -47,7 +47,7 @@ pub(crate) fn draw(state: &State, frame: &mut Frame<'_>) {
         View::Help { offset } => help::draw(*offset, theme, body, frame.buffer_mut()),
     }
     if area.height > 1 {
-        draw_footer(state, theme, footer, frame.buffer_mut());
+        footer::draw(state, theme, area, frame.buffer_mut());
     }
     if let Some(cursor) = overlays::draw(state, theme, area, frame.buffer_mut()) {
         frame.set_cursor_position(cursor);
@@ -79,12 +79,15 @@ fn draw_header(state: &State, theme: Theme, area: Rect, buffer: &mut Buffer) {
     let needs = inbox.permission + inbox.waiting_for_input;
     let mut parts: Vec<(String, Tone)> = Vec::new();
     if needs > 0 {
-        parts.push((format!("{needs} need you !"), Tone::Needs));
+        let verb = if needs == 1 { "needs" } else { "need" };
+        let key = if area.width < NARROW { "" } else { " (!)" };
+        parts.push((format!("{needs} {verb} you{key}"), Tone::Needs));
     }
     if inbox.failed > 0 {
         parts.push((format!("{} failed", inbox.failed), Tone::Bad));
     }
-    if state.kind() == ViewKind::Processes {
+    // Before the list was read, nothing is known of it.
+    if state.kind() == ViewKind::Processes && state.processes.loaded {
         let processes = &state.processes;
         parts.push((format!("{} live", processes.live.len()), Tone::Plain));
         parts.push((format!("{} ended", processes.ended_total), Tone::Faint));
@@ -141,58 +144,9 @@ fn screen_title(state: &State) -> String {
     }
 }
 
-fn draw_footer(state: &State, theme: Theme, area: Rect, buffer: &mut Buffer) {
-    if let Some(notice) = &state.notice {
-        let tone = if notice.failed { Tone::Bad } else { Tone::Busy };
-        put(buffer, area.x, area.y, area.width, [span(format!(" {}", one_line(&notice.text)), theme.tone(tone))]);
-        return;
-    }
-    let hints: &[(&str, &str)] = match state.view() {
-        View::Processes => &[
-            ("Enter", "logs"),
-            ("t", "tree"),
-            ("a", "attach"),
-            ("x", "stop"),
-            ("/", "filter"),
-            ("!", "needs me"),
-            (":", "commands"),
-            ("?", "help"),
-            ("q", "quit"),
-        ],
-        View::Inbox => {
-            &[("y/n", "answer"), ("i", "input"), ("Enter", "log"), ("m", "seen"), ("!", "next"), ("q", "back")]
-        }
-        View::Agents => &[("Enter", "turns"), ("y/n", "answer"), ("x", "stop"), ("?", "help"), ("q", "back")],
-        View::Events => &[("Enter", "log"), ("/", "filter"), ("G", "follow"), ("?", "help"), ("q", "back")],
-        View::Log(view) if view.selection.is_some() => &[("j/k", "extend"), ("y", "copy"), ("Esc", "cancel")],
-        View::Log(_) => &[
-            ("/", "search"),
-            ("n/N", "match"),
-            ("f", "follow"),
-            ("w", "wrap"),
-            ("T", "times"),
-            ("v", "select"),
-            ("y", "copy"),
-            ("q", "back"),
-        ],
-        View::Tree(_) => &[("Enter", "log"), ("x", "stop"), ("X", "kill"), ("p", "pause"), ("q", "back")],
-        View::Turns(_) => &[("y/n", "answer"), ("Enter", "log"), ("q", "back")],
-        View::Attach(view) if view.ended.is_some() => &[("q", "back")],
-        View::Attach(_) => &[("ctrl+p ctrl+q", "leave: everything else goes to the process")],
-        View::Help { .. } => &[("j/k", "scroll"), ("q", "back")],
-    };
-    let mut spans = Vec::new();
-    let mut used = 0;
-    for (key, what) in hints {
-        let columns = width(key) + width(what) + 3;
-        if used + columns > usize::from(area.width) && used > 0 {
-            break;
-        }
-        used += columns;
-        spans.push(span(format!(" {key}"), theme.title()));
-        spans.push(span(format!(" {what} "), theme.tone(Tone::Faint)));
-    }
-    put(buffer, area.x, area.y, area.width, spans);
+fn clear(area: Rect, buffer: &mut Buffer) {
+    use ratatui::widgets::{Clear, Widget};
+    Clear.render(area.intersection(buffer.area), buffer);
 }
 
 /// Marks what is selected with the mouse.

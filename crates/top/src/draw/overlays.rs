@@ -5,7 +5,7 @@ use ratatui::layout::{Position, Rect};
 use ratatui::style::Style;
 
 use super::theme::Theme;
-use super::{put, span};
+use super::{clear, footer, put, span};
 use crate::command::matching;
 use crate::describe::Tone;
 use crate::prompt::{Prompt, PromptKind};
@@ -15,6 +15,9 @@ use crate::text::{cut, fit, one_line, width, wrap};
 
 /// Choices of the palette that are shown at once.
 const CHOICES: usize = 10;
+/// Columns of a command's name and of its key.
+const NAME_COLUMNS: usize = 14;
+const KEY_COLUMNS: usize = 5;
 
 /// Draws what lies over the screen; gives the place of the text cursor.
 pub(super) fn draw(state: &State, theme: Theme, area: Rect, buffer: &mut Buffer) -> Option<Position> {
@@ -48,29 +51,45 @@ fn draw_prompt(prompt: &Prompt, state: &State, theme: Theme, area: Rect, buffer:
         draw_choices(&prompt.text, choice, theme, area, buffer);
     } else if let Some(notice) = &state.notice.as_ref().filter(|_| y > 0) {
         // A pattern that cannot be used says why, above the line.
-        let above = Rect { y: y - 1, height: 1, ..area };
-        clear(above, buffer);
-        put(buffer, area.x, y - 1, area.width, [span(one_line(&notice.text), theme.tone(Tone::Bad))]);
+        footer::draw_notice(notice, theme, Rect { height: area.height - 1, ..area }, buffer);
     }
     Position { x: area.x + x as u16, y }
 }
 
 fn draw_choices(text: &str, choice: usize, theme: Theme, area: Rect, buffer: &mut Buffer) {
     let found = matching(text);
-    let shown = found.len().min(CHOICES).min(usize::from(area.height.saturating_sub(2)));
-    let first = (choice + 1).saturating_sub(shown);
-    let top = area.bottom().saturating_sub(1 + shown as u16);
-    for ((index, named), y) in found.iter().enumerate().skip(first).take(shown).zip(top..) {
-        let row = Rect { y, height: 1, ..area };
-        clear(row, buffer);
-        let spans = [
-            span(format!(" {} ", fit(named.name, 15)), theme.title()),
-            span(format!("{} ", fit(named.key, 6)), theme.tone(Tone::Busy)),
-            span(named.help, theme.tone(Tone::Faint)),
-        ];
-        put(buffer, area.x, y, area.width, spans);
-        if index == choice {
-            buffer.set_style(row, theme.selected());
+    let room = usize::from(area.height.saturating_sub(2));
+    let help_columns = usize::from(area.width).saturating_sub(NAME_COLUMNS + KEY_COLUMNS + 3);
+    let helps: Vec<Vec<String>> = found.iter().map(|named| wrap(named.help, help_columns)).collect();
+    // Where a description takes several rows, fewer choices are shown; the chosen one always is.
+    let rows = |range: std::ops::Range<usize>| helps[range].iter().map(Vec::len).sum::<usize>();
+    let mut last = found.len().min(CHOICES).max(choice + 1).min(found.len());
+    let mut first = last.saturating_sub(CHOICES);
+    while rows(first..last) > room && last > choice + 1 {
+        last -= 1;
+    }
+    while rows(first..last) > room && first < choice {
+        first += 1;
+    }
+    let mut y = area.bottom().saturating_sub(1 + rows(first..last).min(room) as u16);
+    for (index, named) in found.iter().enumerate().take(last).skip(first) {
+        for (row, help) in helps[index].iter().enumerate() {
+            if y + 1 >= area.bottom() {
+                return;
+            }
+            let line = Rect { y, height: 1, ..area };
+            clear(line, buffer);
+            let (name, key) = if row == 0 { (named.name, named.key) } else { ("", "") };
+            let spans = [
+                span(format!(" {} ", fit(name, NAME_COLUMNS)), theme.title()),
+                span(format!("{} ", fit(key, KEY_COLUMNS)), theme.tone(Tone::Busy)),
+                span(help.clone(), theme.tone(Tone::Faint)),
+            ];
+            put(buffer, area.x, y, area.width, spans);
+            if index == choice {
+                buffer.set_style(line, theme.selected());
+            }
+            y += 1;
         }
     }
 }
@@ -78,7 +97,7 @@ fn draw_choices(text: &str, choice: usize, theme: Theme, area: Rect, buffer: &mu
 fn draw_confirm(confirm: &Confirm, theme: Theme, area: Rect, buffer: &mut Buffer) {
     let columns = usize::from(area.width).min(76);
     let inner = columns.saturating_sub(4).max(1);
-    let lines: Vec<String> = confirm.lines.iter().flat_map(|line| wrap(line, inner)).collect();
+    let lines: Vec<String> = confirm.all_lines().iter().flat_map(|line| wrap(line, inner)).collect();
     let title = wrap(&confirm.title, inner);
     let fixed = title.len() + 3;
     let room = usize::from(area.height).saturating_sub(fixed + 1).max(1);
@@ -127,9 +146,4 @@ fn draw_confirm(confirm: &Confirm, theme: Theme, area: Rect, buffer: &mut Buffer
 fn frame(area: Rect, theme: Theme, buffer: &mut Buffer) {
     use ratatui::widgets::{Block, BorderType, Widget};
     Block::bordered().border_type(BorderType::Rounded).border_style(theme.tone(Tone::Faint)).render(area, buffer);
-}
-
-fn clear(area: Rect, buffer: &mut Buffer) {
-    use ratatui::widgets::{Clear, Widget};
-    Clear.render(area.intersection(buffer.area), buffer);
 }

@@ -8,8 +8,8 @@ use pinfold_api::types::{Record, Status};
 
 use super::theme::Theme;
 use super::{put, span};
-use crate::describe::{Tone, standing, title};
-use crate::processes::Row;
+use crate::describe::{SHORT_OUTCOME, Tone, standing};
+use crate::processes::{Processes, Row};
 use crate::quantity::{clock_of, render_age, render_bytes, since, sparkline};
 use crate::state::State;
 use crate::text::{cut, fit, fit_right, one_line, width};
@@ -33,7 +33,7 @@ impl Columns {
         let width = usize::from(width);
         Columns {
             name: (width / 5).clamp(10, 28),
-            standing: if width < 110 { 9 } else { 16 },
+            standing: if width < 110 { SHORT_OUTCOME } else { 16 },
             age: width >= 50,
             usage: width >= 72,
             cpu_bars: width >= 100,
@@ -96,8 +96,10 @@ fn draw_process(
 ) {
     let over = matches!(record.status, Status::Finished | Status::Lost);
     let base = if over { theme.tone(Tone::Faint) } else { Style::default() };
-    let (words, tone) = standing(record);
-    let name = format!("{}{}", " ".repeat(2 * depth + 2), name_of(record, columns.name.saturating_sub(2 * depth + 2)));
+    let (words, tone) = standing(record, columns.standing);
+    let indentation = 2 * depth + 2;
+    let title = cut(&state.processes.title(record), columns.name.saturating_sub(indentation));
+    let name = format!("{}{title}", " ".repeat(indentation));
     let mut spans = vec![
         span(format!("{} ", fit(&name, columns.name)), base),
         span(format!("{} ", fit(&words, columns.standing)), theme.tone(tone)),
@@ -107,7 +109,7 @@ fn draw_process(
             .push(span(format!("{} ", fit_right(&age(state, record), if state.absolute_times { 8 } else { 6 })), base));
     }
     if columns.usage {
-        spans.push(span(usage(state, record, columns), base));
+        spans.push(span(usage(&state.processes, record, columns), base));
     }
     if columns.ports > 0 {
         spans.push(span(format!("{} ", fit(&ports(record), columns.ports)), theme.tone(Tone::Busy)));
@@ -120,14 +122,6 @@ fn draw_process(
     put(buffer, area.x, area.y, area.width, spans);
 }
 
-/// Its name, else its id with the beginning of the command.
-fn name_of(record: &Record, columns: usize) -> String {
-    match &record.name {
-        Some(name) => cut(&one_line(name), columns),
-        None => cut(&title(record), columns),
-    }
-}
-
 fn age(state: &State, record: &Record) -> String {
     let start = record.started_at.as_deref().unwrap_or(&record.created_at);
     match state.absolute_times {
@@ -137,8 +131,8 @@ fn age(state: &State, record: &Record) -> String {
 }
 
 /// CPU in percent of a core and memory, each with bars of the last samples; empty where nothing is known.
-fn usage(state: &State, record: &Record, columns: &Columns) -> String {
-    let samples = state.processes.samples.get(&record.id);
+fn usage(processes: &Processes, record: &Record, columns: &Columns) -> String {
+    let samples = processes.samples.get(&record.id);
     let latest = samples.and_then(|samples| samples.back());
     let percent = latest.and_then(|sample| sample.millicpus).map(|cpu| format!("{}%", cpu.div_ceil(10)));
     let memory = latest.map(|sample| render_bytes(sample.memory_bytes));
@@ -154,14 +148,16 @@ fn usage(state: &State, record: &Record, columns: &Columns) -> String {
     text.push_str(&format!("{} {} ", fit_right(&percent, 4), fit_right(&memory, 5)));
     if columns.memory_bars {
         let memory: Vec<u64> = recent().map(|sample| sample.memory_bytes).collect();
-        let largest = memory.iter().copied().max().unwrap_or(0);
-        text.push_str(&format!("{} ", fit_right(&sparkline(memory, largest), BARS)));
+        text.push_str(&format!("{} ", fit_right(&sparkline(memory, processes.memory_scale), BARS)));
     }
     text
 }
 
-/// The ports that are known: those it listens on if its tree was read, and those reserved for it.
+/// The ports that are known: those it listens on if its tree was read, and those reserved for it. An ended process has none.
 fn ports(record: &Record) -> String {
+    if record.status.is_over() {
+        return String::new();
+    }
     let listening = record.tree.iter().flat_map(|member| member.ports.iter().copied());
     let known =
         listening.chain(record.ready.as_ref().and_then(|ready| ready.port)).chain(record.ports.values().copied());

@@ -69,6 +69,31 @@ fn every_list_at_every_size() {
     }
 }
 
+#[test]
+fn nothing_of_the_help_the_commands_and_an_event_is_lost_on_a_small_screen() {
+    let mut screen = state(40, 12);
+    press(&mut screen, "?");
+    let mut all = String::new();
+    for _ in 0..crate::draw::help::rows(40).len() {
+        all.push_str(&shown(&screen));
+        press(&mut screen, "j");
+    }
+    let words: std::collections::HashSet<&str> = all.split_whitespace().collect();
+    for named in crate::command::PALETTE {
+        assert!(named.help.split(' ').all(|word| words.contains(word)), "{}: {all}", named.help);
+    }
+    let mut palette = state(40, 12);
+    press(&mut palette, ":logs");
+    let text = shown(&palette);
+    assert!(text.contains("owner's row:"), "{text}");
+    let mut events = state(40, 12);
+    let long = "a long line of a process that cannot be shown in one row of this screen";
+    update(&mut events, Message::EventsHappened(vec![event(1, "matched", json!({ "text": long }))]));
+    press(&mut events, "4");
+    let text = shown(&events);
+    assert!(text.contains("a process that cannot") && text.contains("row of this screen"), "{text}");
+}
+
 fn tree() -> serde_json::Value {
     let member = |pid: u32, ppid: u32, command: &str| json!({ "pid": pid, "ppid": ppid, "command": command, "state": "S", "cpu_ms": 1200, "rss_bytes": 4 << 20, "ports": [] });
     json!([

@@ -1,124 +1,139 @@
-//! Searches a log line by line, up or down, in pieces: never more than one piece is in memory.
+//! Searches a log line by line, up or down, in pieces: the next one is read while one is searched.
 //!
 //! Done here and not by the daemon's `grep`, which goes down only, and so that a match is exactly what the screen marks.
 
-use pinfold_api::client::ClientError;
-use regex::Regex;
+use std::ops::Range;
+
+use pinfold_api::client::{ClientError, RawOutput};
 use tokio::time::timeout;
 
 use super::logs::read_from;
 use super::worker::{REQUEST_TIMEOUT, Shared, reason};
-use crate::message::{Direction, LogToken, Message};
-use crate::text::plain;
+use crate::log::line_search::{LineScanner, LineSearch, Stretch};
+use crate::message::{Direction, LogToken, Message, SearchProgress, SearchRequest};
 
-/// Bytes that are read at once.
-const PIECE: u64 = 1 << 20;
+/// Bytes that are read at once. Large, because each request has its cost; the daemon returns at most 16 MiB.
+const PIECE: u64 = 4 << 20;
 
-/// What is searched for.
-pub(super) struct Wanted {
-    pub(super) id: String,
-    pub(super) token: LogToken,
-    pub(super) regex: Regex,
-    pub(super) from: u64,
-    pub(super) direction: Direction,
-}
-
-pub(super) async fn run(shared: Shared, wanted: Wanted) {
-    let result = match wanted.direction {
-        Direction::Down => search_down(&shared, &wanted).await,
-        Direction::Up => search_up(&shared, &wanted).await,
-    };
-    let Wanted { token, direction, .. } = wanted;
+pub(super) async fn run(shared: Shared, token: LogToken, wanted: SearchRequest) {
+    let direction = wanted.direction;
+    let result = Searching { shared: &shared, token, wanted: &wanted }.run().await;
     shared.send(Message::LogWasSearched { token, direction, result }).await;
 }
 
-/// The first matching line from the cursor on.
-async fn search_down(shared: &Shared, wanted: &Wanted) -> Result<Option<u64>, String> {
-    let mut from = wanted.from;
-    loop {
-        let raw = request(shared, &wanted.id, from, PIECE).await?;
-        if raw.bytes.is_empty() {
-            return Ok(None);
-        }
-        let at_end = raw.next_cursor >= raw.end;
-        let whole = match whole_lines(&raw.bytes) {
-            // One line is longer than a piece, or the last one has no end yet.
-            0 => raw.bytes.len(),
-            _ if at_end => raw.bytes.len(),
-            whole => whole,
-        };
-        if let Some(at) = matches(&raw.bytes[..whole], &wanted.regex).next() {
-            return Ok(Some(raw.cursor + at));
-        }
-        from = raw.cursor + whole as u64;
-        if at_end {
-            return Ok(None);
+struct Searching<'a> {
+    shared: &'a Shared,
+    token: LogToken,
+    wanted: &'a SearchRequest,
+}
+
+/// What was read of a range: its stored parts, and where the output ends.
+#[derive(Default)]
+struct Fetched {
+    stretches: Vec<Stretch>,
+    end: u64,
+    /// Where a downward search goes on: further than the range if the range is in a gap.
+    next: u64,
+}
+
+impl Searching<'_> {
+    /// The start of the nearest matching line in the direction.
+    async fn run(&self) -> Result<Option<u64>, String> {
+        let SearchRequest { direction, from, skips_line, .. } = *self.wanted;
+        let mut scanner = Some(LineScanner::new(LineSearch::new(&self.wanted.pattern)?, direction, skips_line));
+        let Some(first) = self.range(from) else { return Ok(None) };
+        let mut fetched = self.fetch(first.clone()).await?;
+        let mut range = first;
+        // What is written from now on is not searched, or a process that writes fast would keep it busy for ever.
+        let end = fetched.end;
+        loop {
+            let place = match direction {
+                Direction::Down => fetched.next.max(range.end),
+                Direction::Up => range.start,
+            };
+            let next = self.range(place).filter(|next| direction == Direction::Up || next.start < end);
+            let is_last = next.is_none();
+            let Some(mut own) = scanner.take() else { return Ok(None) };
+            let stretches = std::mem::take(&mut fetched.stretches);
+            // Beside the event loop: keys, polls and attachments go on.
+            let scan = tokio::task::spawn_blocking(move || {
+                let found = own.scan(stretches, is_last);
+                (own, found)
+            });
+            let prefetch = async {
+                match &next {
+                    Some(next) => self.fetch(next.clone()).await.map(Some),
+                    None => Ok(None),
+                }
+            };
+            let (scanned, prefetched) = tokio::join!(scan, prefetch);
+            let (own, found) = scanned.map_err(|error| format!("the search failed: {error}"))?;
+            if found.is_some() {
+                return Ok(found);
+            }
+            scanner = Some(own);
+            self.report(place, end).await;
+            match (next, prefetched?) {
+                (Some(next), Some(read)) => (range, fetched) = (next, read),
+                _ => return Ok(None),
+            }
         }
     }
-}
 
-/// The last matching line that ends before the cursor.
-async fn search_up(shared: &Shared, wanted: &Wanted) -> Result<Option<u64>, String> {
-    let mut end = wanted.from;
-    while end > 0 {
-        let from = end.saturating_sub(PIECE);
-        let raw = request(shared, &wanted.id, from, end - from).await?;
-        // What is before is no longer stored, or the piece starts after a gap.
-        let length = end.saturating_sub(raw.cursor).min(raw.bytes.len() as u64) as usize;
-        let bytes = &raw.bytes[..length];
-        let is_line_start = raw.cursor == 0 || raw.gap.is_some();
-        let first = match bytes.iter().position(|byte| *byte == b'\n') {
-            _ if is_line_start => 0,
-            Some(at) if at + 1 < bytes.len() => at + 1,
-            _ => 0,
-        };
-        if let Some(at) = matches(&bytes[first..], &wanted.regex).last() {
-            return Ok(Some(raw.cursor + first as u64 + at));
+    /// The range to read from this place on.
+    fn range(&self, place: u64) -> Option<Range<u64>> {
+        let dropped = &self.wanted.dropped;
+        match self.wanted.direction {
+            Direction::Down => Some(place..place + PIECE),
+            Direction::Up => {
+                // Nothing is stored in the dropped part: go on before it.
+                let end = if dropped.contains(&place.saturating_sub(1)) { dropped.start } else { place };
+                (end > 0).then(|| end.saturating_sub(PIECE)..end)
+            }
         }
-        end = match raw.gap {
-            Some(gap) => gap.from.min(from),
-            None => (raw.cursor + first as u64).min(end - 1),
+    }
+
+    async fn report(&self, place: u64, end: u64) {
+        let from = self.wanted.from;
+        let progress = match self.wanted.direction {
+            Direction::Down => {
+                SearchProgress { searched: place.min(end).saturating_sub(from), total: end.saturating_sub(from) }
+            }
+            Direction::Up => SearchProgress { searched: from - place.min(from), total: from },
         };
+        self.shared.send(Message::LogSearchWentOn { token: self.token, progress }).await;
     }
-    Ok(None)
-}
 
-async fn request(
-    shared: &Shared,
-    id: &str,
-    from: u64,
-    max_bytes: u64,
-) -> Result<pinfold_api::client::RawOutput, String> {
-    match timeout(REQUEST_TIMEOUT, read_from(&shared.client, id, from, max_bytes)).await {
-        Ok(result) => result.map_err(|error: ClientError| reason(&error)),
-        Err(_) => Err("the daemon does not answer: the search was given up".to_owned()),
+    /// Reads all that is stored of a range. One read ends at a gap, so there may be several.
+    async fn fetch(&self, range: Range<u64>) -> Result<Fetched, String> {
+        let mut fetched = Fetched::default();
+        let mut at = range.start;
+        loop {
+            let raw = self.request(at, range.end - at).await?;
+            (fetched.end, fetched.next) = (raw.end, raw.next_cursor);
+            if raw.bytes.is_empty() || raw.cursor >= range.end {
+                // The part of a piece beyond the range is read again with the next range.
+                fetched.next = raw.cursor.max(at);
+                return Ok(fetched);
+            }
+            let length = (range.end - raw.cursor).min(raw.bytes.len() as u64) as usize;
+            fetched.stretches.push(Stretch {
+                at: raw.cursor,
+                bytes: raw.bytes[..length].to_vec(),
+                starts_line: raw.cursor == 0 || raw.gap.is_some(),
+            });
+            at = raw.cursor + length as u64;
+            fetched.next = at;
+            if at >= range.end || at >= raw.end {
+                return Ok(fetched);
+            }
+        }
     }
-}
 
-/// The length up to the last line break.
-fn whole_lines(bytes: &[u8]) -> usize {
-    bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1)
-}
-
-/// Where the matching lines start.
-fn matches(bytes: &[u8], regex: &Regex) -> impl Iterator<Item = u64> {
-    let mut at = 0;
-    bytes.split_inclusive(|byte| *byte == b'\n').filter_map(move |line| {
-        let start = at;
-        at += line.len() as u64;
-        regex.is_match(&plain(line)).then_some(start)
-    })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn matches_are_lines_as_they_are_shown() {
-        let regex = Regex::new("red apple").expect("a pattern");
-        let log = b"red\n\x1b[31mred\x1b[0m apple\nx\rred apple\n";
-        assert_eq!(matches(log, &regex).collect::<Vec<_>>(), [4, 23]);
-        assert_eq!((whole_lines(b"a\nb"), whole_lines(b"ab")), (2, 0));
+    async fn request(&self, from: u64, most: u64) -> Result<RawOutput, String> {
+        match timeout(REQUEST_TIMEOUT, read_from(&self.shared.client, &self.wanted.id, from, most)).await {
+            Ok(result) => result.map_err(|error: ClientError| reason(&error)),
+            Err(_) => Err("the daemon does not answer: the search was given up".to_owned()),
+        }
     }
 }

@@ -11,7 +11,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::AbortHandle;
 
-use super::{acts, attach, events, logs, own_terminal, poll, search};
+use super::{acts, attach, events, logs, own_terminal, poll};
 use crate::message::{Effect, Interest, Message};
 
 /// How long a request may take before the daemon counts as silent.
@@ -87,6 +87,7 @@ async fn work(
         tokio::spawn(on_signal(kind, signals, urgent.clone()));
     }
     let mut log_tasks: Vec<AbortHandle> = Vec::new();
+    let mut search: Option<AbortHandle> = None;
     let mut attachment: Option<attach::Attachment> = None;
     while let Some(effect) = effects.recv().await {
         log_tasks.retain(|task| !task.is_finished());
@@ -98,11 +99,13 @@ async fn work(
             Effect::ReadTimes { id, token, from } => {
                 log_tasks.push(tokio::spawn(logs::read_times(shared.clone(), id, token, from)).abort_handle());
             }
-            Effect::SearchLog { id, token, regex: Some(regex), from, direction } => {
-                let task = search::run(shared.clone(), search::Wanted { id, token, regex, from, direction });
-                log_tasks.push(tokio::spawn(task).abort_handle());
+            Effect::SearchLog { token, request } => {
+                let task = tokio::spawn(super::search::run(shared.clone(), token, request)).abort_handle();
+                if let Some(earlier) = search.replace(task) {
+                    earlier.abort();
+                }
             }
-            Effect::CloseLog => log_tasks.drain(..).for_each(|task| task.abort()),
+            Effect::CloseLog => log_tasks.drain(..).chain(search.take()).for_each(|task| task.abort()),
             Effect::Show { id } => drop(tokio::spawn(acts::show(shared.clone(), id))),
             Effect::Act(action) => drop(tokio::spawn(acts::act(shared.clone(), action))),
             Effect::Attach { id, token, rows, columns } => {
@@ -119,7 +122,7 @@ async fn work(
                 }
             }
             Effect::Detach => attachment = None,
-            Effect::SearchLog { .. } | Effect::Copy(_) | Effect::CopyRegion(..) | Effect::Quit => {}
+            Effect::Copy(_) | Effect::CopyRegion(..) | Effect::Quit => {}
         }
     }
 }

@@ -1,5 +1,6 @@
 //! The log view of one process: position, follow, wrap, times, search, selection.
 
+pub(crate) mod line_search;
 pub(crate) mod window;
 
 use std::collections::BTreeMap;
@@ -8,8 +9,9 @@ use pinfold_api::types::Record;
 use regex::Regex;
 
 use crate::list::Move;
-use crate::message::{Direction, Effect, LogRead, LogToken, RawPiece};
+use crate::message::{Direction, Effect, LogRead, LogToken, RawPiece, SearchProgress, SearchRequest};
 use crate::text::{StyledLine, plain};
+use line_search::compile;
 use window::{Body, Item, LogWindow};
 
 /// Bytes of one read.
@@ -39,7 +41,8 @@ pub(crate) struct Search {
     pub(crate) pattern: String,
     /// The cursor of the line that was found last.
     pub(crate) found: Option<u64>,
-    pub(crate) running: bool,
+    /// How far a search is, while it runs.
+    pub(crate) running: Option<SearchProgress>,
 }
 
 /// One row of the screen.
@@ -415,7 +418,7 @@ impl LogView {
     pub(crate) fn forget_reads(&mut self) {
         (self.reading, self.waiting, self.asked_times) = (None, false, None);
         if let Some(search) = &mut self.search {
-            search.running = false;
+            search.running = None;
         }
     }
 
@@ -450,37 +453,45 @@ impl LogView {
         let regex = compile(pattern)?;
         let direction = if self.follow { Direction::Up } else { Direction::Down };
         let from = if self.follow { self.end } else { self.top.at };
-        self.search = Some(Search { regex, pattern: pattern.to_owned(), found: None, running: true });
-        Ok(self.search_effect(from, direction))
+        self.search = Some(Search { regex, pattern: pattern.to_owned(), found: None, running: None });
+        Ok(self.start_search(pattern.to_owned(), from, direction))
     }
 
     /// The next match in this direction.
     pub(crate) fn search_on(&mut self, direction: Direction) -> Option<Effect> {
-        let search = self.search.as_mut()?;
-        search.running = true;
-        let found = search.found;
+        let Search { found, pattern, .. } = self.search.as_ref()?;
+        let (found, pattern) = (*found, pattern.clone());
         let (index, _) = self.first_visible();
         let from = match (found, direction) {
-            (Some(found), Direction::Down) => {
-                let index = self.window.index_of(found);
-                self.window.items().get(index).filter(|item| item.at == found).map_or(found + 1, Item::end)
-            }
-            (Some(found), Direction::Up) => found,
+            (Some(found), _) => found,
             (None, Direction::Up) if self.follow => self.end,
             (None, _) => self.window.items().get(index).map_or(0, |item| item.at),
         };
-        Some(self.search_effect(from, direction))
+        Some(self.start_search(pattern, from, direction))
     }
 
-    fn search_effect(&self, from: u64, direction: Direction) -> Effect {
-        let regex = self.search.as_ref().map(|search| search.regex.clone());
-        Effect::SearchLog { id: self.id.clone(), token: self.token, regex, from, direction }
+    fn start_search(&mut self, pattern: String, from: u64, direction: Direction) -> Effect {
+        let total = if direction == Direction::Up { from } else { self.end.saturating_sub(from) };
+        if let Some(search) = &mut self.search {
+            search.running = Some(SearchProgress { searched: 0, total });
+        }
+        let skips_line = self.search.as_ref().is_some_and(|search| search.found.is_some());
+        let (id, dropped) = (self.id.clone(), self.dropped.clone());
+        let request = SearchRequest { id, pattern, from, skips_line, direction, dropped };
+        Effect::SearchLog { token: self.token, request }
+    }
+
+    /// Takes how far a search is.
+    pub(crate) fn take_progress(&mut self, progress: SearchProgress) {
+        if let Some(running) = self.search.as_mut().and_then(|search| search.running.as_mut()) {
+            *running = progress;
+        }
     }
 
     /// Takes the result of a search; a note for the person if there is no match.
     pub(crate) fn take_found(&mut self, direction: Direction, found: Result<Option<u64>, String>) -> Option<String> {
         let search = self.search.as_mut()?;
-        search.running = false;
+        search.running = None;
         match found {
             Ok(Some(cursor)) => {
                 search.found = Some(cursor);
@@ -551,17 +562,6 @@ impl LogView {
 
 /// Columns of the time before a line.
 pub(crate) const TIME_COLUMNS: u16 = 9;
-
-/// A pattern as a regular expression: case matters only if it has an upper-case letter.
-pub(crate) fn compile(pattern: &str) -> Result<Regex, String> {
-    let insensitive = !pattern.chars().any(char::is_uppercase);
-    let regex = regex::RegexBuilder::new(pattern).case_insensitive(insensitive).size_limit(1 << 20).build();
-    regex.map_err(|error| {
-        let text = error.to_string();
-        let reason = text.lines().last().unwrap_or("not a regular expression").trim_start_matches("error: ");
-        format!("/{pattern}: {reason}")
-    })
-}
 
 #[cfg(test)]
 #[path = "tests.rs"]

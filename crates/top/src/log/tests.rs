@@ -46,7 +46,7 @@ fn serve(log: &mut LogView, all: &[u8]) {
 }
 
 fn on_screen(log: &LogView) -> Vec<String> {
-    log.visible().iter().map(|row| plain(log.window.items()[row.index].bytes())).collect()
+    log.visible().iter().map(|row| plain(log.window.items()[row.index].bytes()).into_owned()).collect()
 }
 
 #[test]
@@ -137,8 +137,8 @@ fn wrapped_lines_are_scrolled_row_by_row() {
 fn a_search_goes_up_from_the_end_and_down_from_elsewhere() {
     let (mut log, all) = (view(), text(100));
     serve(&mut log, &all);
-    let Ok(Effect::SearchLog { from, direction, .. }) = log.search("LINE 005") else { panic!("no search") };
-    assert_eq!((from, direction), (1000, Direction::Up));
+    let Ok(Effect::SearchLog { request, .. }) = log.search("LINE 005") else { panic!("no search") };
+    assert_eq!((request.from, request.direction), (1000, Direction::Up));
     assert!(
         log.search.as_ref().is_some_and(|search| !search.regex.is_match("line 0050")),
         "case matters with upper case"
@@ -148,10 +148,10 @@ fn a_search_goes_up_from_the_end_and_down_from_elsewhere() {
     assert_eq!(log.take_found(Direction::Up, Ok(Some(590))), None);
     serve(&mut log, &all);
     assert!(on_screen(&log).contains(&"line 0059".to_owned()));
-    let Some(Effect::SearchLog { from, .. }) = log.search_on(Direction::Down) else { panic!("no search") };
-    assert_eq!(from, 600);
-    let Some(Effect::SearchLog { from, .. }) = log.search_on(Direction::Up) else { panic!("no search") };
-    assert_eq!(from, 590);
+    let Some(Effect::SearchLog { request, .. }) = log.search_on(Direction::Down) else { panic!("no search") };
+    assert_eq!((request.from, request.skips_line), (590, true));
+    let Some(Effect::SearchLog { request, .. }) = log.search_on(Direction::Up) else { panic!("no search") };
+    assert_eq!(request.from, 590);
     assert_eq!(log.copied(), "line 0059");
 }
 
@@ -164,6 +164,53 @@ fn a_match_far_away_is_shown_in_its_context() {
     serve(&mut log, &all);
     let shown = on_screen(&log);
     assert!(shown.contains(&"line 0100".to_owned()) && shown.contains(&"line 0099".to_owned()), "{shown:?}");
+}
+
+#[test]
+fn n_and_its_opposite_land_on_matches_far_away_in_a_large_log() {
+    let (mut log, mut all) = (view(), text(600_000));
+    let far = [10_000, 3_000_000, all.len() - 1_000_000];
+    for at in far {
+        let line = all[..at].iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
+        all[line..line + 6].copy_from_slice(b"needle");
+    }
+    serve(&mut log, &all);
+    log.search("needle").expect("a pattern");
+    // As the search does it, in pieces that end in the middle of lines.
+    let find = |request: SearchRequest| {
+        let search = line_search::LineSearch::new(&request.pattern).expect("a pattern");
+        let mut scanner = line_search::LineScanner::new(search, request.direction, request.skips_line);
+        let piece = |from: usize, to: usize| {
+            vec![line_search::Stretch { at: from as u64, bytes: all[from..to].to_vec(), starts_line: from == 0 }]
+        };
+        let from = request.from as usize;
+        match request.direction {
+            Direction::Down => (from..all.len())
+                .step_by(777_777)
+                .find_map(|at| scanner.scan(piece(at, (at + 777_777).min(all.len())), at + 777_777 >= all.len())),
+            Direction::Up => (0..from.div_ceil(777_777))
+                .map(|step| from - step * 777_777)
+                .find_map(|end| scanner.scan(piece(end.saturating_sub(777_777), end), end <= 777_777)),
+        }
+    };
+    let mut next = |direction: Direction| {
+        let Some(Effect::SearchLog { request, .. }) = log.search_on(direction) else { panic!("no search") };
+        let found = find(request);
+        let note = log.take_found(direction, Ok(found));
+        serve(&mut log, &all);
+        if let Some(found) = found {
+            let shown: Vec<u64> = log.visible().iter().map(|row| log.window.items()[row.index].at).collect();
+            assert!(shown.contains(&found), "{found} is not among {shown:?}");
+            assert!(on_screen(&log).iter().any(|line| line.contains("needle")));
+        }
+        (found.map(|at| far.iter().filter(|far| **far as u64 >= at).count()), note.is_some())
+    };
+    let (up, down) = (Direction::Up, Direction::Down);
+    assert_eq!(
+        [next(up), next(up), next(up), next(up)],
+        [(Some(1), false), (Some(2), false), (Some(3), false), (None, true)]
+    );
+    assert_eq!([next(down), next(down), next(down)], [(Some(2), false), (Some(1), false), (None, true)]);
 }
 
 #[test]

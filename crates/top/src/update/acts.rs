@@ -2,13 +2,17 @@
 
 use pinfold_api::types::{Ask, InboxKind, Record, Verdict};
 
-use crate::describe::{title, verdict_word};
+use crate::describe::verdict_word;
 use crate::message::{Action, Effect, Force};
 use crate::processes::Row;
-use crate::state::{Confirm, Overlay, State, View, ViewKind, tree_rows};
+use crate::quantity::render_count;
+use crate::state::{Confirm, Overlay, ProcessMembers, State, View, ViewKind, tree_rows};
 use crate::text::one_line;
 
 use super::commands::ask_input;
+
+/// Processes of one question whose members are requested: of more, only the processes are listed.
+const MAX_TREES: usize = 64;
 
 /// Asks before a stop, and names what will be stopped.
 pub(super) fn ask_stop(state: &mut State, force: Force) -> Vec<Effect> {
@@ -21,28 +25,24 @@ pub(super) fn ask_stop(state: &mut State, force: Force) -> Vec<Effect> {
         && let Some(agent) = state.agent()
     {
         let named = agent.name.clone().unwrap_or_else(|| agent.id.clone());
-        let lines = vec![format!("{} agent {}, {} turns so far", agent.kind, agent.id, agent.turns)];
+        let turns = render_count(agent.turns as usize, "turn", "turns");
+        let lines = vec![format!("{} agent {}, {turns} so far", agent.kind, agent.id)];
         let action = Action::StopAgent { id: agent.id.clone() };
-        confirm(state, format!("Stop the agent {}?", one_line(&named)), lines, None, action);
-        return Vec::new();
+        let processes: Vec<ProcessMembers> = agent.process.iter().map(|id| members_of(state, id, None)).collect();
+        return confirm(state, format!("Stop the agent {}?", one_line(&named)), lines, processes, action);
     }
     let Some(id) = state.subject() else {
         state.say("select a process first");
         return Vec::new();
     };
-    let lines = match state.record(&id) {
-        Some(record) if is_over(record) => {
-            let label = state.label(&id);
-            state.say(format!("{label} has ended already"));
-            return Vec::new();
-        }
-        Some(record) => member_lines(record),
-        None => Vec::new(),
-    };
+    if state.record(&id).is_some_and(is_over) {
+        let label = state.label(&id);
+        state.say(format!("{label} has ended already"));
+        return Vec::new();
+    }
     let question = format!("{verb} {}?", one_line(&state.label(&id)));
-    confirm(state, question, lines, Some(id.clone()), Action::Stop { ids: vec![id.clone()], force });
-    // What is known may be a second old, or without the tree: ask for the members now.
-    vec![Effect::Show { id }]
+    let processes = vec![members_of(state, &id, None)];
+    confirm(state, question, Vec::new(), processes, Action::Stop { ids: vec![id], force })
 }
 
 fn ask_stop_owner(state: &mut State, owner: &str, verb: &str, force: Force) -> Vec<Effect> {
@@ -52,15 +52,38 @@ fn ask_stop_owner(state: &mut State, owner: &str, verb: &str, force: Force) -> V
         return Vec::new();
     }
     let ids: Vec<String> = live.iter().map(|record| record.id.clone()).collect();
-    let lines = live.iter().map(|record| format!("{} {}", record.id, title(record))).collect();
-    let count = crate::quantity::render_count(ids.len(), "process", "processes");
+    let with_heading = |record: &&Record| {
+        let heading = format!("{} {}", record.id, state.processes.title(record));
+        members_of(state, &record.id, Some(heading))
+    };
+    let processes = live.iter().map(with_heading).collect();
+    let count = render_count(ids.len(), "process", "processes");
     let question = format!("{verb} {count} of {}?", one_line(owner));
-    confirm(state, question, lines, None, Action::Stop { ids, force });
-    Vec::new()
+    confirm(state, question, Vec::new(), processes, Action::Stop { ids, force })
 }
 
-fn confirm(state: &mut State, title: String, lines: Vec<String>, process: Option<String>, action: Action) {
-    state.overlay = Some(Overlay::Confirm(Confirm { title, lines, process, action, otherwise: None, offset: 0 }));
+/// Opens the question. What is known may be a second old, or without the tree: the members are requested now.
+fn confirm(
+    state: &mut State,
+    title: String,
+    lines: Vec<String>,
+    processes: Vec<ProcessMembers>,
+    action: Action,
+) -> Vec<Effect> {
+    let ids = processes.iter().take(MAX_TREES).map(|process| process.id.clone());
+    let effects = ids.map(|id| Effect::Show { id }).collect();
+    state.overlay = Some(Overlay::Confirm(Confirm { title, lines, processes, action, otherwise: None, offset: 0 }));
+    effects
+}
+
+/// A process in a question, with the members that are known.
+fn members_of(state: &State, id: &str, heading: Option<String>) -> ProcessMembers {
+    let members = match (state.record(id), &heading) {
+        (Some(record), Some(_)) if record.tree.is_empty() => Vec::new(),
+        (Some(record), _) => member_lines(record),
+        (None, _) => Vec::new(),
+    };
+    ProcessMembers { id: id.to_owned(), heading, members }
 }
 
 fn is_over(record: &Record) -> bool {
@@ -156,7 +179,8 @@ fn show_question(state: &mut State, agent: String, ask: &Ask) -> Vec<Effect> {
             &state.agents.iter().find(|known| known.id == agent).and_then(|known| known.name.clone()).unwrap_or(agent)
         )
     );
-    state.overlay = Some(Overlay::Confirm(Confirm { title, lines, process: None, action, otherwise, offset: 0 }));
+    state.overlay =
+        Some(Overlay::Confirm(Confirm { title, lines, processes: Vec::new(), action, otherwise, offset: 0 }));
     Vec::new()
 }
 

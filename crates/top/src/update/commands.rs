@@ -1,6 +1,6 @@
 //! What each command does.
 
-use pinfold_api::types::{Status, Stdin};
+use pinfold_api::types::{Record, Status, Stdin};
 
 use crate::attached_terminal::AttachView;
 use crate::command::Command;
@@ -82,19 +82,33 @@ pub(super) fn run(state: &mut State, command: Command) -> Vec<Effect> {
         Command::Copy => copy(state),
         Command::MarkSeen => mark_seen(state),
         Command::Palette => ask(state, PromptKind::Palette { choice: 0 }, ""),
-        Command::Back => match state.view() {
+        Command::Back | Command::Close => match state.view() {
             View::Log(log) if log.selection.is_some() => toggle(state, |log| log.selection = None),
-            View::Log(log) if log.search.as_ref().is_some_and(|search| search.running) => {
+            View::Log(log) if log.search.as_ref().is_some_and(|search| search.running.is_some()) => {
                 toggle(state, |log| {
                     log.search = None;
                     log.forget_reads();
                 });
+                state.say("the search was cancelled");
                 vec![Effect::CloseLog]
+            }
+            _ if command == Command::Close && is_bottom(state) => {
+                state.say("nothing to close: q leaves");
+                Vec::new()
             }
             _ => back(state),
         },
         Command::Quit => vec![Effect::Quit],
     }
+}
+
+/// Whether there is nothing to close or to clear: the list of processes, unfiltered.
+fn is_bottom(state: &State) -> bool {
+    let processes = &state.processes;
+    state.views.len() == 1
+        && state.kind() == ViewKind::Processes
+        && processes.filter.is_empty()
+        && processes.owner.is_none()
 }
 
 /// Closes the screen; on the last one, leaves.
@@ -138,6 +152,7 @@ fn go(state: &mut State, movement: Move) -> Vec<Effect> {
     let (rows, upper) = (state.body_rows(), state.upper_rows());
     let events = state.shown_events().len();
     let agents = state.agents.len();
+    let (columns, event_rows) = (state.columns, state.event_rows());
     let items = state.inbox.items.len();
     match state.views.last_mut() {
         Some(View::Inbox) => {
@@ -150,7 +165,7 @@ fn go(state: &mut State, movement: Move) -> Vec<Effect> {
         }
         Some(View::Agents) => state.agents_cursor.go(movement, agents, upper),
         Some(View::Events) => {
-            state.events_cursor.go(movement, events, rows);
+            state.events_cursor.go(movement, events, event_rows);
             state.events_follow = state.events_cursor.index + 1 >= events;
         }
         Some(View::Log(log)) => log.go(movement),
@@ -164,7 +179,7 @@ fn go(state: &mut State, movement: Move) -> Vec<Effect> {
         }
         Some(View::Help { offset }) => {
             let mut cursor = crate::list::ListCursor { index: *offset, offset: 0 };
-            let length = crate::draw::help::lines().len().saturating_sub(rows) + 1;
+            let length = crate::draw::help::rows(columns).len().saturating_sub(rows) + 1;
             cursor.go(movement, length, rows);
             *offset = cursor.index;
         }
@@ -246,7 +261,7 @@ fn attach(state: &mut State, id: String) -> Vec<Effect> {
         let over = matches!(record.status, Status::Finished | Status::Lost);
         if over || record.pty.is_none() {
             let reason = if over { "has ended" } else { "has no terminal" };
-            let advice = if over { "" } else { ", i sends it a line" };
+            let advice = if takes_input(record) { ", i sends it a line" } else { "" };
             state.complain(format!("{} {reason}: Enter shows its log{advice}", state.label(&id)));
             return Vec::new();
         }
@@ -263,13 +278,19 @@ fn ask(state: &mut State, kind: PromptKind, text: &str) -> Vec<Effect> {
     Vec::new()
 }
 
+/// Whether a process can be sent a line.
+fn takes_input(record: &Record) -> bool {
+    let over = matches!(record.status, Status::Finished | Status::Lost);
+    !over && (record.pty.is_some() || record.stdin != Stdin::Null)
+}
+
 /// Asks for a line to send to a process.
 pub(super) fn ask_input(state: &mut State, id: String, text: &str) -> Vec<Effect> {
     let mut is_terminal = true;
     if let Some(record) = state.record(&id) {
         let over = matches!(record.status, Status::Finished | Status::Lost);
         is_terminal = record.pty.is_some();
-        if over || (!is_terminal && record.stdin == Stdin::Null) {
+        if !takes_input(record) {
             let reason = if over { "has ended" } else { "takes no input: it was started without --stdin or --pty" };
             state.complain(format!("{} {reason}", state.label(&id)));
             return Vec::new();

@@ -7,11 +7,13 @@ mod overlays;
 
 use pinfold_api::types::Event;
 
-use crate::command;
+use crate::command::{self, Command};
 use crate::list::ListCursor;
 use crate::message::{AttachNews, Effect, Interest, Message, Snapshot};
 use crate::quantity::elapsed;
-use crate::state::{Link, MAX_EVENTS, NOTICE_SECONDS, Overlay, State, View, ViewKind, item_key, tree_rows};
+use crate::state::{
+    Link, MAX_EVENTS, NOTICE_READING, NOTICE_SECONDS, Notice, Overlay, State, View, ViewKind, item_key, tree_rows,
+};
 
 pub(crate) use acts::question_lines;
 
@@ -49,6 +51,12 @@ pub(crate) fn update(state: &mut State, message: Message) -> Vec<Effect> {
             }
             Vec::new()
         }
+        Message::LogSearchWentOn { token, progress } => {
+            if let Some(log) = log_of(state, token) {
+                log.take_progress(progress);
+            }
+            Vec::new()
+        }
         Message::LogWasSearched { token, direction, result } => {
             if let Some(note) = log_of(state, token).and_then(|log| log.take_found(direction, result)) {
                 state.say(note);
@@ -57,9 +65,9 @@ pub(crate) fn update(state: &mut State, message: Message) -> Vec<Effect> {
         }
         Message::Shown(record) => {
             if let Some(Overlay::Confirm(confirm)) = &mut state.overlay
-                && confirm.process.as_deref() == Some(&record.id)
+                && let Some(process) = confirm.processes.iter_mut().find(|process| process.id == record.id)
             {
-                confirm.lines = acts::member_lines(&record);
+                process.members = acts::member_lines(&record);
             }
             Vec::new()
         }
@@ -88,7 +96,8 @@ fn settle(state: &mut State) -> Vec<Effect> {
     if state.events_follow {
         state.events_cursor = ListCursor { index: events.saturating_sub(1), offset: usize::MAX };
     }
-    state.events_cursor.fit(events, rows);
+    let event_rows = state.event_rows();
+    state.events_cursor.fit(events, event_rows);
     let mut effects = Vec::new();
     match state.views.last_mut() {
         Some(View::Log(log)) => {
@@ -98,6 +107,9 @@ fn settle(state: &mut State) -> Vec<Effect> {
         Some(View::Tree(tree)) => {
             let members = tree.record.as_deref().map_or(0, |record| tree_rows(record).len());
             tree.cursor.fit(members, rows);
+        }
+        Some(View::Help { offset }) => {
+            *offset = (*offset).min(crate::draw::help::rows(columns).len().saturating_sub(rows));
         }
         Some(View::Turns(turns)) => {
             if !turns.moved {
@@ -157,9 +169,7 @@ fn on_key(state: &mut State, key: crossterm::event::KeyEvent) -> Vec<Effect> {
         if attach.ended.is_some() || !attach.opened {
             // Nothing can be typed into it: any key that closes a screen leaves.
             return match command::of_key(key, ViewKind::Attach) {
-                Some(command::Command::Back | command::Command::Quit | command::Command::OpenLog) => {
-                    commands::back(state)
-                }
+                Some(Command::Back | Command::Close | Command::Quit | Command::OpenLog) => commands::back(state),
                 _ => Vec::new(),
             };
         }
@@ -192,7 +202,11 @@ fn on_resize(state: &mut State, columns: u16, rows: u16) -> Vec<Effect> {
 
 fn on_tick(state: &mut State, now: jiff::Timestamp) -> Vec<Effect> {
     state.now = now;
-    if state.notice.as_ref().is_some_and(|notice| elapsed(notice.at, now).as_secs() as i64 >= NOTICE_SECONDS) {
+    let is_read = |notice: &Notice| {
+        let seconds = NOTICE_SECONDS + (notice.text.len() / NOTICE_READING) as u64;
+        elapsed(notice.at, now).as_secs() >= seconds
+    };
+    if state.notice.as_ref().is_some_and(is_read) {
         state.notice = None;
     }
     for view in &mut state.views {
@@ -211,7 +225,7 @@ fn on_answer(state: &mut State, snapshot: Snapshot) -> Vec<Effect> {
     state.link = Link::Connected;
     state.now = state.now.max(snapshot.at);
     state.notes = snapshot.notes;
-    let rebuilds = snapshot.live.is_some() || snapshot.ended.is_some();
+    let mut rebuilds = snapshot.live.is_some() || snapshot.ended.is_some();
     if let Some(owners) = snapshot.owners {
         state.processes.owners = owners;
     }
@@ -221,6 +235,9 @@ fn on_answer(state: &mut State, snapshot: Snapshot) -> Vec<Effect> {
     if let Some(ended) = snapshot.ended {
         state.processes.ended = ended.records;
         state.processes.ended_total = ended.total;
+    }
+    if let Some(agents) = &snapshot.agents {
+        rebuilds |= state.processes.take_agents(agents);
     }
     if rebuilds {
         let rows = state.body_rows();

@@ -47,7 +47,7 @@ pub(super) fn on_mouse(state: &mut State, event: MouseEvent) -> Vec<Effect> {
 fn click(state: &mut State, at: Position) {
     // The header has one row.
     let Some(row) = usize::from(at.y).checked_sub(1) else { return };
-    let (rows, upper) = (state.body_rows(), state.upper_rows());
+    let (rows, upper, event_rows) = (state.body_rows(), state.upper_rows(), state.event_rows());
     match state.views.last_mut() {
         Some(View::Processes) => {
             let index = state.processes.cursor.offset + row;
@@ -63,7 +63,7 @@ fn click(state: &mut State, at: Position) {
             }
         }
         Some(View::Agents) if row < upper => state.agents_cursor.index = state.agents_cursor.offset + row,
-        Some(View::Events) if row < rows => {
+        Some(View::Events) if row < event_rows => {
             state.events_follow = false;
             state.events_cursor.index = state.events_cursor.offset + row;
         }

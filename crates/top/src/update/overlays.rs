@@ -38,7 +38,7 @@ pub(super) fn on_paste(state: &mut State, text: &str) -> Vec<Effect> {
 }
 
 fn on_confirm_key(state: &mut State, mut confirm: Confirm, key: KeyEvent) -> Vec<Effect> {
-    let last = confirm.lines.len().saturating_sub(1);
+    let last = confirm.all_lines().len().saturating_sub(1);
     match key.code {
         KeyCode::Char('c') if key.modifiers.contains(KeyModifiers::CONTROL) => return Vec::new(),
         KeyCode::Char('y' | 'Y') => return vec![Effect::Act(confirm.action)],

@@ -57,10 +57,21 @@ fn what_is_confirmed_is_what_was_named_even_if_the_list_changes() {
 fn a_stop_of_an_owner_stops_what_its_row_names_with_its_descendants() {
     let mut state = state(80, 24);
     select(&mut state, "chat-7");
-    press(&mut state, "x");
+    let show = |effect| if let Effect::Show { id } = effect { Some(id) } else { None };
+    let shows: Vec<String> = press(&mut state, "x").into_iter().filter_map(show).collect();
     let screen = shown(&state);
     assert!(screen.contains("Stop 3 processes of chat-7?") && screen.contains("l1ng build"), "{screen}");
-    let ids = vec!["ag1".into(), "w8t".into(), "l1ng".into()];
+    // The members of each are requested, and listed below it.
+    let tree = json!([
+        { "pid": 70, "ppid": 1, "command": "make all", "state": "S", "cpu_ms": 0, "rss_bytes": 0, "ports": [] },
+        { "pid": 71, "ppid": 70, "command": "cc -c a.c", "state": "R", "cpu_ms": 0, "rss_bytes": 0, "ports": [] },
+    ]);
+    update(&mut state, Message::Shown(Box::new(record("l1ng", json!({ "tree": tree, "pid": 70 })))));
+    let screen = shown(&state);
+    let place = |text: &str| screen.find(text).unwrap_or_else(|| panic!("{text}: {screen}"));
+    assert!(place("l1ng build") < place("70 make all") && place("70 make all") < place("71 cc -c a.c"), "{screen}");
+    let ids: Vec<String> = vec!["ag1".into(), "w8t".into(), "l1ng".into()];
+    assert_eq!(shows, ids);
     assert_eq!(actions(&press(&mut state, "y")), [Action::Stop { ids, force: Force::Stop }]);
 }
 
@@ -132,9 +143,137 @@ fn a_filter_stays_until_it_is_cleared() {
     press(&mut state, "/x\u{1b}");
     assert_eq!((rows(&state), state.processes.filter.as_str()), (2, "MAKE"));
     press(&mut state, "\u{1b}");
-    assert_eq!(rows(&state), 5);
+    assert_eq!(rows(&state), 6);
     press(&mut state, "e");
     assert_eq!(rows(&state), 4);
+}
+
+#[test]
+fn esc_closes_and_clears_and_never_leaves() {
+    let mut state = state(80, 24);
+    press(&mut state, "/make\n");
+    let effects = press(&mut state, &"\u{1b}".repeat(5));
+    assert!(!effects.iter().any(|effect| matches!(effect, Effect::Quit)), "{effects:?}");
+    assert!(state.processes.filter.is_empty() && shown(&state).contains("nothing to close: q leaves"));
+    for keys in ["\n", "2", "3\n", "4", "t", "?", "x", ":", "\nv", "o"] {
+        press(&mut state, keys);
+        let effects = press(&mut state, &"\u{1b}".repeat(5));
+        assert!(!effects.iter().any(|effect| matches!(effect, Effect::Quit)), "{keys:?}: {effects:?}");
+        assert_eq!((state.kind(), state.processes.owner.as_deref()), (ViewKind::Processes, None), "{keys:?}");
+    }
+    assert!(press(&mut state, "q").iter().any(|effect| matches!(effect, Effect::Quit)));
+}
+
+#[test]
+fn a_hosted_agents_process_is_called_and_found_by_the_agents_name() {
+    let mut state = state(80, 24);
+    select(&mut state, "ag1");
+    assert!(shown(&state).contains("reviewer") && !shown(&state).contains("app-server"), "{}", shown(&state));
+    press(&mut state, "/REVIEW\n");
+    assert_eq!(state.subject().as_deref(), Some("ag1"));
+    assert!(state.label("ag1").starts_with("reviewer"));
+    // It stops: its process keeps the name while it is listed.
+    let mut stopped = snapshot();
+    stopped.agents = Some(Vec::new());
+    answer(&mut state, stopped);
+    assert_eq!(state.subject().as_deref(), Some("ag1"));
+    // One that stopped before is known by what its process was started for.
+    let earlier = record("old", json!({ "labels": { "pinfold.agent": "zz" }, "intent": "claude agent zz" }));
+    assert_eq!(state.processes.title(&earlier), "claude agent zz");
+}
+
+#[test]
+fn a_process_that_takes_no_input_is_not_offered_any() {
+    let mut state = state(80, 24);
+    select(&mut state, "k3v9x2");
+    press(&mut state, "a");
+    let screen = shown(&state);
+    assert!(screen.contains("has no terminal: Enter shows its log") && !screen.contains("i sends"), "{screen}");
+    select(&mut state, "ag1");
+    press(&mut state, "a");
+    assert!(shown(&state).contains("i sends it a line"), "{}", shown(&state));
+    press(&mut state, "i");
+    assert!(state.overlay.is_some());
+}
+
+#[test]
+fn a_running_search_shows_how_far_it_is_and_esc_cancels_it() {
+    let mut state = state(80, 24);
+    press(&mut state, "\n");
+    let View::Log(log) = state.view() else { panic!("no log") };
+    let token = log.token;
+    let effects = press(&mut state, "/needle\n");
+    assert!(effects.iter().any(|effect| matches!(effect, Effect::SearchLog { .. })), "{effects:?}");
+    let progress = crate::message::SearchProgress { searched: 12 << 20, total: 75 << 20 };
+    update(&mut state, Message::LogSearchWentOn { token, progress });
+    let screen = shown(&state);
+    assert!(screen.contains("searched 12M of 75M") && screen.contains("Esc cancel"), "{screen}");
+    let effects = press(&mut state, "\u{1b}");
+    assert!(effects.iter().any(|effect| matches!(effect, Effect::CloseLog)), "{effects:?}");
+    assert!(state.kind() == ViewKind::Log && shown(&state).contains("the search was cancelled"));
+    // News of the cancelled search changes nothing.
+    update(&mut state, Message::LogSearchWentOn { token, progress });
+    assert!(!shown(&state).contains("searched"));
+}
+
+#[test]
+fn a_long_message_is_shown_in_full_on_any_screen() {
+    let text = "it was started without `restart`, so what a restart needs was not stored: start it again, with `restart` \
+                if it should be restartable LAST";
+    for (columns, rows) in [(40, 12), (80, 24)] {
+        let mut state = state(columns, rows);
+        update(&mut state, Message::Acted { text: text.into(), failed: true });
+        let screen = shown(&state);
+        for word in text.split(' ') {
+            assert!(screen.contains(word), "{word}: {screen}");
+        }
+        press(&mut state, "j");
+        assert!(!shown(&state).contains("LAST"), "a key closes it");
+    }
+}
+
+#[test]
+fn the_keys_that_are_offered_fit_the_selected_item() {
+    let mut state = state(80, 24);
+    let hints = |state: &State| shown(state).lines().last().unwrap_or_default().to_owned();
+    press(&mut state, "2");
+    assert!(hints(&state).contains("y/n answer") && !hints(&state).contains("seen"));
+    press(&mut state, "j");
+    assert!(hints(&state).contains("i input") && !hints(&state).contains("y/n"));
+    press(&mut state, "j");
+    assert!(hints(&state).contains("m seen") && !hints(&state).contains("y/n") && !hints(&state).contains("input"));
+    for keys in ["1", "2", "3", "4", "1\n", "1t", "3\n"] {
+        let mut small = crate::testing::state(40, 12);
+        press(&mut small, keys);
+        assert!(hints(&small).contains("? help"), "{keys:?}: {}", hints(&small));
+    }
+}
+
+#[test]
+fn memory_bars_can_be_compared_and_are_not_always_full() {
+    let mut state = state(200, 20);
+    let live = |id: &str, mebibytes: u64| {
+        let sample =
+            json!({ "at": "2026-01-01T00:59:09Z", "millicpus": 0, "memory_bytes": mebibytes << 20, "processes": 1 });
+        record(id, json!({ "sample": sample, "name": id }))
+    };
+    let bar = |state: &State, name: &str| {
+        let screen = shown(state);
+        let line = screen.lines().find(|line| line.contains(name)).expect("a row").to_owned();
+        line.chars().rfind(|c| ('▁'..='█').contains(c))
+    };
+    answer(&mut state, Snapshot { live: Some(vec![live("small", 20)]), ..snapshot() });
+    assert_eq!(bar(&state, "small"), Some('▂'));
+    answer(&mut state, Snapshot { live: Some(vec![live("small", 20), live("large", 4096)]), ..snapshot() });
+    assert_eq!((bar(&state, "small"), bar(&state, "large")), (Some('▂'), Some('█')));
+    answer(&mut state, Snapshot { live: Some(vec![live("half", 2048), live("large", 4096)]), ..snapshot() });
+    assert_eq!(bar(&state, "half"), Some('▅'));
+}
+
+#[test]
+fn an_ended_process_listens_on_no_port() {
+    let screen = shown(&state(120, 30));
+    assert!(screen.contains(":3000") && screen.contains("old-web") && !screen.contains(":3001"), "{screen}");
 }
 
 #[test]
@@ -289,8 +428,15 @@ fn a_drag_with_the_mouse_copies_what_is_between() {
 #[test]
 fn an_agent_is_stopped_after_yes() {
     let mut state = state(80, 24);
-    press(&mut state, "3x");
-    assert!(shown(&state).contains("Stop the agent reviewer?"));
+    let effects = press(&mut state, "3x");
+    assert!(effects.iter().any(|effect| matches!(effect, Effect::Show { id } if id == "ag1")), "{effects:?}");
+    let tree = json!([
+        { "pid": 70, "ppid": 1, "command": "codex", "state": "S", "cpu_ms": 0, "rss_bytes": 0, "ports": [] },
+    ]);
+    update(&mut state, Message::Shown(Box::new(record("ag1", json!({ "tree": tree, "pid": 70 })))));
+    let screen = shown(&state);
+    assert!(screen.contains("Stop the agent reviewer?") && screen.contains("70 codex"), "{screen}");
+    assert!(screen.contains("3 turns so far"));
     assert_eq!(actions(&press(&mut state, "y")), [Action::StopAgent { id: "a1b2".into() }]);
 }
 

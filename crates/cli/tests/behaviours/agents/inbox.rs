@@ -22,6 +22,8 @@ fn a_permission_request_is_in_the_inbox_of_its_owner_until_it_is_answered() {
     let item = &found.items[0];
     assert_eq!((item.kind, item.agent.as_deref()), (InboxKind::Permission, Some(&*agent.id)));
     assert_eq!((item.text.as_deref(), item.owner.as_str()), (Some("rm -rf x"), "mine"));
+    let asked = host.events(&agent.id).into_iter().find(|event| event.ask.is_some()).expect("its event");
+    assert_eq!(item.at.as_deref(), Some(asked.at.as_str()));
     assert_eq!(inbox(None).permission, 1, "the operator sees it too");
     assert_eq!((inbox(Some("other")).permission, inbox(Some("other")).items.len()), (0, 0));
     let ask = item.ask.as_ref().expect("the request").id.clone();
