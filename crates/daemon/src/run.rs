@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 use axum::middleware::from_fn_with_state;
 use pinfold_model::link::{DaemonLaunch, NurserySetup, VERSION};
 use pinfold_os::{cgroup, crash_point, daemonize, proc};
+use pinfold_store::Durability;
 use pinfold_store::ids::IdSource;
 use pinfold_store::index::{Index, IndexError, Opened};
 use pinfold_store::layout::{FileId, Home, HomeError, LockError};
@@ -188,7 +189,7 @@ fn compose(options: &Options, home: Home) -> Result<Core, RunError> {
     let home = home.with_durability(config.durability);
     let tokens = TokenFile::open(&home);
     let ids = IdSource::open(&home).map_err(io("cannot read the ids file"))?;
-    let index = match Index::open(&home, durability, now())? {
+    let index = match Index::open(&home, config.durability, now())? {
         Opened::Ready(index) => index,
         Opened::Rebuild { index, reason } => {
             tracing::warn!(%reason, "rebuilding the index from the process directories");
@@ -209,7 +210,7 @@ fn compose(options: &Options, home: Home) -> Result<Core, RunError> {
     let setup = NurserySetup {
         version: VERSION,
         home: home.root().to_owned(),
-        durable_over_power_loss: power,
+        durable_over_power_loss: config.durability == Durability::Power,
         cgroup_name: cgroups.is_ok().then(|| name.clone()),
         daemon: Some(launch_of_next(options)),
         descriptor_limit: daemonize::original_descriptor_limit(),

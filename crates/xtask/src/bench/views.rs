@@ -79,7 +79,7 @@ fn first_screens(daemon: &Daemon, scale: Scale, store: &str) -> anyhow::Result<V
         dashboard.push_ms(begin.elapsed());
     }
     let ps = ps.summary(Better::Less);
-    let against = |row: Row| row.against("`pinfold ps` there", ps.clone()).target(Target::AtMost(300.0));
+    let against = |row: Row| row.against("`pinfold ps` there", ps).target(Target::AtMost(300.0));
     Ok(vec![
         against(Row::new("top_first", format!("first screen of `top` {store}"), "ms", top.summary(Better::Less))),
         against(Row::new(
