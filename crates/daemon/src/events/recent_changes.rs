@@ -53,7 +53,7 @@ mod tests {
     use super::*;
 
     fn id(text: &str) -> ProcessId {
-        text.parse().expect("an id")
+        ProcessId::parse(text).expect("an id")
     }
 
     #[test]
