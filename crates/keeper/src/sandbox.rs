@@ -6,10 +6,10 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
-use pinfold_model::sandbox::{Network, Part, Sandbox, Tmp, UnixSockets};
+use pinfold_model::sandbox::{Enforcement, GitAccess, Network, Part, SECRETS, Tier, Tmp, UnixSockets};
 use pinfold_model::service::READY_SOCKET;
 use pinfold_model::spec::{HOME_ENV, RESERVED_ENV, Spec};
-use pinfold_os::sandbox::{Policy, Ports, Restrictions, Sockets};
+use pinfold_os::sandbox::{Git, NamespacePolicy, Policy, Ports, Restrictions, Sockets};
 
 /// The name of the temporary directory, in the directory of the process.
 const TMP: &str = "tmp";
@@ -59,8 +59,7 @@ pub(crate) fn prepare(
         Tmp::Own => Some(OwnTmp::create(directory)?),
         Tmp::Shared => None,
     };
-    let filter = enforcement.got.contains(&Part::SystemCalls);
-    let policy = policy(sandbox, spec, tmp.as_ref(), terminal, filter);
+    let policy = policy(enforcement, spec, tmp.as_ref(), terminal);
     match Restrictions::prepare(&policy) {
         Ok(restrictions) => Ok(Some(PreparedSandbox { restrictions, tmp })),
         Err(error) => {
@@ -70,13 +69,8 @@ pub(crate) fn prepare(
     }
 }
 
-fn policy(
-    sandbox: &Sandbox,
-    spec: &Spec,
-    tmp: Option<&OwnTmp>,
-    terminal: Option<BorrowedFd<'_>>,
-    filter: bool,
-) -> Policy {
+fn policy(enforcement: &Enforcement, spec: &Spec, tmp: Option<&OwnTmp>, terminal: Option<BorrowedFd<'_>>) -> Policy {
+    let sandbox = &enforcement.asked;
     let mut write = sandbox.write.clone();
     match tmp {
         Some(own) => write.push(own.path().to_owned()),
@@ -95,7 +89,24 @@ fn policy(
         ports: (sandbox.network == Network::Leased)
             .then(|| Ports { bind: own_ports.collect(), connect: sandbox.connect.clone() }),
         unix_sockets: sandbox.unix == UnixSockets::Any,
-        filter,
+        filter: enforcement.got.contains(&Part::SystemCalls),
+        namespaces: (enforcement.tier == Tier::Namespaces).then(|| namespaces(enforcement)),
+    }
+}
+
+fn namespaces(enforcement: &Enforcement) -> NamespacePolicy {
+    let gets = |part| enforcement.got.contains(&part);
+    let home = std::env::var_os("HOME").map(PathBuf::from).filter(|home| home.is_absolute());
+    let secrets = home.into_iter().flat_map(|home| SECRETS.map(|name| home.join(name)));
+    NamespacePolicy {
+        no_network: gets(Part::NetworkNamespace),
+        git: match enforcement.asked.git {
+            _ if !gets(Part::Git) => Git::Writable,
+            GitAccess::ReadOnly => Git::ReadOnly,
+            GitAccess::Protected => Git::Protected,
+            GitAccess::Writable => Git::Writable,
+        },
+        hidden: if gets(Part::Secrets) { secrets.collect() } else { vec![] },
     }
 }
 
