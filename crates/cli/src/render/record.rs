@@ -148,6 +148,9 @@ fn render_sandbox(sandbox: &SandboxShown) -> String {
     if !sandbox.missing.is_empty() {
         text.push_str(&format!(", not enforced: {}", names(&sandbox.missing)));
     }
+    if let Some(refused) = sandbox.refused.as_ref().and_then(|refused| refused.render()) {
+        text.push_str(&format!("; refused {refused}"));
+    }
     text
 }
 

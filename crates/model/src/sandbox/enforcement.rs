@@ -5,7 +5,9 @@ use std::path::PathBuf;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{GitAccess, Kernel, Missing, Network, Part, Sandbox, Secrets, TierChoice, Tmp, UnixSockets};
+use super::{
+    GitAccess, Kernel, Missing, Network, Part, Refusals, Sandbox, Secrets, TierChoice, Tmp, UnixSockets, is_plain,
+};
 
 /// How a sandbox is enforced.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -106,11 +108,10 @@ impl Enforcement {
         label
     }
 
-    /// What a failed command may have run into.
-    pub fn hint(&self) -> String {
+    /// What a failed command may have run into, and what is known to have been refused.
+    pub fn hint(&self, refused: Option<&Refusals>) -> String {
         let asked = &self.asked;
         // A hint is read as pinfold's own words: a directory's name is repeated only if it cannot be a sentence.
-        let is_plain = |root: &str| root.chars().all(|c| c.is_ascii_alphanumeric() || "/._-+@".contains(c));
         let shown = |root: &PathBuf| match root.to_str().filter(|root| is_plain(root)) {
             Some(root) => format!("`{root}`"),
             None => "a directory that its record names".to_owned(),
@@ -123,9 +124,19 @@ impl Enforcement {
             Network::None => "there is no network",
         };
         let unix = if asked.unix == UnixSockets::None { ", no Unix sockets" } else { "" };
+        let git = match asked.git {
+            _ if !self.got.contains(&Part::Git) => "",
+            GitAccess::ReadOnly => ", not in .git",
+            _ => ", not in .git/hooks and .git/config",
+        };
+        let refused = match refused.and_then(Refusals::render) {
+            Some(refused) => format!("The sandbox refused {refused}. "),
+            None => String::new(),
+        };
         format!(
-            "it ran in the sandbox `{}`: it may write only in {}; {network}{unix}. If it failed with \"Permission denied\" or \
-             \"Operation not permitted\", retrying does not help: write elsewhere, or ask for a wider sandbox",
+            "it ran in the sandbox `{}`: it may write only in {}{git}; {network}{unix}. {refused}If it failed with \
+             \"Permission denied\", \"Operation not permitted\" or \"Read-only file system\", retrying does not help: write \
+             elsewhere, or ask for a wider sandbox",
             asked.profile.name(),
             roots.join(", ")
         )

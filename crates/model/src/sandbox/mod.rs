@@ -9,11 +9,13 @@
 mod enforcement;
 mod floor;
 mod part;
+mod refusals;
 mod text;
 
 pub use enforcement::{Enforcement, NotEnforceable, Tier};
 pub use floor::{Floor, Looser};
 pub use part::{Kernel, Part};
+pub use refusals::{GUESS_BYTES, MAX_GUESSED_PATHS, Refusals, RefusedCall, RefusedCount};
 pub use text::BadSandbox;
 
 use std::path::{Path, PathBuf};
@@ -287,6 +289,11 @@ impl From<&Sandbox> for SandboxParts {
             missing: Some(sandbox.missing),
         }
     }
+}
+
+/// Whether a path can be repeated in pinfold's own words: it cannot be read as a sentence.
+fn is_plain(path: &str) -> bool {
+    path.chars().all(|c| c.is_ascii_alphanumeric() || "/._-+@".contains(c))
 }
 
 #[cfg(test)]

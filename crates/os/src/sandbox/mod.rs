@@ -8,8 +8,10 @@ mod capabilities;
 mod filter;
 mod landlock;
 mod namespaces;
+mod refused;
 
 use std::io;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
 
 use capabilities::Capabilities;
@@ -17,8 +19,11 @@ use filter::Filter;
 use landlock::Ruleset;
 use namespaces::Namespaces;
 
+use crate::socket;
+
 pub use landlock::abi as landlock_abi;
 pub use namespaces::{Git, NamespacePolicy, try_namespaces};
+pub use refused::{Notice, RefusedCall, RefusedCalls};
 
 /// Device files that every sandboxed program may write to.
 const DEVICES: [&str; 6] = ["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty"];
@@ -65,8 +70,31 @@ pub struct Restrictions {
     namespaces: Option<Namespaces>,
     /// `None` on a kernel without Landlock.
     ruleset: Option<Ruleset>,
-    filter: Option<Filter>,
+    filter: Option<InstalledFilter>,
     capabilities: Capabilities,
+}
+
+/// The filter, and how the parent learns what it refused.
+#[derive(Debug)]
+struct InstalledFilter {
+    plain: Filter,
+    notifying: Filter,
+    /// The child sends the source of refused calls through the second one.
+    channel: (OwnedFd, OwnedFd),
+}
+
+impl InstalledFilter {
+    fn prepare(policy: &Policy) -> io::Result<Self> {
+        let plain = Filter::new(policy.sockets, policy.unix_sockets);
+        Ok(Self { notifying: plain.notifying(), plain, channel: socket::pair()? })
+    }
+
+    fn apply(&self) -> bool {
+        match self.notifying.apply_notifying() {
+            Some(listener) => socket::send_fd(self.channel.1.as_fd(), listener.as_fd()).is_ok(),
+            None => self.plain.apply(),
+        }
+    }
 }
 
 impl Restrictions {
@@ -75,9 +103,17 @@ impl Restrictions {
     pub fn prepare(policy: &Policy) -> io::Result<Self> {
         let abi = landlock_abi();
         let ruleset = (abi > 0).then(|| ruleset(policy, abi)).transpose()?;
-        let filter = policy.filter.then(|| Filter::new(policy.sockets, policy.unix_sockets));
+        let filter = policy.filter.then(|| InstalledFilter::prepare(policy)).transpose()?;
         let namespaces = policy.namespaces.as_ref().map(|namespaces| Namespaces::prepare(namespaces, &policy.write));
         Ok(Self { namespaces: namespaces.transpose()?, ruleset, filter, capabilities: Capabilities::reduced()? })
+    }
+
+    /// After the start: the calls that the filter refuses. `None` if the kernel cannot report them.
+    pub fn into_refused_calls(self) -> Option<RefusedCalls> {
+        let (ours, theirs) = self.filter?.channel;
+        // The child closed its copy at exec: what it sent is here, or nothing will come.
+        drop(theirs);
+        socket::receive_fd(ours.as_fd()).ok().flatten().map(RefusedCalls::new)
     }
 
     /// Whether the working directory must be entered again after [`Self::apply`]: it is on another mount then.
@@ -96,7 +132,7 @@ impl Restrictions {
         no_new_privs
             && self.capabilities.apply()
             && self.ruleset.as_ref().is_none_or(Ruleset::apply)
-            && self.filter.as_ref().is_none_or(Filter::apply)
+            && self.filter.as_ref().is_none_or(InstalledFilter::apply)
     }
 }
 

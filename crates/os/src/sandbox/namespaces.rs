@@ -19,11 +19,13 @@ pub struct NamespacePolicy {
     /// Whether it gets a network namespace without any interface that is up.
     pub no_network: bool,
     pub git: Git,
+    /// Directories in which a `.git` is protected, if it is there.
+    pub repositories: Vec<PathBuf>,
     /// Directories and files that appear empty, if they exist.
     pub hidden: Vec<PathBuf>,
 }
 
-/// What a program may not write of the Git repositories at its roots.
+/// What a program may not write of its Git repositories.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Git {
     Writable,
@@ -96,14 +98,14 @@ impl Namespaces {
     /// Looks at the roots and at what is hidden. In a repository without hooks or configuration, creates them empty: what
     /// does not exist could not be protected.
     pub(super) fn prepare(policy: &NamespacePolicy, roots: &[PathBuf]) -> io::Result<Self> {
-        let is_nested = |root: &PathBuf| roots.iter().any(|other| root != other && root.starts_with(other));
+        let is_nested = |path: &PathBuf| roots.iter().any(|root| path != root && path.starts_with(root));
         let mut outer: Vec<&PathBuf> = roots.iter().filter(|root| !is_nested(root)).collect();
         outer.sort_unstable();
         outer.dedup();
         let mut pinned = Vec::new();
-        for root in roots {
-            if policy.git != Git::Writable {
-                pin_repository(root, is_nested(root), policy.git, &mut pinned)?;
+        if policy.git != Git::Writable {
+            for directory in &policy.repositories {
+                pin_repository(directory, is_nested(directory), policy.git, &mut pinned)?;
             }
         }
         let mut hidden = Vec::new();
@@ -198,16 +200,16 @@ impl Hidden {
     }
 }
 
-/// Pins what Git executes in the repository at a root. A root in another root is pinned itself: renamed, it could be
-/// replaced with another repository.
-fn pin_repository(root: &Path, is_nested: bool, git: Git, pinned: &mut Vec<Pinned>) -> io::Result<()> {
-    let repository = root.join(".git");
+/// Pins what Git executes in the repository in this directory. A directory inside a root is pinned itself: renamed, it could
+/// be replaced with another repository.
+fn pin_repository(directory: &Path, is_nested: bool, git: Git, pinned: &mut Vec<Pinned>) -> io::Result<()> {
+    let repository = directory.join(".git");
     let Ok(found) = repository.symlink_metadata() else { return Ok(()) };
     if found.is_symlink() {
         return Err(unprotectable(&repository));
     }
     if is_nested {
-        pinned.push(Pinned { path: c_path(root)?, read_only: false });
+        pinned.push(Pinned { path: c_path(directory)?, read_only: false });
     }
     // In a worktree `.git` is a file that names the repository, which is elsewhere.
     let whole = git == Git::ReadOnly || !found.is_dir();
@@ -264,7 +266,7 @@ fn has_capability(capability: u32) -> io::Result<bool> {
 
 /// Whether this user can create these namespaces and change mounts in them: tries it in a child.
 pub fn try_namespaces() -> io::Result<()> {
-    let policy = NamespacePolicy { no_network: true, git: Git::Writable, hidden: vec![] };
+    let policy = NamespacePolicy { no_network: true, git: Git::Writable, repositories: vec![], hidden: vec![] };
     let mut namespaces = Namespaces::prepare(&policy, &[])?;
     // Covering a directory takes another right than changing mounts. Every machine has this one.
     namespaces.hidden.push(Hidden { path: c"/proc".into(), is_directory: true });
