@@ -47,7 +47,7 @@ pub use owner::{
     EndAnswer, EndRequest, HandoverRequest, Owner, OwnerList, ReleaseAnswer, Token, TokenAnswer, TokenList,
     TokenRequest,
 };
-pub use pinfold_model::sandbox::{Part as SandboxPart, SandboxRequest};
+pub use pinfold_model::sandbox::{Part as SandboxPart, RefusedCall, SandboxRequest, Tier as SandboxTier};
 pub use record::{
     LimitsShown, ListQuery, NotifyShown, Outcome, OutputSummary, ProcessList, Record, SandboxShown, TreeMember,
     Unreadable,

@@ -11,6 +11,7 @@ mod http;
 mod link;
 mod mcp;
 mod record;
+mod sandbox;
 mod search;
 mod segments;
 mod view;
@@ -29,6 +30,7 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("mcp", mcp::target),
     ("queries", http::queries),
     ("record", record::target),
+    ("sandbox", sandbox::target),
     ("search", search::target),
     ("segments", segments::target),
     ("start", http::start),

@@ -21,7 +21,7 @@ use pinfold_store::record::{self, RecordWriter};
 use crate::daemon_link::Link;
 use crate::limit_watch::LimitWatch;
 use crate::pump::{OutputStream, Pump};
-use crate::sandbox::OwnTmp;
+use crate::sandbox::RunningSandbox;
 use crate::stdin::StdinWriter;
 use crate::system::{Leader, Socket, System};
 use crate::usage::UsageTotals;
@@ -49,13 +49,13 @@ pub struct StartedParts<S: System> {
     pub(crate) pump: Pump<S::Pipe, S::Output>,
     pub(crate) stdin: Option<StdinWriter>,
     pub(crate) limits: Option<LimitWatch>,
-    pub(crate) own_tmp: Option<OwnTmp>,
+    pub(crate) sandbox: Option<RunningSandbox>,
 }
 
 impl<S: System> StartedParts<S> {
     /// A leader without stdin and limits.
     pub fn new(leader: S::Leader, sources: Vec<OutputStream<S::Pipe>>, output: S::Output) -> Self {
-        Self { leader, pump: Pump::new(sources, output), stdin: None, limits: None, own_tmp: None }
+        Self { leader, pump: Pump::new(sources, output), stdin: None, limits: None, sandbox: None }
     }
 }
 
@@ -77,8 +77,8 @@ pub struct Driver<S: System> {
     pub(crate) paused: bool,
     /// Its resource limits, if it has any.
     pub(crate) limits: Option<LimitWatch>,
-    /// The temporary directory of its sandbox, if it has one.
-    pub(crate) own_tmp: Option<OwnTmp>,
+    /// What its sandbox has, if it has one.
+    pub(crate) sandbox: Option<RunningSandbox>,
     grace_at: Option<Instant>,
     drain_at: Option<Instant>,
     limit_at: Option<Instant>,
@@ -103,7 +103,7 @@ impl<S: System> Driver<S> {
     pub(crate) fn started(
         intent: Arc<CachedJson<Intent>>,
         record: RecordWriter<S::File>,
-        StartedParts { leader, pump, stdin, limits, own_tmp }: StartedParts<S>,
+        StartedParts { leader, pump, stdin, limits, sandbox }: StartedParts<S>,
         context: &mut KeeperContext<'_, S>,
     ) -> Self {
         let now = context.system.now();
@@ -122,7 +122,7 @@ impl<S: System> Driver<S> {
             usage: UsageTotals::new(),
             paused: false,
             limits,
-            own_tmp,
+            sandbox,
             grace_at: None,
             drain_at: None,
             limit_at,
@@ -269,6 +269,7 @@ impl<S: System> Driver<S> {
             self.pump.drain(context.system.moment());
             self.after_output(context);
             self.note_stray_limits(context);
+            self.note_refusals(None, context);
             self.apply(Input::TreeEmptied, context);
         }
     }
@@ -283,6 +284,7 @@ impl<S: System> Driver<S> {
         crash_point!("keeper.output_drained");
         let strays_alive = self.reap_orphans(Some(ended.pid), context);
         let outcome = outcome(ended.status);
+        self.note_refusals(Some(&outcome), context);
         let out_of_memory = self.finish_limits(&outcome, context);
         let output_closed = self.pump.is_closed();
         let spec = &self.history.intent.spec;

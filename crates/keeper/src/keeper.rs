@@ -44,6 +44,8 @@ pub enum Wakeup {
     Leader,
     Output(usize),
     Input,
+    /// A system call that the sandbox refuses.
+    Refused,
 }
 
 impl<S: System> Keeper<S> {
@@ -91,6 +93,7 @@ impl<S: System> Keeper<S> {
                 self.with_driver(Driver::children_changed);
             }
             Wakeup::Input => self.with_driver(|driver, _| driver.input_ready()),
+            Wakeup::Refused => self.with_driver(|driver, _| driver.call_refused()),
             Wakeup::Leader => self.with_driver(Driver::leader_ready),
             Wakeup::Output(index) => self.with_driver(|driver, context| driver.output_ready(index, context)),
         }
@@ -114,7 +117,7 @@ impl<S: System> Keeper<S> {
     fn release_finished(&mut self) {
         if let Some(over) = self.driver.take_if(|driver| driver.is_over()) {
             over.release_limits();
-            if let Some(tmp) = &over.own_tmp {
+            if let Some(tmp) = over.sandbox.as_ref().and_then(|sandbox| sandbox.tmp.as_ref()) {
                 // Removing many files may take a while: report the end first.
                 self.flush();
                 tmp.remove();

@@ -22,7 +22,7 @@ use pinfold_store::record::RecordWriter;
 use crate::limit_watch::LimitWatch;
 use crate::not_found::explain_not_found;
 use crate::pump::OutputStream;
-use crate::sandbox::{self, OwnTmp, TMP_ENV};
+use crate::sandbox::{self, OwnTmp, RunningSandbox, TMP_ENV};
 use crate::stdin::StdinWriter;
 
 /// The kernel's limit for one argument; a longer script is passed as a file.
@@ -37,8 +37,7 @@ pub(crate) struct Launched {
     pub(crate) child: Child,
     pub(crate) sources: Vec<OutputStream<OwnedFd>>,
     pub(crate) stdin_writer: Option<StdinWriter>,
-    /// Its temporary directory, if its sandbox has one.
-    pub(crate) own_tmp: Option<OwnTmp>,
+    pub(crate) sandbox: Option<RunningSandbox>,
 }
 
 /// A start that failed.
@@ -100,11 +99,8 @@ pub(crate) fn launch(
     let prepared = sandbox::prepare(spec, directory, terminal);
     let prepared =
         prepared.map_err(|error| LaunchError::new(StartStep::Spawn, format!("cannot prepare its sandbox: {error}")))?;
-    let (restrictions, own_tmp) = match prepared {
-        Some(prepared) => (Some(prepared.restrictions), prepared.tmp),
-        None => (None, None),
-    };
-    let environment = Environment::new(inherited, intent, env, own_tmp.as_ref());
+    let own_tmp = prepared.as_ref().and_then(|prepared| prepared.tmp.as_ref());
+    let environment = Environment::new(inherited, intent, env, own_tmp);
     let (name, argv) = arguments(&spec.program, directory).map_err(spawn_failed)?;
     let programs = candidates(&name, &environment, &spec.cwd);
     let env = environment.entries();
@@ -123,7 +119,7 @@ pub(crate) fn launch(
         cgroup: placement.cgroup,
         entries: &placement.entries,
         lock: Some(placement.lock),
-        sandbox: restrictions.as_ref(),
+        sandbox: prepared.as_ref().map(|prepared| &prepared.restrictions),
     };
     let spawned = spawner.spawn(&launch).or_else(|error| {
         // A removed or refusing cgroup must not prevent the start, unless it enforces limits: kills then walk /proc.
@@ -131,10 +127,13 @@ pub(crate) fn launch(
         if retry { spawner.spawn(&Launch { cgroup: None, ..launch }) } else { Err(error) }
     });
     if spawned.is_err() {
-        own_tmp.as_ref().inspect(|tmp| tmp.remove());
+        own_tmp.inspect(|tmp| tmp.remove());
     }
     match spawned {
-        Ok(child) => Ok(Launched { child, sources: streams.sources, stdin_writer: streams.stdin_writer, own_tmp }),
+        Ok(child) => {
+            let sandbox = prepared.map(RunningSandbox::new);
+            Ok(Launched { child, sources: streams.sources, stdin_writer: streams.stdin_writer, sandbox })
+        }
         Err(failure) if failure.stuck => {
             let program = programs.get(failure.program).map_or(name.to_string_lossy(), |path| path.to_string_lossy());
             Err(explain_stuck(failure.step, spec, &program, placement))

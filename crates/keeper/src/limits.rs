@@ -77,7 +77,7 @@ impl<S: System> Driver<S> {
     }
 
     /// Records a note, once.
-    fn note(&mut self, text: String, context: &mut KeeperContext<'_, S>) {
+    pub(crate) fn note(&mut self, text: String, context: &mut KeeperContext<'_, S>) {
         let is_queued = |fact: &Fact| matches!(fact, Fact::Noted { text: queued, .. } if *queued == text);
         if !self.history.notes.contains(&text) && !self.unwritten.iter().any(is_queued) {
             self.unwritten.push(Fact::Noted { text, at: context.system.moment() });

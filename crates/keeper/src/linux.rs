@@ -24,6 +24,7 @@ use pinfold_store::Durability;
 use pinfold_store::layout::{self, ProcessDir};
 use pinfold_store::marks::Stream;
 use pinfold_store::output::OutputWriter;
+use pinfold_store::reader::OutputReader;
 use pinfold_store::record::RecordWriter;
 
 use crate::daemon::DaemonStarter;
@@ -33,6 +34,7 @@ use crate::launch::{LaunchError, SpawnPlacement, launch};
 use crate::limit_watch::LimitWatch;
 use crate::nursery::NurseryConfig;
 use crate::pump::Pump;
+use crate::sandbox::RunningSandbox;
 use crate::stdin::StdinWriter;
 use crate::system::{self, Launch, System};
 
@@ -165,7 +167,7 @@ impl System for Linux<'_> {
         let writer = OutputWriter::new(directory.path(), intent.spec.output_limit, intent.at);
         let pump = Pump::new(launched.sources, writer);
         let (leader, stdin) = (launched.child, launched.stdin_writer);
-        Ok(StartedParts { leader, pump, stdin, limits, own_tmp: launched.own_tmp })
+        Ok(StartedParts { leader, pump, stdin, limits, sandbox: launched.sandbox })
     }
 
     fn start_daemon(&mut self) -> Result<(), String> {
@@ -310,6 +312,10 @@ impl system::Output for OutputWriter {
     fn lost(&self) -> u64 {
         OutputWriter::lost(self)
     }
+
+    fn tail(&self, max: usize) -> Vec<u8> {
+        OutputReader::open(self.dir()).tail(max, Moment(0)).map(|tail| tail.bytes).unwrap_or_default()
+    }
 }
 
 impl<'a> Keeper<Linux<'a>> {
@@ -346,6 +352,8 @@ impl<'a> Keeper<Linux<'a>> {
             sources.extend(room.map(|room| (Wakeup::Input, (room, Interest::Write))));
             let leader = driver.awaited_leader();
             sources.extend(leader.map(|leader| (Wakeup::Leader, (leader.pidfd.as_fd(), Interest::Read))));
+            let refused = driver.sandbox.as_ref().and_then(RunningSandbox::refused_calls);
+            sources.extend(refused.map(|calls| (Wakeup::Refused, (calls.as_fd(), Interest::Read))));
             sources.push((Wakeup::Children, (self.system.child_signal.as_fd(), Interest::Read)));
         }
         sources.extend(self.link.as_ref().map(|link| (Wakeup::Link, link.interest())));

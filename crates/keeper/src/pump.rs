@@ -76,6 +76,11 @@ impl<P: Pipe, W: Output> Pump<P, W> {
         self.writer.lost()
     }
 
+    /// At most `max` bytes from the end of the output.
+    pub(crate) fn tail(&self, max: usize) -> Vec<u8> {
+        self.writer.tail(max)
+    }
+
     /// Copies what is in all pipes now; bounded even if a descendant writes without end.
     pub(crate) fn drain(&mut self, now: Moment) {
         for index in 0..self.streams.len() {

@@ -120,6 +120,8 @@ pub trait Output: Debug {
     fn total(&self) -> u64;
     /// Bytes that could not be written.
     fn lost(&self) -> u64;
+    /// At most `max` bytes from its end, as far as they can be read.
+    fn tail(&self, max: usize) -> Vec<u8>;
 }
 
 /// One end of a non-blocking connection.

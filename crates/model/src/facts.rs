@@ -16,6 +16,7 @@ use crate::lifecycle::End;
 use crate::link::KeeperIdentity;
 use crate::outcome::{Cause, Outcome};
 use crate::ready::{Readiness, ReadyState, ReadyVerdict};
+use crate::sandbox::Refusals;
 use crate::spec::Spec;
 use crate::units::Moment;
 
@@ -39,6 +40,11 @@ pub enum Fact {
     /// A remark for readers of the record.
     Noted {
         text: String,
+        at: Moment,
+    },
+    /// What its sandbox refused so far. A later one replaces it.
+    Refused {
+        refusals: Refusals,
         at: Moment,
     },
     Finished(Finish),
@@ -130,10 +136,10 @@ impl Fact {
         serde_json::from_str(text)
     }
 
-    /// The event that reports this fact; there is none for an intent and a note.
+    /// The event that reports this fact; there is none for an intent, a note and refusals.
     pub fn event(&self) -> Option<EventKind> {
         match self {
-            Fact::Intended(_) | Fact::Noted { .. } => None,
+            Fact::Intended(_) | Fact::Noted { .. } | Fact::Refused { .. } => None,
             Fact::Started(_) => Some(EventKind::Started),
             Fact::Exited(_) => Some(EventKind::Exited),
             Fact::Closed { .. } => Some(EventKind::Closed),
@@ -151,7 +157,7 @@ impl Fact {
             Fact::Intended(intent) => intent.at,
             Fact::Started(start) => start.at,
             Fact::Exited(exit) => exit.at,
-            Fact::Closed { at } | Fact::Noted { at, .. } | Fact::Lost { at, .. } => *at,
+            Fact::Closed { at } | Fact::Noted { at, .. } | Fact::Refused { at, .. } | Fact::Lost { at, .. } => *at,
             Fact::HandedOver(handover) => handover.at,
             Fact::Readiness(readiness) => readiness.at,
             Fact::Finished(finish) => finish.at,
@@ -209,6 +215,8 @@ pub struct History {
     pub notes: Vec<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub readiness: Option<Readiness>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub refusals: Option<Refusals>,
     pub finish: Option<Finish>,
     pub lost: Option<(String, Moment)>,
 }
@@ -229,6 +237,7 @@ impl History {
             handovers: vec![],
             notes: vec![],
             readiness: None,
+            refusals: None,
             finish: None,
             lost: None,
         }
@@ -263,6 +272,7 @@ impl History {
                     self.notes.push(text);
                 }
             }
+            Fact::Refused { refusals, .. } => self.refusals = Some(refusals),
             Fact::Finished(finish) => {
                 if self.start.is_some() {
                     let (end, at) = (finish.end.clone(), finish.exited_at);

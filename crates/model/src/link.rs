@@ -26,8 +26,8 @@ use crate::spec::{PtySize, StopManner};
 /// process, since it may not know all fields of its order. Version 2 added stdin, 3 terminals, 4 [`Order::next`], 5 the
 /// step at which a start was refused and the reason why a keeper was not forked. Since version 6 a keeper locks its
 /// record, distinguishes its daemon from other clients, answers messages that it does not know, and can start a daemon. Version 7
-/// added sandboxes.
-pub const VERSION: u32 = 7;
+/// added sandboxes, 8 their namespaces and what they refused.
+pub const VERSION: u32 = 8;
 /// From this version on an unknown message is answered, and no reason to hang up.
 pub const ANSWERS_UNKNOWN: u32 = 6;
 /// No frame is longer: a command of 1 MiB and an environment of 2 MiB fit with their escapes.

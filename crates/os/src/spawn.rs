@@ -319,6 +319,14 @@ impl ChildArgs {
         self.step.store(step, Ordering::Release);
     }
 
+    fn enter_directory(&self) {
+        self.begin(CWD);
+        // SAFETY: cwd is a C string of the waiting parent.
+        if unsafe { libc::chdir(self.cwd) } < 0 {
+            self.fail();
+        }
+    }
+
     /// Stores errno as the reason of the failure and exits the child.
     fn fail(&self) -> ! {
         self.end(io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO))
@@ -375,16 +383,15 @@ extern "C" fn child_main(child_args: &ChildArgs) -> ! {
             child_args.fail();
         }
     }
-    child_args.begin(CWD);
-    // SAFETY: cwd is a C string of the waiting parent.
-    if unsafe { libc::chdir(child_args.cwd) } < 0 {
-        child_args.fail();
-    }
+    child_args.enter_directory();
     // SAFETY: null, or the restrictions of the waiting parent.
     if let Some(sandbox) = unsafe { child_args.sandbox.as_ref() } {
         child_args.begin(SANDBOX);
         if !sandbox.apply() {
             child_args.fail();
+        }
+        if sandbox.moves_mounts() {
+            child_args.enter_directory();
         }
     }
     child_args.begin(EXEC);

@@ -150,4 +150,8 @@ impl Output for MemoryOutput {
     fn lost(&self) -> u64 {
         self.lost
     }
+
+    fn tail(&self, _max: usize) -> Vec<u8> {
+        vec![]
+    }
 }

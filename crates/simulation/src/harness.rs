@@ -261,6 +261,7 @@ pub fn kind(fact: &Fact) -> &'static str {
     match fact {
         Fact::Intended(_) => "intended",
         Fact::Noted { .. } => "noted",
+        Fact::Refused { .. } => "refused",
         fact => fact.event().map_or("", |event| event.name()),
     }
 }

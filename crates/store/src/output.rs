@@ -86,6 +86,11 @@ impl OutputWriter {
         Self { dir, limit, started, total: 0, lost: 0, current: None, head, tail }
     }
 
+    /// The directory of the process.
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
     /// Bytes since the start, stored or not.
     pub fn total(&self) -> u64 {
         self.total

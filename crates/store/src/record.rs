@@ -317,7 +317,7 @@ fn is_end(fact: &Fact) -> bool {
 
 /// Whether the end cannot be reported without this fact.
 fn is_essential(fact: &Fact) -> bool {
-    !matches!(fact, Fact::HandedOver(_) | Fact::Readiness(_) | Fact::Noted { .. })
+    !matches!(fact, Fact::HandedOver(_) | Fact::Readiness(_) | Fact::Noted { .. } | Fact::Refused { .. })
 }
 
 /// Encodes the fact as JSON, after room for its checksum.

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use pinfold_model::outcome;
-use pinfold_model::sandbox::{Enforcement, Part, Sandbox, Tier};
+use pinfold_model::sandbox::{Enforcement, Part, Refusals, Sandbox, Tier};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -131,16 +131,19 @@ pub struct SandboxShown {
     /// The parts that this kernel cannot enforce. Not empty only with `missing` `best_effort`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub missing: Vec<Part>,
-    /// After a failure: what the sandbox may have refused.
+    /// What it refused, once the leader has exited.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub refused: Option<Refusals>,
+    /// After a failure: what the sandbox refused or may have refused.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hint: Option<String>,
 }
 
 impl SandboxShown {
-    pub fn new(enforcement: &Enforcement, failed: bool) -> Self {
+    pub fn new(enforcement: &Enforcement, refused: Option<&Refusals>, failed: bool) -> Self {
         let Enforcement { asked, tier, landlock_abi, got, missing } = enforcement.clone();
-        let hint = failed.then(|| enforcement.hint());
-        Self { label: enforcement.label(), asked, tier, landlock_abi, got, missing, hint }
+        let hint = failed.then(|| enforcement.hint(refused));
+        Self { label: enforcement.label(), asked, tier, landlock_abi, got, missing, refused: refused.cloned(), hint }
     }
 }
 

@@ -138,10 +138,18 @@ fn render_usage(record: &Record) -> String {
 /// The requested sandbox, and how it is enforced.
 fn render_sandbox(sandbox: &SandboxShown) -> String {
     let names = |parts: &[SandboxPart]| parts.iter().map(|part| part.name()).collect::<Vec<_>>().join(" ");
-    let mut text =
-        format!("{} (Landlock ABI {}: {})", sandbox.asked.render(), sandbox.landlock_abi, names(&sandbox.got));
+    let mut text = format!(
+        "{} ({}, Landlock ABI {}: {})",
+        sandbox.asked.render(),
+        sandbox.tier.name(),
+        sandbox.landlock_abi,
+        names(&sandbox.got)
+    );
     if !sandbox.missing.is_empty() {
         text.push_str(&format!(", not enforced: {}", names(&sandbox.missing)));
+    }
+    if let Some(refused) = sandbox.refused.as_ref().and_then(|refused| refused.render()) {
+        text.push_str(&format!("; refused {refused}"));
     }
     text
 }

@@ -2,7 +2,10 @@
 
 mod attacks;
 mod inside;
+mod namespaces;
 mod options;
+mod others;
+mod refusals;
 mod unchanged;
 
 use std::os::unix::fs::PermissionsExt;
@@ -15,6 +18,9 @@ use pinfold_testkit::Pinfold;
 use pinfold_testkit::environments::{Containment, Environment, User};
 
 use crate::PINFOLD;
+
+/// The sandbox's last part, for each tier.
+const TIERS: [&str; 2] = [",tier=landlock", ",tier=auto"];
 
 /// Two directories that everyone may write: `work`, and `outside` with a file in it. Removed when dropped.
 struct Places {

@@ -136,25 +136,36 @@ fn kernel() -> Finding {
 
 /// What sandboxes can enforce here.
 fn sandbox() -> Finding {
-    let kernel =
-        Kernel { landlock_abi: pinfold_os::sandbox::landlock_abi(), seccomp: pinfold_os::sandbox::has_filters() };
+    let namespaces = pinfold_os::sandbox::try_namespaces();
+    let kernel = Kernel {
+        landlock_abi: pinfold_os::sandbox::landlock_abi(),
+        seccomp: pinfold_os::sandbox::has_filters(),
+        namespaces: namespaces.is_ok(),
+    };
     let missing: Vec<_> = Part::ALL.into_iter().filter(|part| !part.is_enforced(kernel)).collect();
     let abi = kernel.landlock_abi;
     if missing.is_empty() {
-        return finding(
-            Level::Good,
-            "sandbox",
-            format!("Landlock ABI {abi} and seccomp: every part is enforced"),
-            None,
-        );
+        let text = format!("Landlock ABI {abi}, seccomp and namespaces: every part is enforced");
+        return finding(Level::Good, "sandbox", text, None);
     }
-    let list = |text: fn(Part) -> &'static str| missing.iter().map(|part| text(*part)).collect::<Vec<_>>().join(", ");
+    let list = |text: fn(Part) -> &'static str| {
+        let mut texts: Vec<_> = missing.iter().map(|part| text(*part)).collect();
+        texts.dedup();
+        texts.join(", ")
+    };
     let landlock = if abi == 0 { "no Landlock".to_owned() } else { format!("Landlock ABI {abi}") };
-    let text = format!("{landlock}; cannot be enforced: {}", list(Part::name));
-    let remedy = format!(
+    let mut text = format!("{landlock}; cannot be enforced: {}", list(Part::name));
+    let mut remedy = format!(
         "a start that needs these parts is refused unless it says missing=best_effort; they need {}",
         list(Part::needs)
     );
+    if let Err(error) = namespaces {
+        text.push_str(&format!("; namespaces: {error}"));
+        remedy.push_str(
+            "; in the way of namespaces can be: a container's seccomp profile, kernel.apparmor_restrict_unprivileged_userns, \
+             kernel.unprivileged_userns_clone, user.max_user_namespaces, or a chroot",
+        );
+    }
     finding(Level::Note, "sandbox", text, Some(&remedy))
 }
 

@@ -65,7 +65,7 @@ impl Core {
             return;
         }
         let (id, owner) = (&history.intent.id, history.owner());
-        let kind = kind.map_or("intended", EventKind::name);
+        let kind = kind.map_or("refused", EventKind::name);
         let pid = history.start.as_ref().map(|start| start.pid);
         let code = history.outcome().and_then(|outcome| outcome.shell_code());
         // Clients read this in the event log; daemon.log has it at debug level only.

@@ -3,13 +3,14 @@
 //! A start without a sandbox, floor and default costs nothing here.
 
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
 use pinfold_api::error::ErrorCode;
 use pinfold_model::sandbox::{
     Enforcement, Floor, Kernel, Looser, NotEnforceable, Profile, Sandbox, SandboxParts, SandboxRequest, UnixSockets,
 };
 use pinfold_model::spec::Spec;
-use pinfold_os::sandbox::{has_filters, landlock_abi};
+use pinfold_os::sandbox::{has_filters, landlock_abi, try_namespaces};
 
 use crate::access::caller::Caller;
 use crate::access::sandboxed::OWN_SANDBOX;
@@ -20,9 +21,16 @@ use crate::request_error::RequestError;
 /// Where the floor of an owner comes from, in errors.
 const CONFIGURED: &str = "the floor in the configuration";
 
-/// What this kernel offers to sandboxes.
-pub(crate) fn kernel() -> Kernel {
-    Kernel { landlock_abi: landlock_abi(), seccomp: has_filters() }
+/// Whether namespaces can be created, once it was tried.
+static NAMESPACES: OnceLock<bool> = OnceLock::new();
+
+/// What this machine offers to sandboxes. The first call tries namespaces in a child, on a blocking thread.
+pub(crate) async fn kernel() -> Result<Kernel, RequestError> {
+    let namespaces = match NAMESPACES.get() {
+        Some(known) => *known,
+        None => blocking(|| *NAMESPACES.get_or_init(|| try_namespaces().is_ok())).await?,
+    };
+    Ok(Kernel { landlock_abi: landlock_abi(), seccomp: has_filters(), namespaces })
 }
 
 /// What a floor says, and where it comes from.
@@ -59,7 +67,7 @@ impl Core {
                  act as the operator: leave out unix=any, or change the setting",
             ));
         }
-        Ok(Some(sandbox.enforcement(kernel())?))
+        Ok(Some(sandbox.enforcement(kernel().await?)?))
     }
 
     /// What no sandboxed process may write: the home and the configuration.

@@ -148,7 +148,7 @@ impl Core {
         let limit_places = self.limit_places(&spec).await?;
         if let Some(enforcement) = &spec.sandbox {
             // Decided again for a restart: the kernel may be another one by now.
-            spec.sandbox = Some(enforcement.asked.enforcement(sandbox::kernel())?);
+            spec.sandbox = Some(enforcement.asked.enforcement(sandbox::kernel().await?)?);
         }
         if spec.lifetime.grace().is_some() && spec.service.life.is_none() {
             // The silence of its owner counts from here, also if no request has come from that owner yet. A restart is not a

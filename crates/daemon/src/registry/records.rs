@@ -126,7 +126,7 @@ fn sandbox_shown(history: &History) -> Option<SandboxShown> {
         Some(Outcome::Signaled { .. }) => history.cause() == Some(Cause::OnItsOwn),
         _ => false,
     };
-    Some(SandboxShown::new(enforcement, failed))
+    Some(SandboxShown::new(enforcement, history.refusals.as_ref(), failed))
 }
 
 /// A note about a sandbox that is weaker than requested.

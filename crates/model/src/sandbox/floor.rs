@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use super::{Missing, Network, Profile, Sandbox, SandboxParts, Tmp, UnixSockets};
+use super::{GitAccess, Missing, Network, Profile, Sandbox, SandboxParts, Secrets, TierChoice, Tmp, UnixSockets};
 use crate::environment::EnvironmentFilter;
 
 /// The widest sandbox that a start may have, from the configuration or from the sandbox of the process that requests
@@ -18,6 +18,9 @@ pub struct Floor {
     /// The variables that it may get at most; `None` for all.
     pub env: Option<Vec<String>>,
     pub tmp: Tmp,
+    pub tier: TierChoice,
+    pub git: GitAccess,
+    pub secrets: Secrets,
     pub missing: Missing,
 }
 
@@ -41,6 +44,9 @@ impl From<&Sandbox> for Floor {
             unix: sandbox.unix,
             env: sandbox.env.clone(),
             tmp: sandbox.tmp,
+            tier: sandbox.tier,
+            git: sandbox.git,
+            secrets: sandbox.secrets,
             missing: sandbox.missing,
         }
     }
@@ -57,6 +63,9 @@ impl From<&SandboxParts> for Floor {
             unix: parts.unix.unwrap_or_default(),
             env: parts.env.clone(),
             tmp: parts.tmp.unwrap_or_default(),
+            tier: parts.tier.unwrap_or_default(),
+            git: git_of(parts, parts.tier.unwrap_or_default(), GitAccess::default()),
+            secrets: parts.secrets.unwrap_or_default(),
             missing: parts.missing.unwrap_or_default(),
         }
     }
@@ -87,6 +96,9 @@ impl Floor {
                 (Some(ours), Some(theirs)) => Some(common_names(ours, theirs)),
             },
             tmp: self.tmp.min(other.tmp),
+            tier: self.tier.min(other.tier),
+            git: self.git.min(other.git),
+            secrets: self.secrets.min(other.secrets),
             missing: self.missing.min(other.missing),
         }
     }
@@ -102,6 +114,9 @@ impl Floor {
             unix: self.unix,
             env: self.env.clone(),
             tmp: self.tmp,
+            tier: self.tier,
+            git: self.git,
+            secrets: self.secrets,
             missing: self.missing,
         }
     }
@@ -135,6 +150,17 @@ impl Floor {
         }
         if sandbox.tmp > self.tmp {
             return looser("tmp", "`own`".to_owned());
+        }
+        if sandbox.tier > self.tier {
+            let name = if self.tier == TierChoice::Auto { "auto" } else { "namespaces" };
+            return looser("tier", format!("`{name}`"));
+        }
+        if sandbox.git > self.git {
+            let name = if self.git == GitAccess::ReadOnly { "read-only" } else { "protected" };
+            return looser("git", format!("`{name}`"));
+        }
+        if sandbox.secrets > self.secrets {
+            return looser("secrets", "`hidden`".to_owned());
         }
         if sandbox.missing > self.missing {
             return looser("missing", "`refuse`".to_owned());
@@ -182,6 +208,11 @@ fn is_covered(pattern: &str, allowed: &[String]) -> bool {
     allowed.iter().any(|name| name == pattern) || (!pattern.contains('*') && matches())
 }
 
+/// The access to `.git` that parts ask for. Without namespaces nothing protects it.
+fn git_of(parts: &SandboxParts, tier: TierChoice, default: GitAccess) -> GitAccess {
+    parts.git.unwrap_or(if tier == TierChoice::Landlock { GitAccess::Writable } else { default })
+}
+
 impl Sandbox {
     /// The sandbox that a start asks for, with unset parts as the floor has them, or at their defaults. `cwd` and the
     /// roots in `parts` must be free of symbolic links.
@@ -198,6 +229,12 @@ impl Sandbox {
             Some(floor) if parts.connect.is_empty() && network == Network::Leased => floor.connect.clone(),
             _ => parts.connect.clone(),
         };
+        // The default, unless the floor is tighter.
+        let (tier, git, secrets) = match floor {
+            Some(floor) => (floor.tier.min(TierChoice::default()), floor.git.min(GitAccess::default()), floor.secrets),
+            None => Default::default(),
+        };
+        let tier = parts.tier.unwrap_or(tier);
         Some(Self {
             profile: parts.profile,
             write,
@@ -206,6 +243,9 @@ impl Sandbox {
             unix: parts.unix.unwrap_or_default(),
             env: parts.env.clone().or(floor.and_then(|floor| floor.env.clone())),
             tmp: parts.tmp.unwrap_or_default(),
+            tier,
+            git: git_of(parts, tier, git),
+            secrets: parts.secrets.unwrap_or(secrets),
             missing: parts.missing.or(floor.map(|floor| floor.missing)).unwrap_or_default(),
         })
     }

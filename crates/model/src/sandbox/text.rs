@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use super::{
-    MAX_CONNECT_PORTS, MAX_ENV_PATTERNS, MAX_WRITE_ROOTS, Missing, Network, Profile, Sandbox, SandboxParts,
-    SandboxRequest, Tmp, UnixSockets,
+    GitAccess, MAX_CONNECT_PORTS, MAX_ENV_PATTERNS, MAX_WRITE_ROOTS, Missing, Network, Profile, Sandbox, SandboxParts,
+    SandboxRequest, Secrets, TierChoice, Tmp, UnixSockets,
 };
 
 /// Why a sandbox cannot be used. Each says what to give instead.
@@ -14,7 +14,8 @@ pub enum BadSandbox {
     UnknownProfile(String),
     #[error(
         "`{0}` is not a part of a sandbox: use write=DIR, network=full|leased|none, connect=PORT, unix=none|any, \
-         env=NAME, tmp=own|shared or missing=refuse|best_effort"
+         env=NAME, tmp=own|shared, tier=auto|namespaces|landlock, git=protected|read-only|writable, \
+         secrets=visible|hidden or missing=refuse|best_effort"
     )]
     UnknownPart(String),
     #[error("`{part}={value}` in a sandbox: use {expected}")]
@@ -25,6 +26,8 @@ pub enum BadSandbox {
     ConnectWithoutLeased,
     #[error("sandbox: write root `{}` is not absolute: give an absolute path, or one that begins with `~/`", .0.display())]
     RelativeRoot(PathBuf),
+    #[error("sandbox: `{0}` needs namespaces, which `tier=landlock` does without: leave out one of them")]
+    NeedsNamespaces(&'static str),
     #[error("sandbox: more than {most} entries in `{part}`: give fewer")]
     TooMany { part: &'static str, most: usize },
     #[error("sandbox: `{0}` holds a NUL byte or is empty")]
@@ -86,6 +89,29 @@ fn parse_text(text: &str) -> Result<SandboxParts, BadSandbox> {
                     _ => return Err(bad("tmp", "own or shared")),
                 });
             }
+            "tier" => {
+                parts.tier = Some(match value {
+                    "auto" => TierChoice::Auto,
+                    "namespaces" => TierChoice::Namespaces,
+                    "landlock" => TierChoice::Landlock,
+                    _ => return Err(bad("tier", "auto, namespaces or landlock")),
+                });
+            }
+            "git" => {
+                parts.git = Some(match value {
+                    "protected" => GitAccess::Protected,
+                    "read-only" => GitAccess::ReadOnly,
+                    "writable" => GitAccess::Writable,
+                    _ => return Err(bad("git", "protected, read-only or writable")),
+                });
+            }
+            "secrets" => {
+                parts.secrets = Some(match value {
+                    "visible" => Secrets::Visible,
+                    "hidden" => Secrets::Hidden,
+                    _ => return Err(bad("secrets", "visible or hidden")),
+                });
+            }
             "missing" => {
                 parts.missing = Some(match value {
                     "refuse" => Missing::Refuse,
@@ -131,6 +157,14 @@ fn check(parts: &SandboxParts) -> Result<(), BadSandbox> {
     if !parts.connect.is_empty() && parts.network.is_some_and(|network| network != Network::Leased) {
         return Err(BadSandbox::ConnectWithoutLeased);
     }
+    if parts.tier == Some(TierChoice::Landlock) {
+        if parts.git.is_some_and(|git| git != GitAccess::Writable) {
+            return Err(BadSandbox::NeedsNamespaces("git"));
+        }
+        if parts.secrets == Some(Secrets::Hidden) {
+            return Err(BadSandbox::NeedsNamespaces("secrets"));
+        }
+    }
     Ok(())
 }
 
@@ -143,6 +177,9 @@ fn first_part(parts: &SandboxParts) -> Option<&'static str> {
         ("unix", parts.unix.is_some()),
         ("env", parts.env.is_some()),
         ("tmp", parts.tmp.is_some()),
+        ("tier", parts.tier.is_some()),
+        ("git", parts.git.is_some()),
+        ("secrets", parts.secrets.is_some()),
         ("missing", parts.missing.is_some()),
     ];
     given.into_iter().find(|(_, given)| *given).map(|(part, _)| part)
@@ -176,6 +213,20 @@ impl Sandbox {
         }
         if self.tmp == Tmp::Shared {
             add("tmp", "shared");
+        }
+        match self.tier {
+            TierChoice::Auto => {}
+            TierChoice::Namespaces => add("tier", "namespaces"),
+            TierChoice::Landlock => add("tier", "landlock"),
+        }
+        match self.git {
+            GitAccess::Protected => {}
+            GitAccess::ReadOnly => add("git", "read-only"),
+            GitAccess::Writable if self.tier == TierChoice::Landlock => {}
+            GitAccess::Writable => add("git", "writable"),
+        }
+        if self.secrets == Secrets::Hidden {
+            add("secrets", "hidden");
         }
         if self.missing == Missing::BestEffort {
             add("missing", "best_effort");

@@ -31,15 +31,27 @@ pub(super) struct Capabilities {
     words: [Word; 2],
 }
 
+/// The capabilities that the calling thread has in effect, by bit.
+pub(super) fn effective() -> io::Result<u64> {
+    let [low, high] = own()?;
+    Ok(u64::from(low.effective) | u64::from(high.effective) << 32)
+}
+
+/// The capabilities of the calling thread.
+fn own() -> io::Result<[Word; 2]> {
+    let header = Header { version: VERSION, pid: 0 };
+    let mut words = [Word::default(); 2];
+    // SAFETY: the header and two words are what this version reads and writes.
+    match unsafe { libc::syscall(libc::SYS_capget, &raw const header, words.as_mut_ptr()) } {
+        0 => Ok(words),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
 impl Capabilities {
     /// Those of the calling thread, without the ones that are not [`KEPT`].
     pub(super) fn reduced() -> io::Result<Self> {
-        let header = Header { version: VERSION, pid: 0 };
-        let mut words = [Word::default(); 2];
-        // SAFETY: the header and two words are what this version reads and writes.
-        if unsafe { libc::syscall(libc::SYS_capget, &raw const header, words.as_mut_ptr()) } < 0 {
-            return Err(io::Error::last_os_error());
-        }
+        let mut words = own()?;
         for (word, kept) in words.iter_mut().zip([KEPT as u32, (KEPT >> 32) as u32]) {
             word.permitted &= kept;
             word.effective &= kept;
@@ -51,7 +63,7 @@ impl Capabilities {
     /// Gives up all others, in the calling thread.
     pub(super) fn apply(&self) -> bool {
         let header = Header { version: VERSION, pid: 0 };
-        // SAFETY: as in `reduced`; the kernel only reads both.
+        // SAFETY: as in `own`; the kernel only reads both.
         unsafe { libc::syscall(libc::SYS_capset, &raw const header, self.words.as_ptr()) == 0 }
     }
 }

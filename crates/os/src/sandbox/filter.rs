@@ -5,6 +5,7 @@
 //! Everything else is allowed: Landlock decides about files, ports and signals.
 
 use std::mem::offset_of;
+use std::os::fd::{FromRawFd, OwnedFd, RawFd};
 
 use super::Sockets;
 
@@ -12,7 +13,6 @@ use super::Sockets;
 const LOAD: u16 = (libc::BPF_LD | libc::BPF_W | libc::BPF_ABS) as u16;
 const AND: u16 = (libc::BPF_ALU | libc::BPF_AND | libc::BPF_K) as u16;
 const IF_EQUAL: u16 = (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K) as u16;
-#[cfg(target_arch = "x86_64")]
 const IF_AT_LEAST: u16 = (libc::BPF_JMP | libc::BPF_JGE | libc::BPF_K) as u16;
 const IF_ANY_BIT: u16 = (libc::BPF_JMP | libc::BPF_JSET | libc::BPF_K) as u16;
 const RETURN: u16 = (libc::BPF_RET | libc::BPF_K) as u16;
@@ -88,29 +88,51 @@ impl Filter {
         ];
         #[cfg(target_arch = "x86_64")]
         code.extend([when(IF_AT_LEAST, X32, 0, 1), fail(libc::ENOSYS)]);
+        let mut rules: Vec<Rule> = Vec::with_capacity(DENIED.len() + ABSENT.len() + 8);
         for (calls, errno) in [(DENIED, libc::EPERM), (ABSENT, libc::ENOSYS)] {
-            calls.iter().for_each(|call| rule(&mut code, *call, vec![fail(errno)]));
+            rules.extend(calls.iter().map(|call| (*call as u32, vec![fail(errno)])));
         }
-        rule(&mut code, libc::SYS_clone, deny_bits(0, NEW_NAMESPACE));
-        rule(&mut code, libc::SYS_unshare, deny_bits(0, NEW_NAMESPACE | NEW_TIME));
-        rule(&mut code, libc::SYS_prlimit64, limits_of_others());
-        rule(&mut code, libc::SYS_socket, socket(sockets, unix_sockets));
+        let mut rule = |call: libc::c_long, then| rules.push((call as u32, then));
+        rule(libc::SYS_clone, deny_bits(0, NEW_NAMESPACE));
+        rule(libc::SYS_unshare, deny_bits(0, NEW_NAMESPACE | NEW_TIME));
+        rule(libc::SYS_prlimit64, limits_of_others());
+        rule(libc::SYS_socket, socket(sockets, unix_sockets));
         if !unix_sockets {
-            rule(&mut code, libc::SYS_socketpair, connected_pairs());
+            rule(libc::SYS_socketpair, connected_pairs());
         }
         if sockets == Sockets::TcpOnly {
             let sends = [(libc::SYS_sendto, 3), (libc::SYS_sendmsg, 2), (libc::SYS_sendmmsg, 3)];
-            sends.into_iter().for_each(|(call, flags)| rule(&mut code, call, deny_bits(flags, MSG_FASTOPEN)));
+            sends.into_iter().for_each(|(call, flags)| rule(call, deny_bits(flags, MSG_FASTOPEN)));
         }
-        code.push(allow());
+        rules.sort_unstable_by_key(|(call, _)| *call);
+        code.extend(search(&rules));
         Self { code }
+    }
+
+    /// The same filter, but the kernel asks for the result of calls that fail with EPERM.
+    pub(super) fn notifying(&self) -> Self {
+        let refuses = |code: &libc::sock_filter| code.code == RETURN && code.k == fail(libc::EPERM).k;
+        let notify = |code: &libc::sock_filter| if refuses(code) { give(libc::SECCOMP_RET_USER_NOTIF) } else { *code };
+        Self { code: self.code.iter().map(notify).collect() }
     }
 
     /// Installs it in the calling thread, which must have `no_new_privs`.
     pub(super) fn apply(&self) -> bool {
+        self.install(0) == 0
+    }
+
+    /// Like [`Self::apply`], for a filter that is [`Self::notifying`]; gives the descriptor through which the kernel asks.
+    /// It closes at exec. `None` if there is one already, as in some containers, or on a kernel before 5.0.
+    pub(super) fn apply_notifying(&self) -> Option<OwnedFd> {
+        let fd = self.install(libc::SECCOMP_FILTER_FLAG_NEW_LISTENER);
+        // SAFETY: the kernel returned a new descriptor that nothing else owns.
+        (fd >= 0).then(|| unsafe { OwnedFd::from_raw_fd(fd as RawFd) })
+    }
+
+    fn install(&self, flags: libc::c_ulong) -> libc::c_long {
         let program = libc::sock_fprog { len: self.code.len() as u16, filter: self.code.as_ptr().cast_mut() };
         // SAFETY: the kernel copies the program, which outlives the call.
-        unsafe { libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, 0, &raw const program) == 0 }
+        unsafe { libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, flags, &raw const program) }
     }
 }
 
@@ -121,10 +143,33 @@ pub(super) fn is_available() -> bool {
     unsafe { libc::syscall(libc::SYS_seccomp, libc::SECCOMP_GET_ACTION_AVAIL, 0, &raw const action) == 0 }
 }
 
-/// Runs `then` for this call; every path of `then` must return.
-fn rule(code: &mut Vec<libc::sock_filter>, call: libc::c_long, then: Vec<libc::sock_filter>) {
-    code.push(when(IF_EQUAL, call as u32, 0, then.len() as u8));
-    code.extend(then);
+/// What to do for one call; every path of it must return.
+type Rule = (u32, Vec<libc::sock_filter>);
+
+/// Finds the rule of a call by bisection, and allows calls without one. When a filter is installed, the kernel runs it once for
+/// every call that there is: with one comparison after the other, that takes three times as long as all the rest.
+fn search(rules: &[Rule]) -> Vec<libc::sock_filter> {
+    if rules.len() <= 2 {
+        let mut code = Vec::new();
+        for (call, then) in rules {
+            code.push(when(IF_EQUAL, *call, 0, distance(then)));
+            code.extend_from_slice(then);
+        }
+        code.push(allow());
+        return code;
+    }
+    let (low, high) = rules.split_at(rules.len() / 2);
+    let (below, from) = (search(low), search(high));
+    let mut code = vec![when(IF_AT_LEAST, high[0].0, distance(&below), 0)];
+    code.extend(below);
+    code.extend(from);
+    code
+}
+
+/// The number of instructions to skip. A jump skips at most 255, which half of the rules is far from.
+fn distance(code: &[libc::sock_filter]) -> u8 {
+    debug_assert!(code.len() <= usize::from(u8::MAX));
+    code.len() as u8
 }
 
 /// Refuses a call if its argument has one of these bits.
@@ -236,4 +281,71 @@ fn allow() -> libc::sock_filter {
 
 fn fail(errno: i32) -> libc::sock_filter {
     give(libc::SECCOMP_RET_ERRNO | errno as u32)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Runs a filter as the kernel does.
+    fn run(filter: &Filter, call: u32, arguments: [u64; 6]) -> u32 {
+        let data = |offset: u32| match offset as usize {
+            0 => call,
+            4 => NATIVE,
+            offset => {
+                let place = offset - offset_of!(libc::seccomp_data, args);
+                (arguments[place / 8] >> (place % 8 * 8)) as u32
+            }
+        };
+        let (mut at, mut value) = (0, 0);
+        loop {
+            let step = filter.code[at];
+            at += 1;
+            let jump = |holds: bool| usize::from(if holds { step.jt } else { step.jf });
+            match step.code {
+                LOAD => value = data(step.k),
+                AND => value &= step.k,
+                IF_EQUAL => at += jump(value == step.k),
+                IF_AT_LEAST => at += jump(value >= step.k),
+                IF_ANY_BIT => at += jump(value & step.k != 0),
+                RETURN => return step.k,
+                other => panic!("an instruction that is not used: {other}"),
+            }
+        }
+    }
+
+    #[test]
+    fn every_call_gets_its_own_rule_and_all_others_are_allowed() {
+        for sockets in [Sockets::NoNetwork, Sockets::TcpOnly, Sockets::TcpAndUdp] {
+            for unix_sockets in [false, true] {
+                let filter = Filter::new(sockets, unix_sockets);
+                for call in 0..600 {
+                    let is = |calls: &[libc::c_long]| calls.contains(&libc::c_long::from(call));
+                    let expected = match call {
+                        _ if is(DENIED) => fail(libc::EPERM).k,
+                        _ if is(ABSENT) => fail(libc::ENOSYS).k,
+                        // A socket of family 0, and for others arguments that are allowed.
+                        _ if libc::c_long::from(call) == libc::SYS_socket => fail(libc::EPERM).k,
+                        _ if libc::c_long::from(call) == libc::SYS_socketpair && !unix_sockets => fail(libc::EPERM).k,
+                        _ => allow().k,
+                    };
+                    assert_eq!(run(&filter, call, [0; 6]), expected, "call {call}, {sockets:?}, {unix_sockets}");
+                    let asked = run(&filter.notifying(), call, [0; 6]);
+                    let notifies = expected == fail(libc::EPERM).k;
+                    assert_eq!(asked, if notifies { libc::SECCOMP_RET_USER_NOTIF } else { expected }, "call {call}");
+                }
+            }
+        }
+        let filter = Filter::new(Sockets::TcpOnly, false);
+        let bits = |call: libc::c_long, index: usize, value: u64| {
+            let mut arguments = [0; 6];
+            arguments[index] = value;
+            run(&filter, call as u32, arguments)
+        };
+        assert_eq!(bits(libc::SYS_clone, 0, 0x1000_0000), fail(libc::EPERM).k);
+        assert_eq!(bits(libc::SYS_unshare, 0, 0x80), fail(libc::EPERM).k);
+        assert_eq!(bits(libc::SYS_clone, 0, 17), allow().k);
+        assert_eq!(bits(libc::SYS_sendto, 3, u64::from(MSG_FASTOPEN)), fail(libc::EPERM).k);
+        assert_eq!(bits(libc::SYS_sendto, 3, 0x4000), allow().k);
+    }
 }

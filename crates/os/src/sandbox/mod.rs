@@ -1,4 +1,4 @@
-//! Restricts what a new program may do: Landlock, a seccomp filter, fewer capabilities and `no_new_privs`.
+//! Restricts what a new program may do: namespaces, Landlock, a seccomp filter, fewer capabilities and `no_new_privs`.
 //!
 //! [`Restrictions::prepare`] does everything that can fail or allocate, before the clone. The child then only makes
 //! system calls ([`Restrictions::apply`]). What is applied holds for the program and all its descendants, and cannot be
@@ -7,15 +7,23 @@
 mod capabilities;
 mod filter;
 mod landlock;
+mod namespaces;
+mod refused;
 
 use std::io;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
 
 use capabilities::Capabilities;
 use filter::Filter;
 use landlock::Ruleset;
+use namespaces::Namespaces;
+
+use crate::socket;
 
 pub use landlock::abi as landlock_abi;
+pub use namespaces::{Git, NamespacePolicy, try_namespaces};
+pub use refused::{Notice, RefusedCall, RefusedCalls};
 
 /// Device files that every sandboxed program may write to.
 const DEVICES: [&str; 6] = ["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty"];
@@ -52,15 +60,41 @@ pub struct Policy {
     pub unix_sockets: bool,
     /// Whether to install the filter of system calls.
     pub filter: bool,
+    /// What it gets namespaces for; `None` without.
+    pub namespaces: Option<NamespacePolicy>,
 }
 
 /// A policy in the form in which the child applies it.
 #[derive(Debug)]
 pub struct Restrictions {
+    namespaces: Option<Namespaces>,
     /// `None` on a kernel without Landlock.
     ruleset: Option<Ruleset>,
-    filter: Option<Filter>,
+    filter: Option<InstalledFilter>,
     capabilities: Capabilities,
+}
+
+/// The filter, and how the parent learns what it refused.
+#[derive(Debug)]
+struct InstalledFilter {
+    plain: Filter,
+    notifying: Filter,
+    /// The child sends the source of refused calls through the second one.
+    channel: (OwnedFd, OwnedFd),
+}
+
+impl InstalledFilter {
+    fn prepare(policy: &Policy) -> io::Result<Self> {
+        let plain = Filter::new(policy.sockets, policy.unix_sockets);
+        Ok(Self { notifying: plain.notifying(), plain, channel: socket::pair()? })
+    }
+
+    fn apply(&self) -> bool {
+        match self.notifying.apply_notifying() {
+            Some(listener) => socket::send_fd(self.channel.1.as_fd(), listener.as_fd()).is_ok(),
+            None => self.plain.apply(),
+        }
+    }
 }
 
 impl Restrictions {
@@ -69,18 +103,36 @@ impl Restrictions {
     pub fn prepare(policy: &Policy) -> io::Result<Self> {
         let abi = landlock_abi();
         let ruleset = (abi > 0).then(|| ruleset(policy, abi)).transpose()?;
-        let filter = policy.filter.then(|| Filter::new(policy.sockets, policy.unix_sockets));
-        Ok(Self { ruleset, filter, capabilities: Capabilities::reduced()? })
+        let filter = policy.filter.then(|| InstalledFilter::prepare(policy)).transpose()?;
+        let namespaces = policy.namespaces.as_ref().map(|namespaces| Namespaces::prepare(namespaces, &policy.write));
+        Ok(Self { namespaces: namespaces.transpose()?, ruleset, filter, capabilities: Capabilities::reduced()? })
+    }
+
+    /// After the start: the calls that the filter refuses. `None` if the kernel cannot report them.
+    pub fn into_refused_calls(self) -> Option<RefusedCalls> {
+        let (ours, theirs) = self.filter?.channel;
+        // The child closed its copy at exec: what it sent is here, or nothing will come.
+        drop(theirs);
+        socket::receive_fd(ours.as_fd()).ok().flatten().map(RefusedCalls::new)
+    }
+
+    /// Whether the working directory must be entered again after [`Self::apply`]: it is on another mount then.
+    pub(crate) fn moves_mounts(&self) -> bool {
+        self.namespaces.is_some()
     }
 
     /// Restricts the calling thread: system calls only, no allocation, no locks. False if one failed, with its errno.
     pub(crate) fn apply(&self) -> bool {
+        // First, because all others take away the rights that it needs.
+        if !self.namespaces.as_ref().is_none_or(Namespaces::apply) {
+            return false;
+        }
         // SAFETY: plain system call.
         let no_new_privs = unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) } == 0;
         no_new_privs
             && self.capabilities.apply()
             && self.ruleset.as_ref().is_none_or(Ruleset::apply)
-            && self.filter.as_ref().is_none_or(Filter::apply)
+            && self.filter.as_ref().is_none_or(InstalledFilter::apply)
     }
 }
 

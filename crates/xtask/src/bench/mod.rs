@@ -16,6 +16,7 @@ mod peers;
 mod procfs;
 mod report;
 mod restart;
+mod sandbox;
 mod start;
 mod stats;
 mod test_bed;
@@ -86,6 +87,7 @@ enum Section {
     Restart,
     Mcp,
     Attach,
+    Sandbox,
     Load,
 }
 
@@ -181,6 +183,7 @@ fn measure(section: Section, stage: &TestDir, scale: Scale) -> anyhow::Result<Ve
         Section::Restart => restart::measure(stage, scale),
         Section::Mcp => mcp::measure(stage, scale),
         Section::Attach => attach::measure(stage, scale),
+        Section::Sandbox => sandbox::measure(stage, scale),
         Section::Load => load::measure(stage, scale),
     }
 }

@@ -125,7 +125,8 @@ fn render(sandbox: &SandboxShown, attempts: &[Attempt], console: &Console) -> St
             vec![plain(part.name()), cell(enforced, tone), plain(about)]
         })
         .collect();
-    let mut text = format!("{} (Landlock ABI {})\n\n", sandbox.label, sandbox.landlock_abi);
+    let mut text =
+        format!("{} (tier {}, Landlock ABI {})\n\n", sandbox.label, sandbox.tier.name(), sandbox.landlock_abi);
     text.push_str(&render_table(PARTS, &rows, None, paint));
     text.push('\n');
     let rows: Vec<_> = attempts.iter().map(|attempt| vec![plain(&attempt.what), plain(&attempt.result)]).collect();
@@ -149,6 +150,10 @@ pub(crate) fn probe(console: &mut Console) -> Result<u8, Failure> {
             parent.map_or(Ok(()), |parent| rustix::process::test_kill_process(parent).map_err(io::Error::from)),
         ),
         ("create a user namespace", new_user_namespace()),
+        ("see a network interface other than loopback", other_interface()),
+        ("change the mode of a file elsewhere (pinfold's home)", chmod_to_itself(Path::new(&home))),
+        ("write Git's hooks in the working directory", create_in(Path::new(".git/hooks"))),
+        ("list ~/.ssh", list_secrets()),
     ];
     let mut text = String::new();
     for (what, result) in attempts {
@@ -173,4 +178,28 @@ fn create_in(directory: &Path) -> io::Result<()> {
 fn new_user_namespace() -> io::Result<()> {
     let status = std::process::Command::new("unshare").args(["--user", "true"]).output()?.status;
     if status.success() { Ok(()) } else { Err(io::ErrorKind::PermissionDenied.into()) }
+}
+
+/// Whether there is a network interface besides loopback.
+fn other_interface() -> io::Result<()> {
+    let list = std::fs::read_to_string("/proc/self/net/dev")?;
+    let names = list.lines().filter_map(|line| line.split_once(':')).map(|(name, _)| name.trim());
+    match names.filter(|name| *name != "lo").count() {
+        0 => Err(io::Error::new(io::ErrorKind::NotFound, "there is none")),
+        _ => Ok(()),
+    }
+}
+
+/// Gives a file the mode that it has.
+fn chmod_to_itself(path: &Path) -> io::Result<()> {
+    std::fs::set_permissions(path, std::fs::metadata(path)?.permissions())
+}
+
+/// Whether there is anything in ~/.ssh.
+fn list_secrets() -> io::Result<()> {
+    let home = std::env::var_os("HOME").unwrap_or_default();
+    match std::fs::read_dir(Path::new(&home).join(".ssh"))?.count() {
+        0 => Err(io::Error::new(io::ErrorKind::NotFound, "it is empty")),
+        _ => Ok(()),
+    }
 }

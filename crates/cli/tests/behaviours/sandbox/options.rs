@@ -11,7 +11,8 @@ use crate::PINFOLD;
 fn a_record_says_what_was_asked_for_and_what_is_enforced() {
     let places = Places::new();
     let pinfold = Pinfold::start(PINFOLD);
-    let (record, _) = run(&pinfold, "true", &places.work(), Some("workspace-write,network=leased,unix=any"));
+    let (record, _) =
+        run(&pinfold, "true", &places.work(), Some("workspace-write,network=leased,unix=any,tier=landlock"));
     let shown = record.sandbox.expect("a sandbox");
     assert_eq!((shown.label.as_str(), shown.hint), ("workspace-write, leased ports", None));
     assert_eq!((shown.got.len(), shown.missing.len()), (7, 0));

@@ -3,13 +3,14 @@
 use pinfold_api::types::{Cause, Outcome, Pty, StartRequest, Status, Streams};
 use pinfold_testkit::until_some;
 
-use super::{Places, daemons, request, run};
+use super::{Places, TIERS, daemons, request, run};
 
 #[test]
 fn output_exit_codes_and_programs_work() {
     let places = Places::new();
     for (environment, pinfold) in daemons() {
-        for sandbox in [None, Some("read-only"), Some("workspace-write,network=none")] {
+        let landlock = [Some("read-only,tier=landlock"), Some("workspace-write,network=none,tier=landlock")];
+        for sandbox in landlock.into_iter().chain([None, Some("read-only"), Some("workspace-write,network=none")]) {
             let script = "echo out; echo err >&2; seq 1 100000 | tail -1; (exit 3) || echo three; exec sh -c 'exit 7'";
             let (record, text) = run(&pinfold, script, &places.work(), sandbox);
             assert_eq!(text, "out\nerr\n100000\nthree\n", "{environment}, {sandbox:?}");
@@ -35,10 +36,13 @@ fn a_terminal_works() {
     let places = Places::new();
     for (environment, pinfold) in daemons() {
         let script = "test -t 0 && echo one > /dev/tty && echo two > $(tty) && stty size";
-        let pty = StartRequest { pty: Some(Pty::Wanted(true)), ..request(script, &places.work(), Some("read-only")) };
-        let record = pinfold.start_request(&pty).record;
-        pinfold.wait_finished(&record.id);
-        assert_eq!(pinfold.text(&record.id).replace('\r', ""), "one\ntwo\n24 80\n", "{environment}");
+        for tier in TIERS {
+            let sandbox = format!("read-only{tier}");
+            let pty = request(script, &places.work(), Some(&sandbox));
+            let record = pinfold.start_request(&StartRequest { pty: Some(Pty::Wanted(true)), ..pty }).record;
+            pinfold.wait_finished(&record.id);
+            assert_eq!(pinfold.text(&record.id).replace('\r', ""), "one\ntwo\n24 80\n", "{environment}, {tier}");
+        }
     }
 }
 
