@@ -2,6 +2,7 @@
 
 mod collector;
 
+use std::io::{Read, Write};
 use std::net::TcpListener;
 
 use pinfold_api::types::{StartRequest, StopRequest, WaitQuery};
@@ -52,7 +53,11 @@ fn attribute(span: &Value, key: &str) -> Option<String> {
 
 /// Sends a request as it is; gives the status and the body of the answer.
 fn exchange(pinfold: &Pinfold, request: &str) -> (u16, String) {
-    let answer = wire::parse(&wire::send_raw(pinfold, request.as_bytes()));
+    let mut stream = wire::connect(pinfold);
+    stream.write_all(request.as_bytes()).expect("a request sent");
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).expect("an answer");
+    let answer = wire::parse(&answer);
     (answer.status, answer.body)
 }
 

@@ -116,7 +116,7 @@ fn a_socket_that_was_passed_on_is_used_and_outlives_the_daemon() {
     let pinfold = Pinfold::prepare(PINFOLD, Setup::default());
     let socket = pinfold.home().join("socket");
     let listener = UnixListener::bind(&socket).expect("a socket");
-    let mut run = || {
+    let run = || {
         let daemon = pinfold.command(&["daemon", "run"]);
         let mut command = Command::new("sh");
         command.args(["-c", "exec 3<&0 0</dev/null; LISTEN_PID=$$ LISTEN_FDS=1 LISTEN_FDNAMES=x exec \"$0\" \"$@\""]);

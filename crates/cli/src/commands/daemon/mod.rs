@@ -12,7 +12,7 @@ use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use clap::{Args, Subcommand};
-use pinfold_api::client::{Client, ClientError};
+use pinfold_api::client::Client;
 use pinfold_api::error::ErrorCode;
 use pinfold_api::types::{Health, ShutdownAnswer, ShutdownRequest};
 use pinfold_daemon::config::Paths;
@@ -182,33 +182,34 @@ async fn stop(paths: &Paths, all: bool, console: &mut Console) -> Result<u8, Fai
 /// Stops the daemon and waits until it has exited; `None` if none runs.
 async fn shut_down(paths: &Paths, all: bool) -> Result<Option<ShutdownAnswer>, Failure> {
     let client = Client::new(paths.socket());
-    let shutdown = async {
-        let health = client.health().await?;
-        let answer = client.shutdown(&ShutdownRequest { stop_processes: all }).await?;
-        Ok::<_, ClientError>((answer, health.pid))
-    };
-    let (answer, pid) = match shutdown.await {
-        Ok(stopped) => stopped,
+    let health = match client.health().await {
+        Ok(health) => health,
         Err(error) if daemon_on_demand::is_not_running(&error) => return Ok(None),
         Err(error) => return Err(error.into()),
     };
-    wait_until_gone(paths, pid).await?;
-    Ok(Some(answer))
+    shut_down_this(&client, paths, &health, all).await
 }
 
-/// Stops a daemon that runs; its processes run on.
-async fn stop_if_running(paths: &Paths) -> Result<(), Failure> {
-    shut_down(paths, false).await.map(drop)
-}
-
-/// Waits until the daemon has exited, so that the next command does not connect to one that is shutting down. It is found by its
-/// pid, because a connection to the socket of a unit would start it again; by the socket if the pid is of another pid namespace.
-async fn wait_until_gone(paths: &Paths, pid: u32) -> Result<(), Failure> {
+/// Stops this daemon and waits until it has exited; `None` if it has exited before.
+///
+/// It is waited for by its pid, because a connection to the socket of a unit would start it again; by the socket if its pid is not
+/// visible here.
+async fn shut_down_this(
+    client: &Client,
+    paths: &Paths,
+    health: &Health,
+    all: bool,
+) -> Result<Option<ShutdownAnswer>, Failure> {
+    let is_visible = runs(health.pid);
+    let answer = match client.shutdown(&ShutdownRequest { stop_processes: all }).await {
+        Ok(answer) => answer,
+        Err(error) if daemon_on_demand::is_not_running(&error) => return Ok(None),
+        Err(error) => return Err(error.into()),
+    };
     let deadline = Instant::now() + MAX_SHUTDOWN;
     let socket = paths.socket();
     let listens = async || Client::new(&socket).connect().await.is_ok();
-    let is_visible = runs(pid);
-    while if is_visible { runs(pid) } else { listens().await } {
+    while if is_visible { runs(health.pid) } else { listens().await } {
         if Instant::now() > deadline {
             let seconds = MAX_SHUTDOWN.as_secs();
             return Err(Failure::internal(format!(
@@ -217,7 +218,12 @@ async fn wait_until_gone(paths: &Paths, pid: u32) -> Result<(), Failure> {
         }
         tokio::time::sleep(POLL_INTERVAL).await;
     }
-    Ok(())
+    Ok(Some(answer))
+}
+
+/// Stops a daemon that runs; its processes run on.
+async fn stop_if_running(paths: &Paths) -> Result<(), Failure> {
+    shut_down(paths, false).await.map(drop)
 }
 
 /// Whether this process runs. One that nobody has reaped does not.

@@ -5,12 +5,12 @@ use std::cmp::Ordering;
 use clap::Args;
 use pinfold_api::client::Client;
 use pinfold_api::error::ErrorCode;
-use pinfold_api::types::{Health, ShutdownRequest};
+use pinfold_api::types::Health;
 use pinfold_daemon::config::Paths;
 use pinfold_daemon::running::{self, RunningDaemon};
 use serde::Serialize;
 
-use super::wait_until_gone;
+use super::shut_down_this;
 use crate::console::Console;
 use crate::daemon_on_demand;
 use crate::exit;
@@ -106,8 +106,7 @@ async fn running_daemon(client: &Client) -> Result<Option<Health>, Failure> {
 }
 
 async fn replace(client: &Client, paths: &Paths, health: &Health) -> Result<(), Failure> {
-    client.shutdown(&ShutdownRequest { stop_processes: false }).await?;
-    wait_until_gone(paths, health.pid).await?;
+    shut_down_this(client, paths, health, false).await?;
     daemon_on_demand::ensure(client, paths).await
 }
 
