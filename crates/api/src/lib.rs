@@ -9,3 +9,5 @@ pub mod openapi;
 pub mod plain;
 pub mod quiet;
 pub mod types;
+
+pub use pinfold_model::trace;

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::commands::connect::{hook, mcp, tools};
-use crate::commands::daemon::{config, dashboard, doctor};
+use crate::commands::daemon::{config, dashboard, doctor, upgrade};
 use crate::commands::input::{attach, send};
 use crate::commands::output::{events, logs, terminal, top};
 use crate::commands::owner::{handover, token};
@@ -20,7 +20,7 @@ use crate::option_names::CommandLine;
 
 /// The process manager for AI agents: nothing strays, nothing is lost, nothing is invented.
 #[derive(Debug, Parser)]
-#[command(name = "pinfold", version, propagate_version = false, max_term_width = 100)]
+#[command(name = "pinfold", version = crate::version::VERSION, propagate_version = false, max_term_width = 100)]
 #[command(after_help = "Example:\n  pinfold run -d --name web 'npm run dev'   start a process in the background\n  \
                         pinfold logs -f web                       follow its output\n  \
                         pinfold stop web                          stop it and everything it started")]
@@ -139,6 +139,7 @@ pub(crate) enum Command {
     Mcp(mcp::McpArgs),
     Tools(tools::ToolsArgs),
     Daemon(daemon::DaemonArgs),
+    Upgrade(upgrade::UpgradeArgs),
     Connect(connect::ConnectArgs),
     Hook(hook::HookArgs),
     Dashboard(dashboard::DashboardArgs),

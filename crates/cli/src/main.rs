@@ -16,6 +16,7 @@ mod progress_line;
 mod project;
 mod render;
 mod session;
+mod version;
 
 use std::process::ExitCode;
 

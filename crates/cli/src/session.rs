@@ -10,6 +10,7 @@ use pinfold_api::error::ErrorCode;
 use pinfold_daemon::config::Paths;
 
 use crate::args::Global;
+use crate::commands::daemon::upgrade;
 use crate::console::Console;
 use crate::daemon_on_demand;
 use crate::failure::Failure;
@@ -47,6 +48,7 @@ impl Session {
         let operator = Client::new(paths.socket());
         let acting_as = global.acting_as.as_deref();
         let client = acting_as.map_or_else(|| operator.clone(), |owner| operator.acting_as(owner, None));
+        upgrade::replace_if_older(&paths).await?;
         daemon_on_demand::ensure(&client, &paths).await?;
         Ok(Session { client, paths, prints_notes: !global.json })
     }

@@ -38,6 +38,7 @@ use crate::registry::{FoundProcess, OwnerBook, Registry};
 use crate::request_error::RequestError;
 use crate::services::ports::Leases;
 use crate::services::restarts::Chains;
+use crate::telemetry::Telemetry;
 pub(crate) use crate::threads::blocking;
 
 /// For how long queries are refused after the index was found locked.
@@ -69,6 +70,8 @@ pub(crate) struct Core {
     /// When a query last failed because another program had locked the index, and the error text.
     pub(crate) unreadable_index: Mutex<Option<(Instant, String)>>,
     pub(crate) metrics: Metrics,
+    /// Traces, if they are sent anywhere.
+    pub(crate) telemetry: Option<Telemetry>,
     /// The last lines of output that were read recently.
     pub(crate) last_lines: LastLines,
     pub(crate) sampler: Sampler,
@@ -83,6 +86,8 @@ pub(crate) struct Core {
     pub(crate) agents: Agents,
     pub(crate) boot_id: String,
     pub(crate) user_home: String,
+    /// The version of the program.
+    pub(crate) version: &'static str,
     pub(crate) started_at: Moment,
     /// Where keepers create their cgroups, or why they cannot.
     pub(crate) cgroups: Result<Base, String>,

@@ -11,6 +11,7 @@ use axum::extract::{FromRequest, FromRequestParts, Path, Request, State};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, Uri};
 use pinfold_api::error::ErrorCode;
+use pinfold_model::trace::TraceParent;
 use serde::de::DeserializeOwned;
 
 use crate::core::Core;
@@ -137,6 +138,24 @@ impl<T: DeserializeOwned> FromRequestParts<Arc<Core>> for Params<T> {
     async fn from_request_parts(parts: &mut Parts, core: &Arc<Core>) -> Result<Self, RequestError> {
         core.metrics.requests.fetch_add(1, Ordering::Relaxed);
         parse_query(&parts.uri).map(Self)
+    }
+}
+
+/// The trace context in the header `traceparent`. One that cannot be parsed is ignored, as its standard demands: proxies and
+/// libraries add it, and the caller may not know about it.
+pub(crate) fn traceparent(headers: &HeaderMap) -> Option<String> {
+    let text = headers.get("traceparent")?.to_str().ok()?;
+    TraceParent::parse(text).ok().map(|parent| parent.to_string())
+}
+
+/// The header of [`traceparent`].
+pub(crate) struct TraceHeader(pub(crate) Option<String>);
+
+impl<S: Sync> FromRequestParts<S> for TraceHeader {
+    type Rejection = std::convert::Infallible;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Self::Rejection> {
+        Ok(Self(traceparent(&parts.headers)))
     }
 }
 

@@ -13,8 +13,8 @@ use pinfold_model::units::parse_duration;
 
 use crate::coder;
 use crate::events::log;
-use crate::events::webhook;
 use crate::extract;
+use crate::http_client;
 use crate::output::read;
 use crate::processes::list;
 use crate::processes::start_request;
@@ -89,7 +89,7 @@ pub fn coder_env(said: &[u8]) -> usize {
 
 /// Scheme, host and port of a webhook's address. `None` if the address is invalid.
 pub fn webhook(address: &str) -> Option<String> {
-    let place = webhook::Destination::parse(address).ok()?;
+    let place = http_client::Destination::parse(address).ok()?;
     let scheme = if place.secure { "https" } else { "http" };
     Some(format!("{scheme}://{}", place.authority))
 }

@@ -31,6 +31,7 @@ mod extract;
 #[doc(hidden)]
 pub mod fuzz_entry;
 mod home;
+mod http_client;
 mod inbox;
 mod json;
 mod keepers;
@@ -45,8 +46,10 @@ mod recovery;
 mod registry;
 mod request_error;
 mod run;
+pub mod running;
 mod server;
 mod services;
+mod telemetry;
 mod threads;
 mod waits;
 

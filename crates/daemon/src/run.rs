@@ -46,11 +46,14 @@ use crate::processes::search::MAX_SEARCHES;
 use crate::recovery::recover;
 use crate::registry::recovery_progress::RecoveryProgress;
 use crate::registry::{OwnerBook, Registry};
+use crate::running::{self, RunningDaemon};
 use crate::server::routes;
 use crate::server::socket;
 use crate::server::tcp;
 use crate::services::ports::Leases;
 use crate::services::restarts::{self, Chains};
+use crate::telemetry::Telemetry;
+use crate::telemetry::export::Exporter;
 use crate::threads;
 
 /// Mounted routes, which use the daemon as a client of its socket.
@@ -60,6 +63,8 @@ pub type Mount = Box<dyn FnOnce(PathBuf) -> axum::Router + Send>;
 pub struct Options {
     pub paths: Paths,
     pub config: Config,
+    /// The version of the program.
+    pub version: &'static str,
     /// The executable that has the `nursery` command.
     pub program: PathBuf,
     /// Called with the socket's path once the daemon listens.
@@ -120,8 +125,21 @@ pub fn run(options: Options) -> Result<(), RunError> {
 async fn serve(mut options: Options, home: Home, mut guard: Guard) -> Result<Guard, RunError> {
     let socket_path = home.socket();
     let core = Arc::new(compose(&options, home)?);
-    tracing::info!(home = %options.paths.home.display(), version = env!("CARGO_PKG_VERSION"), "starting");
-    let listener = socket::listen(&socket_path).map_err(io(format!("cannot listen on {}", socket_path.display())))?;
+    tracing::info!(home = %options.paths.home.display(), version = options.version, "starting");
+    let inherited = socket::inherited(&socket_path);
+    let is_inherited = inherited.is_some();
+    let listener = match inherited {
+        Some(listener) => listener,
+        None => socket::listen(&socket_path).map_err(io(format!("cannot listen on {}", socket_path.display())))?,
+    };
+    let about = RunningDaemon {
+        version: options.version.to_owned(),
+        program: options.program.clone(),
+        is_unit: daemonize::is_unit(),
+    };
+    if let Err(error) = running::write(core.home.root(), &about) {
+        tracing::warn!(%error, "cannot say which version runs: a newer program will not replace this one by itself");
+    }
     guard.socket = FileId::at(&socket_path);
     crash_point!("daemon.listening");
     let mut router = routes::routes(Arc::clone(&core));
@@ -132,6 +150,7 @@ async fn serve(mut options: Options, home: Home, mut guard: Guard) -> Result<Gua
     }
     let tcp =
         listen_tcp(&core).await?.map(|listener| tokio::spawn(tcp::serve(Arc::clone(&core), router.clone(), listener)));
+    let exporter = Exporter::start(&core).map_err(|error| RunError::Shortage(proc::explain_shortage(&error)))?;
     let recovering = tokio::spawn({
         let core = Arc::clone(&core);
         async move { recover::recover(&core).await }
@@ -151,7 +170,8 @@ async fn serve(mut options: Options, home: Home, mut guard: Guard) -> Result<Gua
     socket::serve(Arc::clone(&core), router, listener).await;
     crash_point!("daemon.last_served");
     let guard = guarding.await.map_err(|error| io("the guard of the home failed")(std::io::Error::other(error)))?;
-    if FileId::at(&socket_path) == guard.socket {
+    // The service manager goes on listening on a socket of its own.
+    if !is_inherited && FileId::at(&socket_path) == guard.socket {
         let _ = std::fs::remove_file(&socket_path);
     }
     core.stop_unrecoverable().await;
@@ -164,6 +184,9 @@ async fn serve(mut options: Options, home: Home, mut guard: Guard) -> Result<Gua
         let _ = tcp.await;
     }
     core.index_writer.drain().await;
+    if let Some(exporter) = exporter {
+        exporter.finish().await;
+    }
     crash_point!("daemon.flushed");
     pool::remove_last_cgroups(&core).await;
     tracing::info!("stopped");
@@ -231,6 +254,7 @@ fn compose(options: &Options, home: Home) -> Result<Core, RunError> {
         queries: Mutex::new(queries),
         unreadable_index: Mutex::default(),
         metrics: Metrics::default(),
+        telemetry: Telemetry::new(&config.telemetry),
         last_lines: LastLines::default(),
         sampler: Sampler::default(),
         searches: Semaphore::new(MAX_SEARCHES),
@@ -242,6 +266,7 @@ fn compose(options: &Options, home: Home) -> Result<Core, RunError> {
         boot_id,
         user_home: std::env::var("HOME").ok().filter(|home| home.starts_with('/')).unwrap_or_else(|| "/".to_owned()),
         started_at: now(),
+        version: options.version,
         cgroups,
         limit_name,
         limit_places: OnceLock::new(),
@@ -257,7 +282,8 @@ fn compose(options: &Options, home: Home) -> Result<Core, RunError> {
 
 /// How a keeper starts the next daemon of this home: like this one, including a home that was set by an option.
 fn launch_of_next(options: &Options) -> DaemonLaunch {
-    let mut env: Vec<(OsString, OsString)> = std::env::vars_os().filter(|(name, _)| name != "PINFOLD_HOME").collect();
+    let is_ours = |name: &OsString| name == "PINFOLD_HOME" || daemonize::UNIT_ENV.iter().any(|unit| name == unit);
+    let mut env: Vec<(OsString, OsString)> = std::env::vars_os().filter(|(name, _)| !is_ours(name)).collect();
     env.extend(options.paths.moved_home().map(|home| ("PINFOLD_HOME".into(), home.into())));
     DaemonLaunch { program: options.program.clone(), env }
 }
@@ -301,7 +327,8 @@ mod tests {
     use super::*;
 
     fn options(paths: Paths) -> Options {
-        Options { paths, config: Config::default(), program: "/bin/pinfold".into(), on_ready: |_| {}, mount: None }
+        let program = "/bin/pinfold".into();
+        Options { paths, config: Config::default(), version: "0.1.0", program, on_ready: |_| {}, mount: None }
     }
 
     #[test]

@@ -28,4 +28,5 @@ pub mod sandbox;
 pub mod service;
 pub mod signal;
 pub mod spec;
+pub mod trace;
 pub mod units;

@@ -13,6 +13,7 @@ use crate::notify::{self, Notify};
 use crate::sandbox::Enforcement;
 use crate::service::{BadService, READY_SOCKET, Service};
 use crate::signal::Signal;
+use crate::trace::{BadTraceparent, TraceParent};
 
 /// Marks that pinfold sets in every process's environment; a request cannot override them.
 pub const RESERVED_ENV: [&str; 3] = ["PINFOLD_ID", "PINFOLD_OWNER", "PINFOLD_MARK"];
@@ -177,6 +178,12 @@ pub struct Spec {
     pub output_limit: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub idempotency_key: Option<String>,
+    /// The span that it was started from.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub traceparent: Option<TraceParent>,
+    /// The model's tool that started it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tool: Option<String>,
 }
 
 impl Spec {
@@ -254,6 +261,8 @@ pub enum SpecError {
     BadNotify(#[from] notify::BadNotify),
     #[error(transparent)]
     BadService(#[from] BadService),
+    #[error(transparent)]
+    BadTraceparent(#[from] BadTraceparent),
 }
 
 /// Longest owner, name, label key or idempotency key.
@@ -345,6 +354,8 @@ impl Spec {
             service: Service::default(),
             output_limit: defaults.output_limit,
             idempotency_key: None,
+            traceparent: None,
+            tool: None,
         }
     }
 
@@ -396,6 +407,7 @@ impl Spec {
     fn check_names(&self) -> Result<(), SpecError> {
         check_name("owner", &self.owner)?;
         self.name.as_deref().map_or(Ok(()), |name| check_name("name", name))?;
+        self.tool.as_deref().map_or(Ok(()), |tool| check_name("tool", tool))?;
         if self.intent.as_ref().is_some_and(|intent| intent.chars().count() > MAX_INTENT) {
             return Err(SpecError::TooLong { field: "intent", max: MAX_INTENT });
         }

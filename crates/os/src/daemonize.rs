@@ -152,3 +152,10 @@ pub fn lower_descriptor_limit(soft: u64) -> io::Result<()> {
     let maximum = getrlimit(Resource::Nofile).maximum;
     Ok(setrlimit(Resource::Nofile, Rlimit { current: Some(soft), maximum })?)
 }
+/// Variables that a service manager sets for the main program of a unit and for no other.
+pub const UNIT_ENV: [&str; 5] = ["LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES", "NOTIFY_SOCKET", "SYSTEMD_EXEC_PID"];
+
+/// Whether a service manager started us as the main program of a unit.
+pub fn is_unit() -> bool {
+    std::env::var("SYSTEMD_EXEC_PID").is_ok_and(|pid| pid == std::process::id().to_string())
+}

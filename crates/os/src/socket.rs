@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
@@ -15,6 +15,8 @@ use rustix::net::{
 
 /// The kernel's limit on the length of a socket path: `sun_path` without its terminating NUL.
 const MAX_PATH: usize = 107;
+/// The first descriptor that a service manager passes on.
+const FIRST_PASSED: RawFd = 3;
 
 /// Makes a listening socket at the path, however long the path is. Fails if the path exists.
 pub fn listen(path: &Path) -> io::Result<UnixListener> {
@@ -35,6 +37,22 @@ pub fn listen_by_name(name: &str) -> io::Result<UnixListener> {
 /// Connects to the socket with this abstract name.
 pub fn connect_by_name(name: &str) -> io::Result<UnixStream> {
     UnixStream::connect_addr(&SocketAddr::from_abstract_name(name)?)
+}
+
+/// The listening socket that a service manager passed on, as `sd_listen_fds(3)` says: descriptor 3, if LISTEN_PID is our pid and
+/// the socket has this path. The descriptor is closed in programs that we execute.
+pub fn inherited_listener(path: &Path) -> Option<UnixListener> {
+    let number = |name| std::env::var(name).ok()?.parse::<u32>().ok();
+    if number("LISTEN_PID") != Some(std::process::id()) || number("LISTEN_FDS") != Some(1) {
+        return None;
+    }
+    // SAFETY: descriptor 3 is ours by the protocol above, and nothing else in this program has taken it over.
+    let fd = unsafe { OwnedFd::from_raw_fd(FIRST_PASSED) };
+    rustix::io::fcntl_setfd(&fd, rustix::io::FdFlags::CLOEXEC).ok()?;
+    let listens = rustix::net::sockopt::socket_acceptconn(&fd).ok()?;
+    let listener = UnixListener::from(fd);
+    let address = listener.local_addr().ok()?;
+    (listens && address.as_pathname() == Some(path)).then_some(listener)
 }
 
 /// Calls `call` with the path itself, or, if it is too long, with a short one through `/proc/self/fd/N` of its directory.

@@ -99,6 +99,8 @@ pub(crate) fn intent(number: u64, owner: &str, key: Option<&str>) -> Intent {
             time_limit: None,
             output_limit: 1 << 20,
             idempotency_key: key.map(str::to_owned),
+            traceparent: None,
+            tool: None,
         },
         mark: "00ff".into(),
         at: Moment(1_000_000 + number),

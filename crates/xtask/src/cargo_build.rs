@@ -6,6 +6,9 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, ensure};
 use serde_json::Value;
 
+/// Read by the build of the program: see crates/cli/src/version.rs.
+const VERSION_ENV: &str = "PINFOLD_VERSION";
+
 /// Build profile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Profile {
@@ -30,16 +33,63 @@ pub fn program_and_example(root: &Path, program: &str, example: &str) -> anyhow:
     with(root, &["--workspace"], ["--bin", "--example"], [program, example])
 }
 
+/// Builds a program of the workspace in the dev profile, with another version than the manifest's if one is given.
+pub fn build_versioned(root: &Path, program: &str, version: Option<&str>) -> anyhow::Result<PathBuf> {
+    let mut cargo = cargo(root, &["--workspace", "--bin", program]);
+    cargo.envs(version.map(|version| (VERSION_ENV, version)));
+    let [program] = built(cargo, [program])?;
+    Ok(program)
+}
+
+/// Builds a release of a program that needs no library of the machine: with musl if the toolchain has it, else with a static
+/// glibc.
+pub fn build_static(root: &Path, program: &str, version: Option<&str>) -> anyhow::Result<PathBuf> {
+    let arch = std::env::consts::ARCH;
+    let musl = format!("{arch}-unknown-linux-musl");
+    let has_musl = target_libraries(&musl).is_some_and(|path| path.is_dir())
+        && Command::new("musl-gcc").arg("--version").output().is_ok_and(|output| output.status.success());
+    let target = if has_musl { musl } else { format!("{arch}-unknown-linux-gnu") };
+    // With a target of its own, the flags do not reach build scripts and macros.
+    let mut cargo = cargo(root, &["--release", "--target", &target, "--package", program]);
+    cargo.env("RUSTFLAGS", "-C target-feature=+crt-static").envs(version.map(|version| (VERSION_ENV, version)));
+    let [program] = built(cargo, [program])?;
+    Ok(program)
+}
+
+/// Where the toolchain has, or would have, the standard library of a target.
+fn target_libraries(target: &str) -> Option<PathBuf> {
+    let output = Command::new("rustc").args(["--print", "target-libdir", "--target", target]).output().ok()?;
+    output.status.success().then(|| PathBuf::from(String::from_utf8_lossy(&output.stdout).trim()))
+}
+
+/// The directory that cargo builds into.
+pub fn target_directory(root: &Path) -> anyhow::Result<PathBuf> {
+    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    command.args(["metadata", "--no-deps", "--format-version=1"]).current_dir(root);
+    let output = command.output().context("cannot run cargo")?;
+    let metadata: Value = serde_json::from_slice(&output.stdout).context("cargo metadata says no JSON")?;
+    metadata["target_directory"].as_str().map(PathBuf::from).context("cargo metadata names no target directory")
+}
+
 fn with<const N: usize>(
     root: &Path,
     options: &[&str],
     kinds: [&str; N],
     names: [&str; N],
 ) -> anyhow::Result<[PathBuf; N]> {
-    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    command.args(["build", "--message-format=json-render-diagnostics"]).args(options);
+    let mut command = cargo(root, options);
     command.args(kinds.iter().zip(names).flat_map(|(kind, name)| [*kind, name]));
-    let output = command.current_dir(root).stderr(Stdio::inherit()).output().context("cannot run cargo")?;
+    built(command, names)
+}
+
+fn cargo(root: &Path, options: &[&str]) -> Command {
+    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    command.args(["build", "--message-format=json-render-diagnostics"]).args(options).current_dir(root);
+    command
+}
+
+fn built<const N: usize>(mut command: Command, names: [&str; N]) -> anyhow::Result<[PathBuf; N]> {
+    let output = command.stderr(Stdio::inherit()).output().context("cannot run cargo")?;
     ensure!(output.status.success(), "the build failed");
     let messages = String::from_utf8_lossy(&output.stdout);
     let mut programs = [const { PathBuf::new() }; N];

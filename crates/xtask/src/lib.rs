@@ -10,6 +10,7 @@ pub mod demo;
 mod document_section;
 pub mod external;
 pub mod generate;
+pub mod package;
 pub mod source_map;
 pub mod tidy;
 

@@ -8,7 +8,7 @@ use xtask::checks::{escapes, fuzz, instructions, simulate};
 use xtask::external::{clients, conformance, dashboard, scenarios, schemathesis};
 use xtask::generate::Mode;
 use xtask::tidy::{self, Tree};
-use xtask::{bench, chaos, demo, generate, workspace_root};
+use xtask::{bench, chaos, demo, generate, package, workspace_root};
 
 #[derive(Debug, Parser)]
 #[command(name = "cargo xtask", about = "Development tasks of pinfold")]
@@ -45,6 +45,8 @@ enum Command {
     Fuzz(fuzz::Options),
     /// Count the instructions of common operations and compare them with the recorded counts
     Instructions(instructions::Options),
+    /// Build the packages (wheel, npm, deb, tarball) into target/package, and try each in an empty place
+    Package(package::Options),
     /// Play twenty scenarios with real agents, with pinfold's tools and with their own, and count calls and bytes
     Scenarios(scenarios::Options),
     /// Test the HTTP API against its OpenAPI document
@@ -67,6 +69,7 @@ fn main() -> ExitCode {
         Command::Escapes(options) => escapes::run(&root, &options),
         Command::Fuzz(options) => fuzz::run(&root, &options),
         Command::Instructions(options) => instructions::run(&root, &options),
+        Command::Package(options) => package::run(&root, &options),
         Command::Scenarios(options) => scenarios::run(&root, &options),
         Command::Schemathesis(options) => schemathesis::run(&root, &options),
         Command::Simulate(options) => simulate::run(&root, &options),

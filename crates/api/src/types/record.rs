@@ -101,6 +101,12 @@ pub struct Record {
     /// Its place in the chain of restarts, if it has a restart policy.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub life: Option<LifeShown>,
+    /// The span that it was started from, if the start named one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub traceparent: Option<String>,
+    /// The model's tool that started it, if the start named one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tool: Option<String>,
     /// A start request that repeats it, with every option that it was started with. Not in it: the environment and the
     /// webhook, which may hold secrets, and the idempotency key. Only in the record of one process, not in lists.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -116,6 +116,13 @@ pub struct StartRequest {
     /// Two requests with the same owner and key start only one process.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub idempotency_key: Option<String>,
+    /// The span that it is started from, as in W3C Trace Context. Also taken from the header `traceparent`. The process gets
+    /// the trace in TRACEPARENT.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub traceparent: Option<String>,
+    /// The name of the model's tool that starts it, for traces.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tool: Option<String>,
     /// Wait at most this long for the command to exit (with `ready`: to be ready) before responding. The response then
     /// includes the output.
     #[serde(default, skip_serializing_if = "Option::is_none")]

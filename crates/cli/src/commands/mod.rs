@@ -16,7 +16,7 @@ pub(crate) mod shell;
 use std::future::Future;
 
 use self::connect::{hook, mcp, tools};
-use self::daemon::{config, dashboard, doctor};
+use self::daemon::{config, dashboard, doctor, upgrade};
 use self::input::{attach, send};
 use self::output::{events, logs, terminal, top};
 use self::owner::{handover, token};
@@ -68,6 +68,10 @@ pub(crate) fn dispatch(args: Args, console: &mut Console) -> Result<u8, Failure>
         Command::Mcp(args) => mcp::run(&args, global, console),
         Command::Tools(args) => tools::run(&args, console),
         Command::Daemon(args) => daemon::run(&args, global, console),
+        Command::Upgrade(args) => {
+            let paths = paths::resolve(global)?;
+            block_on(upgrade::run(&args, &paths, console))
+        }
         Command::Connect(args) => connect::run(&args, global, console),
         Command::Hook(args) => hook::run(&args, global, console),
         Command::Dashboard(args) => talk(global, async |session| dashboard::run(session, &args, console).await),
@@ -85,6 +89,7 @@ fn check_scope(global: &Global, command: &Command) -> Result<(), Failure> {
     let ignores_owner = matches!(
         command,
         Command::Daemon(_)
+            | Command::Upgrade(_)
             | Command::Doctor(_)
             | Command::Config(_)
             | Command::Connect(_)

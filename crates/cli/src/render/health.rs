@@ -4,6 +4,7 @@ use pinfold_api::types::Health;
 
 use super::paint::{Paint, Tone};
 use super::quantity::render_count;
+use crate::version::VERSION;
 
 /// One line for each fact.
 pub(crate) fn render_health(health: &Health, paint: Paint) -> String {
@@ -28,11 +29,8 @@ pub(crate) fn render_health(health: &Health, paint: Paint) -> String {
     for trouble in &health.troubles {
         text.push_str(&format!("  {}\n", paint.apply(Tone::Bad, &format!("problem: {trouble}"))));
     }
-    if health.version != env!("CARGO_PKG_VERSION") {
-        let own = env!("CARGO_PKG_VERSION");
-        text.push_str(&format!(
-            "  this client is version {own}: run `pinfold daemon stop`, the next command starts that version\n"
-        ));
+    if health.version != VERSION {
+        text.push_str(&format!("  this client is version {VERSION}: `pinfold upgrade` starts that version instead\n"));
     }
     text
 }

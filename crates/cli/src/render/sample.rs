@@ -38,6 +38,8 @@ pub(crate) fn record() -> Record {
         output: OutputSummary { bytes: 3120, ..Default::default() },
         usage: Usage { cpu_ms: 830, max_rss_bytes: 91_000_000, processes: 3 },
         sample: None,
+        traceparent: None,
+        tool: None,
         request: None,
         limits: None,
         sandbox: None,

@@ -7,7 +7,6 @@ mod matches;
 mod monitors;
 mod notices;
 mod ports;
-mod receiver;
 mod waits;
 
 use std::collections::BTreeMap;

@@ -18,6 +18,7 @@ use super::idempotency::{self, Fingerprint, KeyState, Place, WaitDeadline};
 use super::list::started_at;
 use super::wire::{self, Fault, Started};
 use crate::core::Core;
+use crate::extract;
 use crate::registry::FoundProcess;
 use crate::request_error::RequestError;
 
@@ -33,6 +34,8 @@ pub(super) struct Asked {
     pub(super) background: bool,
     /// Empty if the request names none.
     idempotency_key: String,
+    /// Of the header; a repeated request may have another one.
+    traceparent: Option<String>,
 }
 
 impl Asked {
@@ -42,13 +45,14 @@ impl Asked {
         let idempotency_key = fields.text("idempotency_key")?;
         match command.is_empty() {
             true => Err(Fault::bad("Command is required.")),
-            false => Ok(Asked { command, workdir, env, background, idempotency_key }),
+            false => Ok(Asked { command, workdir, env, background, idempotency_key, traceparent: None }),
         }
     }
 }
 
 pub(super) async fn start(State(core): State<Arc<Core>>, chat: Chat, request: Request) -> Result<Response, Fault> {
-    let asked = Asked::parse(&Fields::of(request).await?)?;
+    let traceparent = extract::traceparent(request.headers());
+    let asked = Asked { traceparent, ..Asked::parse(&Fields::of(request).await?)? };
     let idempotency_key = asked.idempotency_key.clone();
     let (found, attached) = match idempotency_key.is_empty() {
         true => (begin(&core, &chat, asked, None).await?, false),
@@ -92,7 +96,7 @@ async fn begin(
     asked: Asked,
     key: Option<(String, Fingerprint)>,
 ) -> Result<FoundProcess, Fault> {
-    let Asked { command, workdir, env: asked, background, .. } = asked;
+    let Asked { command, workdir, env: asked, background, traceparent, .. } = asked;
     let shell = find_shell(core).await.ok_or_else(|| failed(NO_SHELL))?;
     let env = layers(core, chat, asked).await;
     let path = env.get("PATH").and_then(|path| path.as_deref());
@@ -107,7 +111,8 @@ async fn begin(
     let (idempotency_key, fingerprint) = key.unzip();
     let mut labels: BTreeMap<_, _> = [(BACKGROUND.to_owned(), background.to_string())].into();
     labels.extend(fingerprint.map(|fingerprint| (idempotency::FINGERPRINT.to_owned(), fingerprint.text().to_owned())));
-    let request = StartRequest { command, argv, shell, env, labels, idempotency_key, ..StartRequest::default() };
+    let request =
+        StartRequest { command, argv, shell, env, labels, idempotency_key, traceparent, ..StartRequest::default() };
     chat.adopt(core);
     let started = start_in(core, chat, workdir, request).await.map_err(|error| refused(&error))?;
     let id = ProcessId::parse(&started.record.id).map_err(|bad| failed(&bad.to_string()))?;

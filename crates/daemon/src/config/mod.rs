@@ -17,6 +17,7 @@ mod coder;
 mod limits;
 mod mcp;
 mod sandbox;
+mod telemetry;
 mod webhook_secret;
 
 pub use coder::Coder;
@@ -26,6 +27,8 @@ use mcp::FileMcp;
 pub use mcp::Mcp;
 use sandbox::FileSandbox;
 pub use sandbox::{OwnerSandbox, SandboxConfig};
+use telemetry::FileTelemetry;
+pub use telemetry::{SecretText, Telemetry};
 pub(crate) use webhook_secret::SECRET_MARK;
 pub use webhook_secret::Secret;
 
@@ -157,6 +160,8 @@ pub struct Config {
     pub mcp: Mcp,
     /// Default sandboxes and floors.
     pub sandbox: SandboxConfig,
+    /// Traces and metrics.
+    pub telemetry: Telemetry,
     /// The log filter, in `tracing` syntax.
     pub log: String,
 }
@@ -178,6 +183,7 @@ impl Default for Config {
             coder: Coder::default(),
             mcp: Mcp::default(),
             sandbox: SandboxConfig::default(),
+            telemetry: Telemetry::default(),
             log: "info".to_owned(),
         }
     }
@@ -207,6 +213,8 @@ struct File {
     mcp: FileMcp,
     #[serde(default)]
     sandbox: FileSandbox,
+    #[serde(default)]
+    telemetry: FileTelemetry,
     #[serde(default)]
     webhook: FileWebhook,
 }
@@ -324,6 +332,7 @@ impl Config {
             coder: file.coder.try_into_coder().map_err(|(setting, problem)| bad(setting, problem))?,
             mcp: file.mcp.try_into_mcp().map_err(|(setting, problem)| bad(setting, problem))?,
             sandbox: file.sandbox.try_into_config().map_err(|(setting, problem)| bad(setting, problem))?,
+            telemetry: file.telemetry.try_into_telemetry().map_err(|(setting, problem)| bad(setting, problem))?,
             log: file.log.unwrap_or(default.log),
         };
         if config.output_limit < MIN_OUTPUT_LIMIT {
@@ -368,6 +377,7 @@ impl Config {
         text.push_str(&self.coder.render_toml());
         text.push_str(&self.mcp.render_toml());
         text.push_str(&self.sandbox.render_toml());
+        text.push_str(&self.telemetry.render_toml());
         text.push_str(render_webhook(self.webhook_secret.as_ref()));
         text
     }

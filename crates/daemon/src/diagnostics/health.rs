@@ -25,7 +25,7 @@ impl Core {
         };
         Health {
             status: if troubles.is_empty() { "ok" } else { "degraded" }.to_owned(),
-            version: env!("CARGO_PKG_VERSION").to_owned(),
+            version: self.version.to_owned(),
             pid: std::process::id(),
             home: self.home.root().to_string_lossy().into_owned(),
             socket: self.home.socket().to_string_lossy().into_owned(),

@@ -53,6 +53,12 @@ pub(crate) fn render(core: &Arc<Core>) -> String {
     put("http_requests_total", "counter", "Requests answered.", &[("", read(&metrics.requests))]);
     put("searches_running", "gauge", "Searches of output that run now.", &[("", read(&metrics.searches))]);
     put("search_bytes_total", "counter", "Bytes of output that were searched.", &[("", read(&metrics.search_bytes))]);
+    if let Some(telemetry) = &core.telemetry {
+        let spans = [("{result=\"sent\"}", read(&telemetry.sent)), ("{result=\"dropped\"}", read(&telemetry.dropped))];
+        put("telemetry_spans_total", "counter", "Spans, by what became of them.", &spans);
+        let failed = read(&telemetry.failed_exports);
+        put("telemetry_failed_exports_total", "counter", "Requests that the collector did not take.", &[("", failed)]);
+    }
     let uptime = now().since(core.started_at).as_secs();
     put("uptime_seconds", "gauge", "Seconds since the daemon started.", &[("", uptime)]);
     text

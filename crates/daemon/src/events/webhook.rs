@@ -1,9 +1,7 @@
 //! Webhooks: one signed POST, following the Standard Webhooks scheme.
 //!
-//! Bounds: [`POST_TIMEOUT`] in all, [`MAX_RESPONSE_HEAD`] bytes of the response's head, none of its body. No redirect
-//! is followed. Logs and errors name only scheme and host of an address: the rest may be a secret.
+//! Bounds: [`POST_TIMEOUT`] in all. No redirect is followed. Logs and errors name only scheme and host of an address: the rest may be a secret.
 
-use std::io;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,24 +10,19 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use http_body_util::Full;
 use hyper::body::Bytes;
-use hyper::client::conn::http1;
 use hyper::header::{CONTENT_TYPE, HOST, USER_AGENT};
-use hyper::{Method, Request, StatusCode, Uri};
-use hyper_util::rt::TokioIo;
+use hyper::{Method, Request, StatusCode};
 use pinfold_store::secret;
-use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::sync::{Mutex, OnceCell};
-use tokio_rustls::TlsConnector;
-use tokio_rustls::rustls::pki_types::ServerName;
-use tokio_rustls::rustls::{ClientConfig, RootCertStore, crypto};
+use tokio_rustls::rustls::ClientConfig;
 
 use crate::config::{SECRET_MARK, Secret};
 use crate::core::{Core, blocking};
+use crate::http_client::{Destination, SendError, exchange, exchange_secure, tls, unreachable};
 
 /// Timeout of a POST, from the DNS lookup to the response.
 const POST_TIMEOUT: Duration = Duration::from_secs(10);
-const MAX_RESPONSE_HEAD: usize = 64 * 1024;
 /// What all POSTs share, created with the first one.
 #[derive(Debug, Default)]
 pub(crate) struct Webhooks {
@@ -68,36 +61,19 @@ pub(crate) enum PostError {
     Gone,
 }
 
+impl From<SendError> for PostError {
+    fn from(error: SendError) -> Self {
+        match error {
+            SendError::BadAddress => PostError::BadAddress,
+            SendError::Unreachable(reason) => PostError::Unreachable(reason),
+        }
+    }
+}
+
 impl PostError {
     /// Whether a retry cannot succeed.
     pub(super) fn is_final(&self) -> bool {
         matches!(self, PostError::BadAddress | PostError::Gone)
-    }
-}
-
-/// A parsed address.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Destination {
-    pub(crate) secure: bool,
-    /// The `Host` header: host, and the port if the address has one.
-    pub(crate) authority: String,
-    host: String,
-    port: u16,
-    /// Path and query.
-    target: String,
-}
-
-impl Destination {
-    pub(crate) fn parse(address: &str) -> Result<Self, PostError> {
-        let uri: Uri = address.parse().map_err(|_| PostError::BadAddress)?;
-        let secure = uri.scheme_str() == Some("https");
-        Ok(Self {
-            secure,
-            authority: uri.authority().ok_or(PostError::BadAddress)?.as_str().to_owned(),
-            host: uri.host().ok_or(PostError::BadAddress)?.trim_matches(['[', ']']).to_owned(),
-            port: uri.port_u16().unwrap_or(if secure { 443 } else { 80 }),
-            target: uri.path_and_query().map_or("/", |target| target.as_str()).to_owned(),
-        })
     }
 }
 
@@ -147,7 +123,7 @@ impl Core {
         self: &Arc<Self>,
         destination: Destination,
         request: Request<Full<Bytes>>,
-    ) -> Result<StatusCode, PostError> {
+    ) -> Result<StatusCode, SendError> {
         let addresses = self.resolve(&destination.host, destination.port).await?;
         let stream = TcpStream::connect(&addresses[..]).await.map_err(unreachable)?;
         if !destination.secure {
@@ -155,16 +131,14 @@ impl Core {
         }
         let config =
             self.webhooks.tls.get_or_try_init(async || blocking(tls).await.map_err(unreachable_request)?).await?;
-        let name = ServerName::try_from(destination.host).map_err(|_| PostError::BadAddress)?;
-        let stream = TlsConnector::from(Arc::clone(config)).connect(name, stream).await.map_err(unreachable)?;
-        exchange(stream, request).await
+        exchange_secure(stream, config, destination.host, request).await
     }
 }
 
 impl Core {
     /// One DNS lookup at a time, on a thread that holds the lock: a name server that does not answer blocks only one of
     /// the daemon's threads.
-    async fn resolve(&self, host: &str, port: u16) -> Result<Vec<SocketAddr>, PostError> {
+    async fn resolve(&self, host: &str, port: u16) -> Result<Vec<SocketAddr>, SendError> {
         if let Ok(address) = host.trim_matches(['[', ']']).parse::<IpAddr>() {
             return Ok(vec![SocketAddr::new(address, port)]);
         }
@@ -178,47 +152,6 @@ impl Core {
     }
 }
 
-fn unreachable(error: impl std::fmt::Display) -> PostError {
-    PostError::Unreachable(error.to_string())
-}
-
-fn unreachable_request(error: crate::request_error::RequestError) -> PostError {
-    PostError::Unreachable(error.0.message)
-}
-
-/// Trusts the system's certificate authorities (or `SSL_CERT_FILE`, `SSL_CERT_DIR`).
-fn tls() -> Result<Arc<ClientConfig>, PostError> {
-    let mut roots = RootCertStore::empty();
-    roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
-    if roots.is_empty() {
-        let none = "no certificate authorities are installed: install ca-certificates, or set SSL_CERT_FILE";
-        return Err(unreachable(none));
-    }
-    let provider = Arc::new(crypto::ring::default_provider());
-    let config = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
-    Ok(Arc::new(config.map_err(unreachable)?.with_root_certificates(roots).with_no_client_auth()))
-}
-
-/// Sends a request and returns the status of the response; the rest is not read.
-pub(crate) async fn exchange<S>(stream: S, request: Request<Full<Bytes>>) -> Result<StatusCode, PostError>
-where
-    S: AsyncRead + AsyncWrite + Unpin,
-{
-    let mut builder = http1::Builder::new();
-    builder.max_buf_size(MAX_RESPONSE_HEAD);
-    let (mut sender, connection) = builder.handshake(TokioIo::new(stream)).await.map_err(unreachable)?;
-    let mut connection = std::pin::pin!(connection);
-    let mut answer = std::pin::pin!(sender.send_request(request));
-    let answer = tokio::select! {
-        answer = answer.as_mut() => answer,
-        // The connection may have received the response before it closed.
-        _ = connection.as_mut() => answer.await,
-    };
-    Ok(answer.map_err(unreachable)?.status())
-}
-
-impl From<io::Error> for PostError {
-    fn from(error: io::Error) -> Self {
-        unreachable(error)
-    }
+fn unreachable_request(error: crate::request_error::RequestError) -> SendError {
+    SendError::Unreachable(error.0.message)
 }

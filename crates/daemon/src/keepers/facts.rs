@@ -47,6 +47,13 @@ impl Core {
             self.registry.retire(entry);
             self.metrics.note_end(&history);
         }
+        if let Some(telemetry) = &self.telemetry {
+            match kind {
+                Some(EventKind::Started) => telemetry.started(&history),
+                _ if over => telemetry.ended(&history),
+                _ => {}
+            }
+        }
         let (shared, home) = (history.clone(), self.home.clone());
         let made = move || {
             let event = kind.map(|kind| event_of(&shared, kind, at));
@@ -137,6 +144,9 @@ impl Core {
         self.note_waiting(&entry, waiting);
         if history.status().is_over() {
             self.registry.retire(&entry);
+            if let Some(telemetry) = &self.telemetry {
+                telemetry.ended(&history);
+            }
             let bytes = records::disk_bytes(&history, &self.home);
             self.index_writer.apply(vec![Change::Put(Box::new(history.clone()), bytes)]).await;
             self.follow_end(&history).await;

@@ -4,7 +4,7 @@
 //! report; `reconnect` is what happens when a link closes, and `death` determines how the process of a dead keeper
 //! ended; `limit_cgroups` has the cgroups that limit processes.
 //!
-//! May use: registry, events, output, services.
+//! May use: registry, telemetry, events, output, services.
 
 pub(crate) mod death;
 mod facts;

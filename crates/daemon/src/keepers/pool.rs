@@ -21,7 +21,7 @@ use pinfold_model::id::ProcessId;
 use pinfold_model::link::{FromKeeper, KeeperIdentity, NurserySetup, ToKeeper, VERSION, encode};
 use pinfold_model::reach::{self, Backoff, PidState};
 use pinfold_os::cgroup::{Base, Cgroup};
-use pinfold_os::{crash_point, proc, socket};
+use pinfold_os::{crash_point, daemonize, proc, socket};
 
 use super::taken::TakenKeeper;
 use crate::core::Core;
@@ -112,7 +112,9 @@ impl Keepers {
 
     fn start_nursery(&self) -> std::io::Result<Nursery> {
         let (ours, theirs) = StdUnixStream::pair()?;
-        let passes = |(name, _): &(OsString, OsString)| self.environment.passes(&name.to_string_lossy());
+        let is_unit = |name: &OsString| daemonize::UNIT_ENV.iter().any(|unit| name == unit);
+        let passes =
+            |(name, _): &(OsString, OsString)| !is_unit(name) && self.environment.passes(&name.to_string_lossy());
         let child = Command::new(&self.program)
             .arg("nursery")
             .env_clear()

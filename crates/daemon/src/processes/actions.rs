@@ -13,6 +13,7 @@ use pinfold_model::signal::Signal;
 use pinfold_model::spec::{MAX_GRACE, StopManner};
 use pinfold_model::units::parse_duration;
 
+use crate::clock::now;
 use crate::core::Core;
 use crate::registry::keeper_answers::{keeper_silent, over, unanswered};
 use crate::registry::keeper_link::{ANSWER_TIMEOUT, Link, NoAnswer};
@@ -42,10 +43,15 @@ impl Core {
         let core = Arc::clone(self);
         let target = Arc::clone(entry);
         // The stop continues even if the caller disconnects.
-        let survivors =
-            tokio::spawn(async move { core.stop_entry(&target, Cause::StopRequested { by }, manner).await })
-                .await
-                .map_err(RequestError::internal)??;
+        let stop = tokio::spawn(async move {
+            let from = core.telemetry.as_ref().map(|_| now());
+            let stopped = core.stop_entry(&target, Cause::StopRequested { by }, manner).await;
+            if let (Some(telemetry), Some(from)) = (&core.telemetry, from) {
+                telemetry.stopped(&target.state.borrow().history, from, &stopped);
+            }
+            stopped
+        });
+        let survivors = stop.await.map_err(RequestError::internal)??;
         Ok(StopAnswer { record: self.record(&found).await?, already_over: false, survivors })
     }
 

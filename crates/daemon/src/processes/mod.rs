@@ -6,7 +6,7 @@
 //! WebSocket of one observer; `list` makes pages; `search` finds lines in the output of many processes; `samples` measures
 //! what live ones use; `remove` removes an ended one, and `retention` those that ended long ago.
 //!
-//! May use: registry, waits, access, events, output, services, keepers; by exception: agents, owners.
+//! May use: registry, telemetry, waits, access, events, output, services, keepers; by exception: agents, owners.
 
 mod actions;
 mod admission;

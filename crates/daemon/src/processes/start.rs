@@ -15,6 +15,7 @@ use pinfold_model::outcome::{Cause, Outcome};
 use pinfold_model::ready::ReadyBy;
 use pinfold_model::service::READY_SOCKET;
 use pinfold_model::spec::{Defaults, HOME_ENV, Spec};
+use pinfold_model::trace::TRACEPARENT_ENV;
 use pinfold_model::units::parse_duration;
 use pinfold_os::crash_point;
 use pinfold_store::ids::random_mark;
@@ -31,6 +32,7 @@ use crate::registry::records::{self, TreeDetail};
 use crate::registry::{Entry, FoundProcess, Registered};
 use crate::request_error::{RequestError, unwritable};
 use crate::services::{self, ReadySocket, ports};
+use crate::telemetry;
 use crate::waits::{until_exit, until_ready};
 
 /// The bounds of a `wait` inside a start; 0 does not wait.
@@ -170,12 +172,16 @@ impl Core {
         let identity = keeper.link().identity.get().cloned();
         let identity = identity.ok_or_else(|| RequestError::internal("an idle keeper has not sent its identity"))?;
         let to_restart = spec.service.has_restart_policy().then(|| spec.clone());
-        let env = environment(&mut spec, socket.as_ref(), self.home.root());
+        let mut env = environment(&mut spec, socket.as_ref(), self.home.root());
+        let mark = random_mark().map_err(RequestError::internal)?;
+        if let Some(context) = telemetry::run_context(self.telemetry.as_ref(), &spec, &mark) {
+            env.entry(TRACEPARENT_ENV.to_owned()).or_insert_with(|| Some(context.to_string()));
+        }
         let intent = Arc::new(CachedJson::from(Intent {
             format: RECORD_FORMAT,
             id: id.clone(),
             spec: spec.without_values(),
-            mark: random_mark().map_err(RequestError::internal)?,
+            mark,
             at: now(),
             boot_id: self.boot_id.clone(),
             keeper: identity,
@@ -260,6 +266,7 @@ impl Core {
             return Ok(Started { record, created, waited: None, output_page: None, news: None, hints });
         };
         let limit = asked.clamp(MIN_WAIT, MAX_WAIT);
+        let from = self.telemetry.as_ref().map(|_| now());
         let mut gate = self.owners.releasable_wait(found.snapshot().history.owner());
         let reason = match (&found, on_timeout) {
             (FoundProcess::Here(entry), OnWaitTimeout::Keep) => tokio::select! {
@@ -276,6 +283,11 @@ impl Core {
         };
         // Before the record is read: what it does not show yet is then news for the next start.
         let last_change = self.index_writer.last_change();
+        if let (Some(telemetry), Some(from)) = (&self.telemetry, from) {
+            let history = &found.snapshot().history;
+            let until = if history.intent.spec.service.ready.is_some() { "ready" } else { "exit" };
+            telemetry.waited(history, from, (until, reason));
+        }
         let query = OutputQuery { budget: Some(budget.unwrap_or_else(|| BUDGET.to_owned())), ..OutputQuery::default() };
         let page = self.read_page(&found, &query).await?;
         if let FoundProcess::Here(entry) = &found {

@@ -9,6 +9,7 @@ use pinfold_model::limits::{TreeLimits, parse_cpus};
 use pinfold_model::notify::{self, Notify};
 use pinfold_model::signal::Signal;
 use pinfold_model::spec::{Defaults, Lifetime, MAX_GRACE, Program, PtySize, Spec, SpecError, StopManner};
+use pinfold_model::trace::TraceParent;
 use pinfold_model::units::{BadDuration, BadSize, parse_duration, parse_size};
 
 use crate::config::Config;
@@ -60,6 +61,8 @@ pub(crate) fn parse(
         service,
         output_limit: bytes(request.output_limit)?.unwrap_or(defaults.output_limit),
         idempotency_key: request.idempotency_key,
+        traceparent: request.traceparent.as_deref().map(TraceParent::parse).transpose().map_err(SpecError::from)?,
+        tool: request.tool,
     };
     Ok(spec.check()?)
 }

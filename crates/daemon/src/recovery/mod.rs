@@ -1,5 +1,5 @@
 //! Recovery: takes over what an earlier daemon left, as soon as this one listens.
 //!
-//! May use: registry, events, services, keepers, agents.
+//! May use: registry, telemetry, events, services, keepers, agents.
 
 pub(crate) mod recover;

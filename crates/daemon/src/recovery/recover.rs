@@ -292,6 +292,9 @@ async fn take_up_known(core: &Arc<Core>, links: &HashMap<u32, Arc<Link>>, histor
         // Listed from memory until the index has it.
         core.registry.insert(&entry);
         core.registry.retire(&entry);
+        if let Some(telemetry) = &core.telemetry {
+            telemetry.ended(&history);
+        }
         let bytes = records::disk_bytes(&history, &core.home);
         let mut changes = events_of(&history);
         changes.push(Change::Put(Box::new(history), bytes));

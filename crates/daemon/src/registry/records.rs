@@ -79,6 +79,8 @@ pub(crate) fn record(state: &State, directory: &Path, detail: TreeDetail) -> Rec
         ready: service_records::ready_shown(state),
         ports: service_records::ports_shown(spec),
         life: service_records::life_shown(history),
+        traceparent: spec.traceparent.as_ref().map(ToString::to_string),
+        tool: spec.tool.clone(),
         request: None,
         note: note(state),
     }

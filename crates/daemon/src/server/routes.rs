@@ -26,7 +26,7 @@ use crate::agents;
 use crate::coder;
 use crate::core::Core;
 use crate::diagnostics::metrics;
-use crate::extract::{Answer, Id, JsonBody, OptionalJsonBody, Params, Shared, last_event_id};
+use crate::extract::{Answer, Id, JsonBody, OptionalJsonBody, Params, Shared, TraceHeader, last_event_id};
 use crate::json::Json;
 use crate::output::follow::Followed;
 use crate::output::read::RawPage;
@@ -83,7 +83,13 @@ pub(crate) fn routes(core: Arc<Core>) -> Router {
         .with_state(core)
 }
 
-async fn start(State(core): Shared, caller: Caller, JsonBody(request): JsonBody<StartRequest>) -> Answer<Response> {
+async fn start(
+    State(core): Shared,
+    caller: Caller,
+    TraceHeader(header): TraceHeader,
+    JsonBody(mut request): JsonBody<StartRequest>,
+) -> Answer<Response> {
+    request.traceparent = request.traceparent.or(header);
     let started = core.start(&caller, request).await?;
     let status = if started.created { StatusCode::CREATED } else { StatusCode::OK };
     Ok((status, Json(started)).into_response())

@@ -40,6 +40,13 @@ pub(crate) fn listen(path: &Path) -> io::Result<UnixListener> {
     UnixListener::from_std(listener)
 }
 
+/// The socket that a service manager listens on for us, if there is one.
+pub(crate) fn inherited(path: &Path) -> Option<UnixListener> {
+    let listener = socket::inherited_listener(path)?;
+    listener.set_nonblocking(true).ok()?;
+    UnixListener::from_std(listener).ok()
+}
+
 /// How a connection came in.
 #[derive(Clone, Debug)]
 pub(super) enum Transport {

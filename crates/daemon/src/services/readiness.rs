@@ -23,7 +23,7 @@ use tokio::time::Instant;
 use super::ready_socket::{Peer, ReadySocket};
 use crate::clock::now;
 use crate::core::{Core, blocking};
-use crate::events::webhook::exchange;
+use crate::http_client::exchange;
 use crate::registry::service_records::render_by;
 use crate::registry::{Entry, State};
 use crate::request_error::RequestError;

@@ -1,7 +1,7 @@
 //! Waiting for processes: `until` waits for one change, for any part of the daemon; `wait` handles the wait requests,
 //! for one process or many.
 //!
-//! May use: registry.
+//! May use: registry, telemetry.
 
 mod until;
 pub(crate) mod wait;

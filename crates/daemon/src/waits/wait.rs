@@ -14,6 +14,7 @@ use pinfold_os::{ports, tree};
 use regex::bytes::Regex;
 
 use super::until::{has_closed, has_exited, is_over, until_output, until_ready, watch};
+use crate::clock::now;
 use crate::core::{Core, blocking};
 use crate::registry::records;
 use crate::registry::{Entry, FoundProcess, ReleasableWait, State, Viewer};
@@ -95,6 +96,7 @@ impl Core {
         query: WaitQuery,
     ) -> Result<WaitAnswer, RequestError> {
         let limit = limit(query.timeout.as_deref())?;
+        let traced = self.telemetry.as_ref().map(|_| (now(), query.until.clone()));
         let until = parse(query)?;
         let started = Instant::now();
         let mut release = self.releasable_wait(viewer, &found);
@@ -108,9 +110,13 @@ impl Core {
                 self.wait_here(&entry, until, Duration::ZERO).await?
             }
         };
+        let reason = end.reason.unwrap_or(WaitReason::Timeout);
+        if let (Some(telemetry), Some((from, until))) = (&self.telemetry, traced) {
+            telemetry.waited(&found.snapshot().history, from, (until.as_deref().unwrap_or("exit"), reason));
+        }
         let record = self.record(&found).await?;
         Ok(WaitAnswer {
-            reason: end.reason.unwrap_or(WaitReason::Timeout),
+            reason,
             cursor: if end.matched.is_some() { end.cursor } else { end.cursor.max(record.output.bytes) },
             record,
             matched: end.matched,
@@ -297,7 +303,7 @@ impl Core {
             "finished" => (is_over, WaitReason::Finished),
             other => return Err(RequestError::invalid(format!("until `{other}`: use exit, closed or finished"))),
         };
-        let started = Instant::now();
+        let (started, from) = (Instant::now(), self.telemetry.as_ref().map(|_| now()));
         let mut found = Vec::with_capacity(request.ids.len());
         for id in &request.ids {
             found.push(self.find(viewer, id).await?);
@@ -343,6 +349,10 @@ impl Core {
             (false, true) => WaitReason::Cancelled,
             (false, false) => WaitReason::Timeout,
         };
+        if let (Some(telemetry), Some(from)) = (&self.telemetry, from) {
+            let until = request.until.as_deref().unwrap_or("exit");
+            found.iter().for_each(|one| telemetry.waited(&one.snapshot().history, from, (until, reason)));
+        }
         Ok(WaitManyAnswer { reason, done, pending, waited_ms: started.elapsed().as_millis() as u64 })
     }
 }

@@ -185,6 +185,8 @@ fn request(ctx: &CallContext<'_>, arguments: &Arguments, command: String) -> Res
         owner_grace: (ctx.lifetime != Lifetime::Keep).then(|| Span::from(ctx.owner_grace)),
         intent: intent.map(|intent| intent.chars().take(MAX_LABEL_CHARS).collect()),
         idempotency_key: Some(format!("mcp-{}", random::hex(16))),
+        traceparent: ctx.traceparent(),
+        tool: Some("execute".to_owned()),
         ..StartRequest::default()
     })
 }

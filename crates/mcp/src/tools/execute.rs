@@ -5,6 +5,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use pinfold_api::input::{Size, Span};
+use pinfold_api::trace::{TRACEPARENT_ENV, TraceParent};
 use pinfold_api::types::{
     Lifetime, NewsState, OutputPage, Pty, ReadyState, Record, Restart, SandboxRequest, StartRequest, Started, Stdin,
     Streams, WaitAnswer, WaitQuery, WaitReason,
@@ -237,6 +238,8 @@ fn request(ctx: &CallContext<'_>, arguments: &Arguments, wait: Duration) -> Resu
         stdin: stdin(arguments)?,
         pty,
         idempotency_key: Some(format!("mcp-{}", random::hex(16))),
+        traceparent: ctx.traceparent(),
+        tool: Some("execute".to_owned()),
         wait: (!wait.is_zero()).then(|| Span::Text(format!("{}ms", wait.as_millis()))),
         ..StartRequest::default()
     })
@@ -249,6 +252,10 @@ pub(crate) fn command_env(ctx: &CallContext<'_>, cwd: Option<&str>) -> BTreeMap<
         env.extend(base.iter().map(|(name, value)| (name.clone(), Some(value.clone()))));
         for mark in OUR_VARIABLES {
             env.remove(*mark);
+        }
+        // It goes into the request: a command gets the span of its own run.
+        if env.get(TRACEPARENT_ENV).and_then(Option::as_deref).is_some_and(|text| TraceParent::parse(text).is_ok()) {
+            env.remove(TRACEPARENT_ENV);
         }
     }
     if let Some(cwd) = cwd {

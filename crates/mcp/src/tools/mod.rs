@@ -13,6 +13,8 @@ mod wait;
 
 use std::time::Duration;
 
+use axum::http::request::Parts;
+use pinfold_api::trace::{TRACEPARENT_ENV, TraceParent};
 use pinfold_api::types::{Lifetime, NewsState, ReadyShown, ReadyState, Record};
 use rmcp::RoleServer;
 use rmcp::model::ProgressNotificationParam;
@@ -208,6 +210,17 @@ impl CallContext<'_> {
     pub(crate) fn may_create_task(&self) -> bool {
         let is_claude = self.context.client_info().is_some_and(|client| client.name.starts_with("claude-code"));
         !is_claude && self.context.client_capabilities().is_some_and(|capabilities| capabilities.supports_tasks())
+    }
+
+    /// The trace context of the call: `traceparent` of its `_meta`, else of its HTTP request, else of the environment of this
+    /// server. One that cannot be parsed is ignored, as its standard demands.
+    pub(crate) fn traceparent(&self) -> Option<String> {
+        let in_meta = self.context.meta.0.0.get("traceparent").and_then(Value::as_str);
+        let headers = self.context.extensions.get::<Parts>().map(|parts| &parts.headers);
+        let in_header = headers.and_then(|headers| headers.get("traceparent")?.to_str().ok());
+        let in_env = self.command_defaults.env.as_ref().and_then(|env| env.get(TRACEPARENT_ENV)).map(String::as_str);
+        let parse = |text: &str| TraceParent::parse(text).ok().map(|parent| parent.to_string());
+        [in_meta, in_header, in_env].into_iter().flatten().find_map(parse)
     }
 
     /// Returns how long a call may wait, and a note if that is less than `asked`.

@@ -3,6 +3,8 @@
 pub(crate) mod config;
 pub(crate) mod dashboard;
 pub(crate) mod doctor;
+mod install;
+pub(crate) mod upgrade;
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -23,6 +25,7 @@ use crate::failure::Failure;
 use crate::render::health::render_health;
 use crate::render::quantity::render_count;
 use crate::session::Session;
+use crate::version::VERSION;
 use crate::{daemon_on_demand, exit, paths};
 
 /// Time for a daemon to exit after it confirmed the shutdown.
@@ -60,6 +63,14 @@ pub(crate) enum Verb {
         #[arg(long)]
         all: bool,
     },
+    /// Install units of the user's systemd that start the daemon with the first connection
+    Install {
+        /// Print the units, and install nothing
+        #[arg(long)]
+        print: bool,
+    },
+    /// Remove the units that `install` wrote; processes keep running
+    Uninstall,
     /// Show the status of the daemon; exits with 3 if none is running, and does not start one
     Status,
 }
@@ -74,6 +85,9 @@ pub(crate) fn run(args: &DaemonArgs, global: &Global, console: &mut Console) -> 
         }
         Verb::Start => block_on(start(paths, global, console)),
         Verb::Stop { all } => block_on(stop(&paths, all, console)),
+        Verb::Install { print: true } => install::print(&paths, console),
+        Verb::Install { print: false } => block_on(install::install(&paths, console)),
+        Verb::Uninstall => install::uninstall(console),
         Verb::Status => block_on(status(&paths, console)),
     }
 }
@@ -114,7 +128,14 @@ fn serve(paths: Paths, orphan: bool) -> Result<u8, Failure> {
         ..pinfold_mcp::Options::default()
     };
     let mount: Mount = Box::new(move |socket| pinfold_mcp::http_service(Client::new(socket), &options));
-    match pinfold_daemon::run(Options { paths, config, program, on_ready: print_ready, mount: Some(mount) }) {
+    match pinfold_daemon::run(Options {
+        paths,
+        config,
+        version: VERSION,
+        program,
+        on_ready: print_ready,
+        mount: Some(mount),
+    }) {
         Ok(()) => Ok(0),
         // Another daemon was first: the client that started this one connects to that.
         Err(RunError::AlreadyRunning { .. }) if orphan => Ok(exit::OTHER_DAEMON),
@@ -146,16 +167,10 @@ async fn status(paths: &Paths, console: &mut Console) -> Result<u8, Failure> {
 }
 
 async fn stop(paths: &Paths, all: bool, console: &mut Console) -> Result<u8, Failure> {
-    let client = Client::new(paths.socket());
-    let answer = match client.shutdown(&ShutdownRequest { stop_processes: all }).await {
-        Ok(answer) => answer,
-        Err(error) if daemon_on_demand::is_not_running(&error) => {
-            console.note(&not_running_message(paths));
-            return Ok(0);
-        }
-        Err(error) => return Err(error.into()),
+    let Some(answer) = shut_down(paths, all).await? else {
+        console.note(&not_running_message(paths));
+        return Ok(0);
     };
-    wait_until_gone(paths).await?;
     if console.json {
         console.document(&answer)?;
     } else {
@@ -164,10 +179,37 @@ async fn stop(paths: &Paths, all: bool, console: &mut Console) -> Result<u8, Fai
     Ok(if answer.survivors.is_empty() { 0 } else { exit::FAILED })
 }
 
-/// Waits until the socket is closed, so that the next command does not connect to a daemon that is shutting down.
-async fn wait_until_gone(paths: &Paths) -> Result<(), Failure> {
+/// Stops the daemon and waits until it has exited; `None` if none runs.
+async fn shut_down(paths: &Paths, all: bool) -> Result<Option<ShutdownAnswer>, Failure> {
+    let client = Client::new(paths.socket());
+    let health = match client.health().await {
+        Ok(health) => health,
+        Err(error) if daemon_on_demand::is_not_running(&error) => return Ok(None),
+        Err(error) => return Err(error.into()),
+    };
+    shut_down_this(&client, paths, &health, all).await
+}
+
+/// Stops this daemon and waits until it has exited; `None` if it has exited before.
+///
+/// It is waited for by its pid, because a connection to the socket of a unit would start it again; by the socket if its pid is not
+/// visible here.
+async fn shut_down_this(
+    client: &Client,
+    paths: &Paths,
+    health: &Health,
+    all: bool,
+) -> Result<Option<ShutdownAnswer>, Failure> {
+    let is_visible = runs(health.pid);
+    let answer = match client.shutdown(&ShutdownRequest { stop_processes: all }).await {
+        Ok(answer) => answer,
+        Err(error) if daemon_on_demand::is_not_running(&error) => return Ok(None),
+        Err(error) => return Err(error.into()),
+    };
     let deadline = Instant::now() + MAX_SHUTDOWN;
-    while Client::new(paths.socket()).connect().await.is_ok() {
+    let socket = paths.socket();
+    let listens = async || Client::new(&socket).connect().await.is_ok();
+    while if is_visible { runs(health.pid) } else { listens().await } {
         if Instant::now() > deadline {
             let seconds = MAX_SHUTDOWN.as_secs();
             return Err(Failure::internal(format!(
@@ -176,7 +218,18 @@ async fn wait_until_gone(paths: &Paths) -> Result<(), Failure> {
         }
         tokio::time::sleep(POLL_INTERVAL).await;
     }
-    Ok(())
+    Ok(Some(answer))
+}
+
+/// Stops a daemon that runs; its processes run on.
+async fn stop_if_running(paths: &Paths) -> Result<(), Failure> {
+    shut_down(paths, false).await.map(drop)
+}
+
+/// Whether this process runs. One that nobody has reaped does not.
+fn runs(pid: u32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    stat.rsplit_once(')').is_some_and(|(_, rest)| !matches!(rest.trim_start().chars().next(), Some('Z' | 'X') | None))
 }
 
 fn print(health: &Health, console: &mut Console) -> Result<(), Failure> {
@@ -221,6 +274,8 @@ mod tests {
             ("pinfold daemon start", Verb::Start),
             ("pinfold daemon stop --all", Verb::Stop { all: true }),
             ("pinfold daemon status --json", Verb::Status),
+            ("pinfold daemon install --print", Verb::Install { print: true }),
+            ("pinfold daemon uninstall", Verb::Uninstall),
         ];
         for (line, verb) in cases {
             let Command::Daemon(args) = Args::try_parse_from(line.split(' ')).expect(line).command else {

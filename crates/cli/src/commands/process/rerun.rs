@@ -74,7 +74,8 @@ pub(crate) async fn run(session: &Session, args: &RerunArgs, console: &mut Conso
     if args.interactive && request.pty.is_none() {
         return Err(Failure::invalid(format!("{id} was not started with a terminal: leave out --interactive")));
     }
-    let environment = environment(args, &request, run::passed_variables(session)?.into_iter());
+    let mut environment = environment(args, &request, run::passed_variables(session)?.into_iter());
+    request.traceparent = environment.take_traceparent();
     let warning = environment.warning();
     request.env = environment.variables;
     for text in warning.iter().chain(&webhook).filter(|_| !console.json) {

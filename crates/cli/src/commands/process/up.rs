@@ -280,6 +280,7 @@ fn start_request(definition: &Definition, environment: &Environment) -> StartReq
     for (name, value) in &request.env {
         environment.set(name, value.as_deref().unwrap_or_default());
     }
+    request.traceparent = environment.take_traceparent();
     request.env = environment.variables;
     request.inherit_env = Some(false);
     request.labels.insert(CONFIG_LABEL.into(), definition.digest());

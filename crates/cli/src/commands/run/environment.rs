@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 
+use pinfold_api::trace::{TRACEPARENT_ENV as TRACEPARENT, TraceParent};
+
 use super::{HOME, MARKS};
 
 /// Names listed in the warning; further ones are counted.
@@ -45,6 +47,15 @@ impl Environment {
         }
     }
 
+    /// Takes the trace context out of TRACEPARENT, for the start request: the process gets the span of its own run there. A
+    /// value that is no trace context stays as it is.
+    pub(crate) fn take_traceparent(&mut self) -> Option<String> {
+        let text = self.variables.get(TRACEPARENT)?.clone()?;
+        TraceParent::parse(&text).ok()?;
+        self.variables.remove(TRACEPARENT);
+        Some(text)
+    }
+
     /// A warning about variables that are not passed on.
     pub(crate) fn warning(&self) -> Option<String> {
         let names: Vec<_> = self.not_text.iter().take(MAX_NAMED).map(String::as_str).collect();
@@ -62,6 +73,17 @@ mod tests {
     use std::os::unix::ffi::OsStringExt;
 
     use super::*;
+
+    #[test]
+    fn a_trace_context_goes_into_the_request_and_anything_else_stays() {
+        let good = b"00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+        let mut environment = Environment::read([pair("TRACEPARENT", good)].into_iter());
+        assert_eq!(environment.take_traceparent().as_deref(), std::str::from_utf8(good).ok());
+        assert_eq!(environment, Environment::default());
+        let mut environment = Environment::read([pair("TRACEPARENT", b"mine")].into_iter());
+        assert_eq!(environment.take_traceparent(), None);
+        assert_eq!(environment.variables["TRACEPARENT"].as_deref(), Some("mine"));
+    }
 
     fn pair(name: &str, value: &[u8]) -> (OsString, OsString) {
         (name.into(), OsString::from_vec(value.to_vec()))

@@ -163,12 +163,14 @@ pub(crate) async fn run(
     global: &Global,
     console: &mut Console,
 ) -> Result<u8, Failure> {
-    let environment = environment(args, passed_variables(session)?.into_iter())?;
+    let mut environment = environment(args, passed_variables(session)?.into_iter())?;
+    let traceparent = environment.take_traceparent();
     let warning = environment.warning();
     if let (Some(warning), false) = (&warning, console.json) {
         console.note(warning);
     }
     let mut request = request(args, environment.variables)?;
+    request.traceparent = traceparent;
     args.notify.apply(&mut request, inherited_owner(global));
     if args.interactive
         && let Some((cols, rows)) = terminal_size::terminal_size()

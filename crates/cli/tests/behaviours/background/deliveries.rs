@@ -7,9 +7,9 @@ use pinfold_store::index::Index;
 use pinfold_testkit::{Pidfd, Pinfold, until, until_some};
 use ring::hmac;
 
-use super::receiver::{Posted, Receiver};
 use crate::PINFOLD;
 use crate::output::gate::Gate;
+use crate::receiver::{Posted, Receiver};
 
 fn hooked(command: &str, notify: Notify) -> StartRequest {
     StartRequest { command: Some(command.into()), notify: Some(notify), ..StartRequest::default() }

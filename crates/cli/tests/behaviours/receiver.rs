@@ -14,16 +14,16 @@ use tokio_rustls::rustls::{ServerConfig, ServerConnection, StreamOwned, crypto};
 
 /// What was posted.
 #[derive(Clone, Debug)]
-pub(super) struct Posted {
-    pub(super) path: String,
+pub(crate) struct Posted {
+    pub(crate) path: String,
     /// By lower-case name.
-    pub(super) headers: BTreeMap<String, String>,
-    pub(super) body: String,
+    pub(crate) headers: BTreeMap<String, String>,
+    pub(crate) body: String,
 }
 
 /// The server; it ends with the test.
 #[derive(Debug)]
-pub(super) struct Receiver {
+pub(crate) struct Receiver {
     scheme: &'static str,
     address: SocketAddr,
     posted: Arc<Mutex<Vec<Posted>>>,
@@ -32,12 +32,12 @@ pub(super) struct Receiver {
 
 impl Receiver {
     /// Answers the first posts with these status lines and headers, and all others with 204.
-    pub(super) fn answering(answers: &[&str]) -> Self {
+    pub(crate) fn answering(answers: &[&str]) -> Self {
         Self::serving(answers, None)
     }
 
     /// The same over TLS, with a certificate and its key in PEM.
-    pub(super) fn over_tls(certificate: &Path, key: &Path) -> Self {
+    pub(crate) fn over_tls(certificate: &Path, key: &Path) -> Self {
         let certificate = CertificateDer::from_pem_file(certificate).expect("a certificate");
         let key = PrivateKeyDer::from_pem_file(key).expect("a key");
         let config = ServerConfig::builder_with_provider(Arc::new(crypto::ring::default_provider()))
@@ -73,16 +73,16 @@ impl Receiver {
         Self { scheme, address, posted, ends }
     }
 
-    pub(super) fn url(&self, path: &str) -> String {
+    pub(crate) fn url(&self, path: &str) -> String {
         format!("{}://localhost:{}{path}", self.scheme, self.address.port())
     }
 
-    pub(super) fn posted(&self) -> Vec<Posted> {
+    pub(crate) fn posted(&self) -> Vec<Posted> {
         self.posted.lock().expect("the log").clone()
     }
 
     /// Waits for this many posts.
-    pub(super) fn until(&self, count: usize) -> Vec<Posted> {
+    pub(crate) fn until(&self, count: usize) -> Vec<Posted> {
         until_some("posts", || Some(self.posted()).filter(|posted| posted.len() >= count))
     }
 }
