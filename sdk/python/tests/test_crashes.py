@@ -10,7 +10,7 @@ from itertools import islice
 from pathlib import Path
 
 import pytest
-from conftest import DEADLINE, kill_daemon
+from daemons import DEADLINE, kill_daemon
 from servers import LosingProxy
 
 from pinfold import AsyncPinfold, Exited, NotInstalledError, Pinfold, Result, UnreachableError

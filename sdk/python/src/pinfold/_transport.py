@@ -1,4 +1,6 @@
-"""How httpx2 connects to the daemon's socket.
+"""How httpx2 connects to the daemon.
+
+Certificates are loaded only for an `https` address: that takes tens of milliseconds, and a socket has no use for them.
 
 httpcore2 2.16 does not close a Unix socket whose connect fails, which Python reports as a ResourceWarning. Without a daemon
 that happens at every attempt, so the sync transport first tries to connect by itself. The async one closes its sockets.
@@ -35,8 +37,8 @@ class CheckingBackend(httpcore2.SyncBackend):
 class Transport(httpx2.HTTPTransport):
     """The sync transport, to a Unix socket or by TCP."""
 
-    def __init__(self, uds: str | None):
-        super().__init__(uds=uds, limits=LIMITS, trust_env=False)
+    def __init__(self, uds: str | None, *, tls: bool):
+        super().__init__(verify=tls, uds=uds, limits=LIMITS, trust_env=False)
         if uds is not None:
             self._pool = httpcore2.ConnectionPool(
                 uds=uds,
@@ -50,5 +52,5 @@ class Transport(httpx2.HTTPTransport):
 class AsyncTransport(httpx2.AsyncHTTPTransport):
     """The async transport, to a Unix socket or by TCP."""
 
-    def __init__(self, uds: str | None):
-        super().__init__(uds=uds, limits=LIMITS, trust_env=False)
+    def __init__(self, uds: str | None, *, tls: bool):
+        super().__init__(verify=tls, uds=uds, limits=LIMITS, trust_env=False)

@@ -175,6 +175,69 @@ class Sample:
     """Living processes."""
 
 
+Part = Literal["files", "truncate", "devices", "signals", "abstract_sockets", "ports", "system_calls"]
+"""A part of a sandbox that the kernel enforces."""
+
+
+Missing = Literal["refuse", "best_effort"]
+"""What to do if the kernel cannot enforce a part. Ordered from the tightest."""
+
+
+Network = Literal["none", "leased", "full"]
+"""What it may do with the network. Ordered from the tightest."""
+
+
+Profile = Literal["off", "read-only", "workspace-write"]
+"""Where it may write."""
+
+
+Tmp = Literal["own", "shared"]
+"""The directory for temporary files. Ordered from the tightest."""
+
+
+UnixSockets = Literal["none", "any"]
+"""Whether it may use Unix sockets, other than socket pairs. Ordered from the tightest."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sandbox:
+    """A sandbox with every part decided."""
+
+    profile: Profile
+    write: list[str]
+    """Where it may write, besides its temporary directory: absolute paths without symbolic links."""
+    network: Network
+    connect: list[int] = field(default_factory=list[int])
+    """With `network` `leased`: TCP ports that it may connect to, besides its own."""
+    unix: UnixSockets
+    env: list[str] | None = None
+    """The environment variables that it gets; null for all."""
+    tmp: Tmp
+    missing: Missing
+
+
+Tier = Literal["landlock"]
+"""How a sandbox is enforced."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SandboxShown:
+    """The sandbox of a process: what was asked for, and what the kernel enforces."""
+
+    label: str
+    """The profile in a few words, with what is missing."""
+    asked: Sandbox
+    tier: Tier
+    landlock_abi: int
+    """The version of Landlock in the kernel."""
+    got: list[Part]
+    """The parts that are enforced."""
+    missing: list[Part] = field(default_factory=list[Part])
+    """The parts that this kernel cannot enforce. Not empty only with `missing` `best_effort`."""
+    hint: str | None = None
+    """After a failure: what the sandbox may have refused."""
+
+
 Status = Literal["starting", "running", "finished", "lingering", "lost"]
 """The status of a process."""
 
@@ -255,12 +318,17 @@ class Record:
     """What its owner is notified of, if that is not just its end. Only the host of a webhook is shown."""
     limits: LimitsShown | None = None
     """Its limits, if it has any."""
+    sandbox: SandboxShown | None = None
+    """Its sandbox, if it has one."""
     ready: ReadyShown | None = None
     """Its readiness, if it was started with `ready`."""
     ports: dict[str, int] = field(default_factory=dict[str, int])
     """The loopback ports reserved for it, by environment variable."""
     life: LifeShown | None = None
     """Its place in the chain of restarts, if it has a restart policy."""
+    request: dict[str, Any] | None = None
+    """A start request that repeats it, with every option that it was started with. Not in it: the environment and
+    the webhook, which may hold secrets, and the idempotency key. Only in the record of one process, not in lists."""
     note: str | None = None
     """An explanation, if the record may be unexpected."""
 

@@ -102,6 +102,51 @@ Restart = str | RestartPolicy
 object with one of these and its limits."""
 
 
+Missing = Literal["refuse", "best_effort"]
+"""What to do if the kernel cannot enforce a part. Ordered from the tightest."""
+
+
+Network = Literal["none", "leased", "full"]
+"""What it may do with the network. Ordered from the tightest."""
+
+
+Profile = Literal["off", "read-only", "workspace-write"]
+"""Where it may write."""
+
+
+Tmp = Literal["own", "shared"]
+"""The directory for temporary files. Ordered from the tightest."""
+
+
+UnixSockets = Literal["none", "any"]
+"""Whether it may use Unix sockets, other than socket pairs. Ordered from the tightest."""
+
+
+class SandboxParts(TypedDict, total=False):
+    """The parts of a sandbox. A part that is left out gets its default, or what the floor of the owner says."""
+
+    profile: Required[Profile]
+    """`read-only`, `workspace-write` or `off`."""
+    write: list[str]
+    """Directories or files in which it may write, besides what the profile allows. At most 32."""
+    network: Network | None
+    """`full` (default), `leased` or `none`."""
+    connect: list[int]
+    """With `network` `leased`: TCP ports that it may connect to. At most 64."""
+    unix: UnixSockets | None
+    """`none` (default) or `any`."""
+    env: list[str] | None
+    """Names of the environment variables that it gets; `*` matches any characters. Default: all."""
+    tmp: Tmp | None
+    """`own` (default) or `shared`."""
+    missing: Missing | None
+    """`refuse` (default) or `best_effort`."""
+
+
+SandboxRequest = str | SandboxParts
+"""A sandbox as text, such as `read-only,network=none`, or as its parts."""
+
+
 Size = int | str
 """A number of bytes: a number, or text such as `64k` or `8MiB`."""
 
@@ -173,6 +218,9 @@ class StartOptions(TypedDict, total=False):
     controller."""
     cpu_time_limit: Span | None
     """Stop the whole tree when it has used this much CPU time in total."""
+    sandbox: SandboxRequest | None
+    """What it may do: `read-only`, `workspace-write`, text such as `read-only,network=none`, or an object with the
+    parts. Default: no sandbox, unless the configuration has one."""
     notify: Notify | None
     """What to notify the owner of, and how."""
     ready: Ready | None
