@@ -883,6 +883,11 @@ export interface components {
             cpus?: number | null;
             /** @description Stop the whole tree when it has used this much CPU time in total. */
             cpu_time_limit?: components["schemas"]["Span"] | null;
+            /**
+             * @description What it may do: `read-only`, `workspace-write`, text such as `read-only,network=none`, or an object with the
+             *     parts. Default: no sandbox, unless the configuration has one.
+             */
+            sandbox?: components["schemas"]["SandboxRequest"] | null;
             /** @description What to notify the owner of, and how. */
             notify?: components["schemas"]["Notify"] | null;
             /** @description The condition under which the process counts as ready. */
@@ -937,6 +942,37 @@ export interface components {
         Strays: "keep" | "stop";
         /** @description A number of bytes: a number, or text such as `64k` or `8MiB`. */
         Size: number | string;
+        /** @description A sandbox as text, such as `read-only,network=none`, or as its parts. */
+        SandboxRequest: string | components["schemas"]["SandboxParts"];
+        /** @description The parts of a sandbox. A part that is left out gets its default, or what the floor of the owner says. */
+        SandboxParts: {
+            /** @description `read-only`, `workspace-write` or `off`. */
+            profile: components["schemas"]["Profile"];
+            /** @description Directories or files in which it may write, besides what the profile allows. At most 32. */
+            write?: string[];
+            /** @description `full` (default), `leased` or `none`. */
+            network?: components["schemas"]["Network"] | null;
+            /** @description With `network` `leased`: TCP ports that it may connect to. At most 64. */
+            connect?: number[];
+            /** @description `none` (default) or `any`. */
+            unix?: components["schemas"]["UnixSockets"] | null;
+            /** @description Names of the environment variables that it gets; `*` matches any characters. Default: all. */
+            env?: string[] | null;
+            /** @description `own` (default) or `shared`. */
+            tmp?: components["schemas"]["Tmp"] | null;
+            /** @description `refuse` (default) or `best_effort`. */
+            missing?: components["schemas"]["Missing"] | null;
+        };
+        /** @description Where it may write. */
+        Profile: "off" | "read-only" | "workspace-write";
+        /** @description What it may do with the network. Ordered from the tightest. */
+        Network: "none" | "leased" | "full";
+        /** @description Whether it may use Unix sockets, other than socket pairs. Ordered from the tightest. */
+        UnixSockets: "none" | "any";
+        /** @description The directory for temporary files. Ordered from the tightest. */
+        Tmp: "own" | "shared";
+        /** @description What to do if the kernel cannot enforce a part. Ordered from the tightest. */
+        Missing: "refuse" | "best_effort";
         /** @description What the owner of a process is notified of, and how. It keeps working when the daemon restarts. */
         Notify: {
             /** @description Announce its end. Default true. */
@@ -1377,6 +1413,8 @@ export interface components {
             notify?: components["schemas"]["NotifyShown"] | null;
             /** @description Its limits, if it has any. */
             limits?: components["schemas"]["LimitsShown"] | null;
+            /** @description Its sandbox, if it has one. */
+            sandbox?: components["schemas"]["SandboxShown"] | null;
             /** @description Its readiness, if it was started with `ready`. */
             ready?: components["schemas"]["ReadyShown"] | null;
             /** @description The loopback ports reserved for it, by environment variable. */
@@ -1385,6 +1423,11 @@ export interface components {
             };
             /** @description Its place in the chain of restarts, if it has a restart policy. */
             life?: components["schemas"]["LifeShown"] | null;
+            /**
+             * @description A start request that repeats it, with every option that it was started with. Not in it: the environment and the
+             *     webhook, which may hold secrets, and the idempotency key. Only in the record of one process, not in lists.
+             */
+            request?: components["schemas"]["StartRequest"] | null;
             /** @description An explanation, if the record may be unexpected. */
             note?: string | null;
             /** @description False if a process with this idempotency key already existed. */
@@ -1528,6 +1571,42 @@ export interface components {
             /** Format: uint64 */
             cpu_time_ms?: number | null;
         };
+        /** @description The sandbox of a process: what was asked for, and what the kernel enforces. */
+        SandboxShown: {
+            /** @description The profile in a few words, with what is missing. */
+            label: string;
+            asked: components["schemas"]["Sandbox"];
+            tier: components["schemas"]["Tier"];
+            /**
+             * Format: uint32
+             * @description The version of Landlock in the kernel.
+             */
+            landlock_abi: number;
+            /** @description The parts that are enforced. */
+            got: components["schemas"]["Part"][];
+            /** @description The parts that this kernel cannot enforce. Not empty only with `missing` `best_effort`. */
+            missing?: components["schemas"]["Part"][];
+            /** @description After a failure: what the sandbox may have refused. */
+            hint?: string | null;
+        };
+        /** @description A sandbox with every part decided. */
+        Sandbox: {
+            profile: components["schemas"]["Profile"];
+            /** @description Where it may write, besides its temporary directory: absolute paths without symbolic links. */
+            write: string[];
+            network: components["schemas"]["Network"];
+            /** @description With `network` `leased`: TCP ports that it may connect to, besides its own. */
+            connect?: number[];
+            unix: components["schemas"]["UnixSockets"];
+            /** @description The environment variables that it gets; null for all. */
+            env?: string[] | null;
+            tmp: components["schemas"]["Tmp"];
+            missing: components["schemas"]["Missing"];
+        };
+        /** @description How a sandbox is enforced. */
+        Tier: "landlock";
+        /** @description A part of a sandbox that the kernel enforces. */
+        Part: "files" | "truncate" | "devices" | "signals" | "abstract_sockets" | "ports" | "system_calls";
         /** @description The readiness of a process. */
         ReadyShown: {
             state: components["schemas"]["ReadyState"];
@@ -1744,6 +1823,8 @@ export interface components {
             notify?: components["schemas"]["NotifyShown"] | null;
             /** @description Its limits, if it has any. */
             limits?: components["schemas"]["LimitsShown"] | null;
+            /** @description Its sandbox, if it has one. */
+            sandbox?: components["schemas"]["SandboxShown"] | null;
             /** @description Its readiness, if it was started with `ready`. */
             ready?: components["schemas"]["ReadyShown"] | null;
             /** @description The loopback ports reserved for it, by environment variable. */
@@ -1752,6 +1833,11 @@ export interface components {
             };
             /** @description Its place in the chain of restarts, if it has a restart policy. */
             life?: components["schemas"]["LifeShown"] | null;
+            /**
+             * @description A start request that repeats it, with every option that it was started with. Not in it: the environment and the
+             *     webhook, which may hold secrets, and the idempotency key. Only in the record of one process, not in lists.
+             */
+            request?: components["schemas"]["StartRequest"] | null;
             /** @description An explanation, if the record may be unexpected. */
             note?: string | null;
         };
@@ -2470,7 +2556,7 @@ export interface components {
         InterruptAnswer: {
             /** @description The turn that was running; null if there was nothing to interrupt. */
             turn: components["schemas"]["Turn"] | null;
-            /** @description The step that worked. */
+            /** @description The step that interrupted the turn; null if the turn was not interrupted. */
             rung: components["schemas"]["Rung"] | null;
             /** @description The steps that were tried, in order. */
             tried: components["schemas"]["Tried"][];
@@ -3704,7 +3790,10 @@ export interface operations {
     samples: {
         parameters: {
             query?: {
-                /** @description Only samples taken later than this: RFC 3339, such as the `at` of the last sample received, or a duration ago. */
+                /**
+                 * @description Only samples taken after this time: RFC 3339, such as the `at` of the last sample received, or a duration such
+                 *     as `30s`, which means that long ago.
+                 */
                 after?: string;
             };
             header?: {
