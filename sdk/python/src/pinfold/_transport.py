@@ -12,6 +12,7 @@ import os
 import socket
 from collections.abc import Generator, Iterable
 from contextlib import contextmanager
+from typing import cast
 
 import httpcore2
 import httpx2
@@ -56,14 +57,21 @@ class CheckingBackend(httpcore2.SyncBackend):
             return super().connect_unix_socket(short, timeout, socket_options)
 
 
-class AsyncBackend(httpcore2.AnyIOBackend):
+class AsyncBackend(httpcore2.AsyncNetworkBackend):
     """Connects to a Unix socket whatever the length of its path."""
+
+    def __init__(self) -> None:
+        # httpcore2 hides its base class from type checkers.
+        self._inner = cast(httpcore2.AsyncNetworkBackend, httpcore2.AnyIOBackend())
 
     async def connect_unix_socket(
         self, path: str, timeout: float | None = None, socket_options: SocketOptions | None = None
     ) -> httpcore2.AsyncNetworkStream:
         with short_path(path) as short:
-            return await super().connect_unix_socket(short, timeout, socket_options)
+            return await self._inner.connect_unix_socket(short, timeout, socket_options)
+
+    async def sleep(self, seconds: float) -> None:
+        await self._inner.sleep(seconds)
 
 
 class Transport(httpx2.HTTPTransport):
