@@ -99,6 +99,19 @@ async def test_a_terminal_is_talked_to_over_kill_9_of_the_daemon(session: Sandbo
         await session.pty_write_stdin(session_id=1, chars="")
 
 
+async def test_much_output_of_a_terminal_comes_in_several_updates(
+    session: SandboxSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(openai_agents, "MAX_UPDATE", 1000)
+    update = await session.pty_exec_start("head -c 1000000 /dev/zero | tr '\\0' x; exit 4", yield_time_s=30)
+    seen, updates = len(update.output), 1
+    while update.process_id is not None:
+        update = await session.pty_write_stdin(session_id=update.process_id, chars="")
+        seen, updates = seen + len(update.output), updates + 1
+    assert (seen, update.exit_code) == (1_000_000, 4)
+    assert updates > 1
+
+
 async def test_the_end_of_a_session_stops_its_terminals(client: PinfoldSandboxClient, pf: Pinfold, work: Path) -> None:
     async with await client.create(manifest=Manifest(root=str(work))) as session:
         update = await session.pty_exec_start(DETACHING, yield_time_s=0.25)

@@ -12,7 +12,13 @@ import pytest
 from daemons import kill_daemon
 from pages import run_example
 from pydantic_ai.messages import WorkspaceRef
-from pydantic_ai.workspaces import WorkspaceBackend, WorkspaceOutputLimitError, WorkspaceTimeoutError
+from pydantic_ai.workspaces import (
+    Workspace,
+    WorkspaceBackend,
+    WorkspaceOutputLimitError,
+    WorkspaceTimeoutError,
+    WorkspaceUnavailableError,
+)
 from pydantic_ai.workspaces.conformance import WorkspaceBackendSuite
 from trees import DETACHING, is_gone
 
@@ -120,6 +126,19 @@ async def test_commands_get_no_secrets_unless_asked_and_the_options(
     confined = pf.get("confined").record
     assert confined.sandbox is not None and confined.sandbox.asked.profile == "read-only"
     assert confined.owner == "pydantic-ai"
+
+
+async def test_a_workspace_of_a_daemon_that_is_reached_by_tcp(home: Path, work: Path) -> None:
+    (home / "config.toml").write_text('[tcp]\nlisten = "127.0.0.1:0"\n')
+    with Pinfold(home=home) as operator:
+        url, token = f"http://{operator.health().tcp}", operator.add_token(owner="remote").token
+    workspace = PinfoldWorkspace(work, connection={"url": url, "token": token, "owner": "remote"})
+    assert (await workspace.run(["sh", "-c", "pwd; echo $0 >&2; exit 5"])).exit_code == 5
+    await Workspace(workspace).write_text("file", "text")
+    assert (work / "file").read_text() == "text"
+    shutil.rmtree(work)
+    with pytest.raises(WorkspaceUnavailableError):
+        await workspace.run(["true"])
 
 
 async def test_what_is_wrong_is_said_before_or_by_the_daemon(home: Path, work: Path) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import uuid
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from deepagents.backends.protocol import ExecuteResponse, FileDownloadResponse, FileUploadResponse
@@ -101,7 +102,9 @@ class PinfoldSandbox(BaseSandbox):
                 process.stop(grace=commands.STOP_GRACE)
                 record = None
             except BaseException:
-                process.stop(grace=commands.STOP_GRACE)
+                # Its own error is more important than that of the stop.
+                with suppress(PinfoldError):
+                    process.stop(grace=commands.STOP_GRACE)
                 raise
             return response(record, process.read(budget=MAX_OUTPUT), seconds)
 

@@ -42,6 +42,8 @@ from pinfold.options import StartOptions
 OWNER = "openai-agents"
 # Of each stream of a command. Beyond it the command counts as failed: its result would not be all of it.
 MAX_OUTPUT = 32 << 20
+# Characters in one update of a terminal. The rest is for the next one.
+MAX_UPDATE = 1 << 20
 DEFAULT_ROOT = str(Manifest.model_fields["root"].default)
 
 
@@ -175,17 +177,20 @@ class PinfoldSandboxSession(UnixLocalSandboxSession):
             record = await process.wait(yield_ms / 1000)
         except WaitTimeout as timeout:
             record = timeout.record
-        text = ""
+        text, is_all = "", True
         # Text, not bytes: a character that is not complete yet is left for the next update.
         async for chunk in process.output(cursor=terminal.cursor):
             text += chunk.text
             terminal.cursor = chunk.next_cursor
+            if len(text) > MAX_UPDATE:
+                is_all = False
+                break
         shown, tokens = truncate_text_by_tokens(text, max_tokens)
-        code = None if record.outcome is None else commands.exit_code(record.outcome)
-        if record.outcome is not None:
-            self._terminals.pop(number, None)
-        live = number if record.outcome is None else None
-        return PtyExecUpdate(process_id=live, output=shown.encode(), exit_code=code, original_token_count=tokens)
+        if record.outcome is None or not is_all:
+            return PtyExecUpdate(process_id=number, output=shown.encode(), exit_code=None, original_token_count=tokens)
+        self._terminals.pop(number, None)
+        code = commands.exit_code(record.outcome)
+        return PtyExecUpdate(process_id=None, output=shown.encode(), exit_code=code, original_token_count=tokens)
 
     async def _make_room(self, pf: AsyncPinfold) -> None:
         """Stops the process that was used longest ago, if there are too many."""

@@ -98,15 +98,10 @@ class PinfoldWorkspace(WorkspaceBackend, SupportsCommands):
 
     async def _create(self) -> None:
         """Makes the directory once, however many ask for it at the same time and whether or not they are cancelled."""
-        if self._creating is None:
+        # After a failure, or the end of the event loop in which it ran, the next caller tries again.
+        if self._creating is None or self._creating.done():
             self._creating = asyncio.ensure_future(self._make_dir())
-        task = self._creating
-        try:
-            await asyncio.shield(task)
-        finally:
-            # After a failure the next caller tries again.
-            if task.done() and self._ref is None and self._creating is task:
-                self._creating = None
+        await asyncio.shield(self._creating)
 
     async def _make_dir(self) -> str:
         async with self._connect() as pf:
