@@ -85,9 +85,10 @@ async def test_a_run_cancelled_while_it_starts_leaves_nothing_running(
     workspace = make(work)
     await workspace.working_dir()
     tasks = asyncio.all_tasks()
-    for _ in range(20):
+    for milliseconds in range(20):
         task = asyncio.create_task(workspace.run(["sleep", "600"]))
-        await asyncio.sleep(0)
+        # At another point each time: before, while and after it is started.
+        await asyncio.sleep(milliseconds / 1000)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task

@@ -75,7 +75,7 @@ class Output:
 
 
 async def finish(work: Coroutine[Any, Any, T]) -> T:
-    """The result of the work, which is never cancelled. A cancellation that comes meanwhile is raised after it."""
+    """The result of the work, which is never cancelled. A cancellation that comes meanwhile is raised after it, instead."""
     task = asyncio.ensure_future(work)
     cancelled: asyncio.CancelledError | None = None
     while not task.done():
@@ -84,10 +84,10 @@ async def finish(work: Coroutine[Any, Any, T]) -> T:
                 await asyncio.wait([task])
         except asyncio.CancelledError as error:
             cancelled = error
-    result = task.result()
     if cancelled is not None:
+        task.exception()  # has been seen
         raise cancelled
-    return result
+    return task.result()
 
 
 async def start(launch: Coroutine[Any, Any, AsyncProcess]) -> AsyncProcess:
