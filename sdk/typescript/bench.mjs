@@ -17,7 +17,7 @@ const agent = new http.Agent({ keepAlive: true });
 
 function bare() {
   return new Promise((done, fail) => {
-    const body = JSON.stringify({ command: "true", cwd: process.cwd(), wait: "60s", idempotency_key: crypto.randomUUID() });
+    const body = JSON.stringify({ command: "true", cwd: process.cwd(), env: { ...process.env }, inherit_env: false, wait: "60s", idempotency_key: crypto.randomUUID() });
     const headers = { host: "localhost", "content-type": "application/json", "content-length": Buffer.byteLength(body) };
     const request = http.request({ socketPath: join(home, "socket"), method: "POST", path: "/v1/processes", headers, agent }, (response) => {
       let text = "";

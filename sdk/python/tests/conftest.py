@@ -3,45 +3,19 @@
 from __future__ import annotations
 
 import os
-import select
-import shutil
-import signal
-import tempfile
 import threading
-from collections.abc import Generator, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from daemons import DEADLINE, temporary_home
 
 from pinfold import AsyncPinfold, Pinfold
-
-# How long a test waits for something that must happen.
-DEADLINE = 60
 
 
 def pytest_configure() -> None:
     if not os.environ.get("PINFOLD_BINARY"):
         pytest.exit("set PINFOLD_BINARY to the path of a pinfold program", returncode=2)
-
-
-@contextmanager
-def ends(pid: int) -> Generator[None, None, None]:
-    """Waits at the end of the block until this process has ended."""
-    pidfd = os.pidfd_open(pid)
-    try:
-        yield
-        assert select.select([pidfd], [], [], DEADLINE)[0], f"process {pid} did not end"
-    finally:
-        os.close(pidfd)
-
-
-def kill_daemon(pf: Pinfold) -> int:
-    """Kills the daemon with -9; its pid."""
-    pid = pf.health().pid
-    with ends(pid):
-        os.kill(pid, signal.SIGKILL)
-    return pid
 
 
 def open_sockets() -> set[str]:
@@ -66,13 +40,15 @@ def nothing_left_open() -> Iterator[None]:
 
 @pytest.fixture
 def home(nothing_left_open: None) -> Iterator[Path]:
-    """A state directory with a short path, since the path of a socket is limited. Its daemon is stopped at the end."""
-    home = Path(tempfile.mkdtemp(prefix="pf-"))
-    yield home
-    if (home / "socket").exists():
-        with Pinfold(home=home) as operator, ends(operator.health().pid):
-            assert operator.shutdown(stop_processes=True).survivors == []
-    shutil.rmtree(home)
+    with temporary_home() as home:
+        yield home
+
+
+@pytest.fixture(scope="class")
+def class_home() -> Iterator[Path]:
+    """One daemon for all tests of a class."""
+    with temporary_home() as home:
+        yield home
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from itertools import islice
 from pathlib import Path
 
 import pytest
-from conftest import DEADLINE, kill_daemon
+from daemons import DEADLINE, ends, kill_daemon
 from servers import LosingProxy
 
 from pinfold import AsyncPinfold, Exited, NotInstalledError, Pinfold, Result, UnreachableError
@@ -140,3 +140,18 @@ def test_a_daemon_that_cannot_start_says_why(home: Path) -> None:
 def test_without_permission_to_start_it_a_missing_daemon_is_an_error(home: Path) -> None:
     with Pinfold(home=home, start_daemon=False) as client, pytest.raises(UnreachableError, match="check the address"):
         client.health()
+
+
+def test_a_home_with_a_long_path_works(home: Path) -> None:
+    long = home / ("long-" * 30)
+    long.mkdir(mode=0o700)
+
+    async def ask() -> str:
+        async with AsyncPinfold(home=long) as client:
+            return (await client.run("echo async")).text
+
+    with Pinfold(home=long) as client:
+        assert client.run("echo sync").text == "sync\n"
+        assert asyncio.run(ask(), debug=True) == "async\n"
+        with ends(client.health().pid):
+            assert client.shutdown(stop_processes=True).survivors == []

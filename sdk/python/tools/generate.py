@@ -161,12 +161,19 @@ def tagged_union(name: str, schema: Schema) -> list[str]:
     return lines + alias(name, " | ".join(variants), schema["description"])
 
 
+def with_plain_requests(schemas: dict[str, Schema]) -> dict[str, Schema]:
+    """A record has the request that repeats it: to be sent as it is, so it stays a dictionary."""
+    text = json.dumps({name: schema for name, schema in schemas.items() if name != "StartRequest"})
+    reference = json.dumps({"$ref": "#/components/schemas/StartRequest"})
+    return json.loads(text.replace(reference, json.dumps({"type": "object", "additionalProperties": {}})))
+
+
 def is_tagged_union(schema: Schema) -> bool:
     return "oneOf" in schema and all("properties" in variant for variant in schema["oneOf"])
 
 
 def answers(document: Schema, roots: set[str]) -> str:
-    schemas = document["components"]["schemas"]
+    schemas = with_plain_requests(document["components"]["schemas"])
     record = set(schemas["Record"]["properties"])
     names = reachable(roots, schemas)
     names.remove("Record")

@@ -1571,7 +1571,7 @@ export interface components {
             /** Format: uint64 */
             cpu_time_ms?: number | null;
         };
-        /** @description The sandbox of a process: what was requested, and what the kernel enforces. */
+        /** @description The sandbox of a process: what was asked for, and what the kernel enforces. */
         SandboxShown: {
             /** @description The profile in a few words, with what is missing. */
             label: string;

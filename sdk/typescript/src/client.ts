@@ -1,7 +1,8 @@
 // What a program does with pinfold: run and start commands, wait for several, read events, act as an owner.
 
+import { Admin } from "./admin.js";
 import { Deadline } from "./duration.js";
-import { ExitError, WaitCancelled, WaitTimeout } from "./errors.js";
+import { ExitError, InvalidArgumentError, WaitCancelled, WaitTimeout } from "./errors.js";
 import { type Identity, Link } from "./link.js";
 import { Process } from "./process.js";
 import { toRequest, toStartRequest } from "./request.js";
@@ -16,6 +17,7 @@ import type {
   EventOptions,
   EventPage,
   Health,
+  Hit,
   ListOptions,
   Outcome,
   OutputPage,
@@ -24,6 +26,8 @@ import type {
   ProcessRecord,
   Range,
   RunOptions,
+  SearchOptions,
+  SearchPage,
   Started,
   StartOptions,
   WaitManyAnswer,
@@ -31,6 +35,13 @@ import type {
 } from "./types.js";
 
 export type Command = string | readonly string[];
+
+/** The longest wait that the daemon accepts in one request. */
+const MAX_WAIT_MS = 3_600_000;
+/** The daemon's minimum. Without a `wait`, it would not stop the command after it either. */
+const MIN_START_WAIT_MS = 10;
+/** The longest search that the daemon makes for one request. */
+const MAX_SEARCH_MS = 30_000;
 
 /** What became of a command by the time the wait ended. A failure is a result, too. */
 export interface RunResult {
@@ -54,10 +65,13 @@ export abstract class Client {
 
   /** Runs a command and waits until it exits, or for `wait`. */
   async run(command: Command, options: RunOptions = {}): Promise<RunResult> {
-    const { wait, budget, check = false, ...start } = options;
+    const { wait, budget, check = false, onWaitTimeout, ...start } = options;
     const deadline = Deadline.of("wait", wait);
-    const request = { ...this.startRequest(command, start), ...toRequest({ budget }) };
-    const started = await this.postStart(request, start, deadline);
+    // The daemon stops the command at the end of the request, so that request has the whole wait.
+    const maxMs = onWaitTimeout === "stop" ? MAX_WAIT_MS : undefined;
+    if (maxMs !== undefined && deadline.remaining() > maxMs) throw new InvalidArgumentError('onWaitTimeout "stop" needs a `wait` of at most 1h: use `timeLimit` for longer');
+    const request = { ...this.startRequest(command, start), ...toRequest({ budget, onWaitTimeout }) };
+    const started = await this.postStart(request, start, deadline, maxMs);
     const process = new Process(this.link, started);
     let page: OutputPage | null | undefined = started.output_page;
     if (started.outcome === null && deadline.remaining() > 0) {
@@ -142,6 +156,24 @@ export abstract class Client {
     return new OwnerClient(new Link(this.link.transport, { owner: name, parent, ownerGrace: options.ownerGrace }), name);
   }
 
+  /** Lines of output that match, over all processes that the filters leave; newest process first. */
+  async *search(pattern: string, options: SearchOptions = {}): AsyncGenerator<Hit, void, undefined> {
+    const { signal, httpTimeout, ...filter } = options;
+    let page: string | null | undefined = null;
+    do {
+      const query = { ...toRequest(filter), pattern, page };
+      const ask = { method: "GET" as const, path: "/v1/search", query, repeatable: true, extraMs: MAX_SEARCH_MS };
+      const found: SearchPage = await this.link.call<SearchPage>(ask, ["hits"], { signal, httpTimeout });
+      yield* found.hits;
+      page = found.next;
+    } while (page);
+  }
+
+  /** The daemon itself, and what belongs to no process. */
+  get admin(): Admin {
+    return new Admin(this.link);
+  }
+
   /** The state of the daemon. */
   async health(options?: CallOptions): Promise<Health> {
     return this.link.call<Health>({ method: "GET", path: "/healthz", repeatable: true }, ["status", "version"], options);
@@ -151,9 +183,10 @@ export abstract class Client {
     return toStartRequest(command, { ...this.defaults, ...options }, this.link.transport.isLocal);
   }
 
-  private postStart(body: Record<string, unknown>, options: CallOptions, deadline: Deadline | null): Promise<Started> {
+  private postStart(body: Record<string, unknown>, options: CallOptions, deadline: Deadline | null, maxMs?: number): Promise<Started> {
+    const wait = deadline && { wait: { field: "wait" as const, deadline, minMs: MIN_START_WAIT_MS, ...(maxMs !== undefined && { maxMs }) } };
     // Its idempotency key makes it repeatable.
-    const ask = { method: "POST" as const, path: "/v1/processes", body, repeatable: true, ...(deadline && { wait: { field: "wait" as const, deadline } }) };
+    const ask = { method: "POST" as const, path: "/v1/processes", body, repeatable: true, ...wait };
     return this.link.call<Started>(ask, ["id", "status", "outcome"], options);
   }
 
@@ -168,6 +201,7 @@ export abstract class Client {
 
   private async waitMany(processes: readonly Process[], mode: "any" | "all", options: WaitManyOptions): Promise<Process[]> {
     const { timeout, until = "exit", signal, httpTimeout } = options;
+    if (processes.length === 0) throw new InvalidArgumentError("no processes to wait for: pass at least one");
     const deadline = Deadline.of("timeout", timeout);
     const body = { ids: processes.map(({ id }) => id), mode, until };
     const ask = { method: "POST" as const, path: "/v1/wait", body, repeatable: true, wait: { field: "timeout" as const, deadline } };

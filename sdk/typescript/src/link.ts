@@ -1,6 +1,6 @@
 // The transport together with the owner in whose name requests are made.
 
-import type { Ask, Transport } from "./transport.js";
+import type { Ask, BytesAnswer, Transport } from "./transport.js";
 import type { CallOptions, Duration } from "./types.js";
 
 export interface Identity {
@@ -26,5 +26,9 @@ export class Link {
 
   call<T extends object>(ask: Ask, needs: readonly (keyof T & string)[], options?: CallOptions): Promise<T> {
     return this.transport.call<T>(ask, this.headers, needs, options);
+  }
+
+  callForBytes(ask: Ask, options?: CallOptions): Promise<BytesAnswer> {
+    return this.transport.callForBytes(ask, this.headers, options);
   }
 }

@@ -5,6 +5,8 @@ import { describeOutcome, EndedBeforeError, InvalidArgumentError, NotReadyError,
 import type { Link } from "./link.js";
 import { toRequest } from "./request.js";
 import type {
+  ByteChunk,
+  BytesOptions,
   CallOptions,
   Cause,
   Chunk,
@@ -15,6 +17,7 @@ import type {
   OutputPage,
   ProcessRecord,
   ReadOptions,
+  Samples,
   Screen,
   SendOptions,
   SignalAnswer,
@@ -100,7 +103,7 @@ export class Process {
   /** Output in contiguous chunks: what there is, or with `follow` up to its end. Goes on at its cursor if the daemon is restarted. */
   async *output(options: FollowOptions = {}): AsyncGenerator<Chunk, void, undefined> {
     const { follow = false, cursor, tail, stream, signal, httpTimeout } = options;
-    if (cursor !== undefined && !(Number.isSafeInteger(cursor) && cursor >= 0)) throw new InvalidArgumentError(`cursor is ${cursor}: it must be a byte offset, 0 or more`);
+    if (cursor !== undefined) checkCursor(cursor);
     const wait = follow ? { wait: { field: "wait" as const, deadline: Deadline.after(Infinity) } } : {};
     let start: { cursor: number } | { tail: string } = tail === undefined ? { cursor: cursor ?? 0 } : { tail };
     for (;;) {
@@ -112,6 +115,20 @@ export class Process {
       // Bytes of an incomplete character remain: they are for the next call.
       if (!follow && "cursor" in start && next === start.cursor) return;
       start = { cursor: next };
+    }
+  }
+
+  /** Like `output`, as the bytes that the process wrote. */
+  async *bytes(options: BytesOptions = {}): AsyncGenerator<ByteChunk, void, undefined> {
+    const { follow = false, cursor = 0, stream, signal, httpTimeout } = options;
+    const wait = follow ? { wait: { field: "wait" as const, deadline: Deadline.after(Infinity) } } : {};
+    for (let at = checkCursor(cursor); ; ) {
+      const query = { cursor: at, stream, max_bytes: CHUNK_BYTES, format: "raw" };
+      const page = await this.link.callForBytes({ ...this.get("/output"), query, ...wait }, { signal, httpTimeout });
+      if (page.data.length > 0 || page.gap) yield { cursor: page.cursor, next: page.next, data: page.data, gap: page.gap };
+      const moved = page.next !== at && page.next < page.end;
+      if ((page.closed || !follow) && !moved) return;
+      at = page.next;
     }
   }
 
@@ -173,6 +190,24 @@ export class Process {
     return this.link.call<Screen>(this.get("/screen"), ["lines"], options);
   }
 
+  /** Sets the size of its terminal. */
+  async resize(rows: number, cols: number, options?: CallOptions): Promise<Screen> {
+    return this.link.call<Screen>({ ...this.post("/resize", { rows, cols }), repeatable: true }, ["lines"], options);
+  }
+
+  /** CPU and memory of its tree, sampled once per second while somebody asks. */
+  async samples(options: { after?: string | undefined } & CallOptions = {}): Promise<Samples> {
+    const { after, signal, httpTimeout } = options;
+    return this.link.call<Samples>({ ...this.get("/samples"), query: { after } }, ["id"], { signal, httpTimeout });
+  }
+
+  /** Gives it to another owner; by default to the parent of its owner. */
+  async handover(purpose: string, options: { to?: string | undefined } & CallOptions = {}): Promise<ProcessRecord> {
+    const { to, signal, httpTimeout } = options;
+    this.latest = await this.link.call<ProcessRecord>(this.post("/handover", { to, purpose }), ["id", "status"], { signal, httpTimeout });
+    return this.latest;
+  }
+
   /** Removes an ended process and its output. */
   async remove(options?: CallOptions): Promise<void> {
     await this.link.call({ method: "DELETE", path: this.path(""), repeatable: false }, [], options);
@@ -198,6 +233,11 @@ export class Process {
   private title(): string {
     return `${this.id} (\`${this.latest.command}\`)`;
   }
+}
+
+function checkCursor(cursor: number): number {
+  if (Number.isSafeInteger(cursor) && cursor >= 0) return cursor;
+  throw new InvalidArgumentError(`cursor is ${cursor}: it must be a byte offset, 0 or more`);
 }
 
 function describeWait(until: NonNullable<WaitOptions["until"]>): string {

@@ -19,12 +19,18 @@ export function toRequest(options: object): Fields {
   return fields;
 }
 
+/** Variables that pinfold sets in every process: a new process gets its own. */
+const NOT_PASSED_ON = new Set(["PINFOLD_ID", "PINFOLD_OWNER", "PINFOLD_MARK", "PINFOLD_HOME"]);
+
 /** A start, without its wait. */
 export function toStartRequest(command: string | readonly string[], options: StartOptions, isLocal: boolean): Fields {
   const { env, ports, notify, ready, key, signal: _, httpTimeout: __, ...rest } = options;
   const cwd = options.cwd ?? (isLocal ? process.cwd() : undefined);
+  const passesOn = isLocal && options.inheritEnv === undefined;
+  const variables = passesOn ? { ...ownEnvironment(), ...(env && definedOnly(env)) } : env && definedOnly(env);
   return {
-    ...toRequest({ ...rest, cwd, env: env && definedOnly(env), ports: ports && toPorts(ports) }),
+    ...toRequest({ ...rest, cwd, env: variables, ports: ports && toPorts(ports) }),
+    ...(passesOn && { inherit_env: false }),
     ...toCommand(command),
     ...(notify && { notify: toRequest(notify) }),
     ...(ready && { ready: toRequest(ready) }),
@@ -36,6 +42,10 @@ function toCommand(command: unknown): Fields {
   if (typeof command === "string" && command !== "") return { command };
   if (Array.isArray(command) && command.length > 0 && command.every((word) => typeof word === "string")) return { argv: command };
   throw new InvalidArgumentError("the command must be a shell command as one string, or a program and its arguments as an array of strings");
+}
+
+function ownEnvironment(): Fields {
+  return Object.fromEntries(Object.entries(process.env).filter(([name]) => !NOT_PASSED_ON.has(name)));
 }
 
 function definedOnly(env: object): Fields {

@@ -21,7 +21,7 @@ import {
   ShuttingDownError,
   UnreachableError,
 } from "./errors.js";
-import type { CallOptions, Duration } from "./types.js";
+import type { ApiErrorBody, CallOptions, Duration, Range } from "./types.js";
 
 const MAX_SLICE_MS = 60_000;
 const MAX_BODY = 64 << 20;
@@ -56,15 +56,25 @@ export interface Ask {
   /** Whether doing it twice is the same as doing it once. */
   repeatable: boolean;
   /** The field, in the query of a GET or in the body, that says how long the daemon may wait; and until when. */
-  wait?: { field: "wait" | "timeout"; deadline: Deadline };
+  wait?: { field: "wait" | "timeout"; deadline: Deadline; minMs?: number; maxMs?: number };
   /** Time that the daemon needs for other reasons, such as the grace of a stop. */
   extraMs?: number;
 }
 
 interface Answer {
   status: number;
-  retryAfterMs: number | null;
-  body: string;
+  headers: http.IncomingHttpHeaders;
+  body: Buffer;
+}
+
+/** Bytes of output, with what the daemon says about them in headers. */
+export interface BytesAnswer {
+  data: Buffer;
+  cursor: number;
+  next: number;
+  end: number;
+  gap: Range | null;
+  closed: boolean;
 }
 
 export class Transport {
@@ -103,15 +113,25 @@ export class Transport {
     this.agent.destroy();
   }
 
-  /** Sends a request, again where that is safe, and returns its answer, which must have the fields `needs`. */
-  async call<T extends object>(ask: Ask, owner: Record<string, string>, needs: readonly (keyof T & string)[], options: CallOptions = {}): Promise<T> {
+  /** Sends a request, and returns its answer, which must have the fields `needs`. */
+  call<T extends object>(ask: Ask, owner: Record<string, string>, needs: readonly (keyof T & string)[], options?: CallOptions): Promise<T> {
+    return this.send(ask, owner, (answer) => parseAnswer<T>(ask, answer, needs), options);
+  }
+
+  /** Sends a request that is answered with bytes. */
+  callForBytes(ask: Ask, owner: Record<string, string>, options?: CallOptions): Promise<BytesAnswer> {
+    return this.send(ask, owner, (answer) => parseBytes(ask, answer), options);
+  }
+
+  /** Sends a request, again where that is safe. */
+  private async send<T>(ask: Ask, owner: Record<string, string>, parse: (answer: Answer) => T, options: CallOptions = {}): Promise<T> {
     const httpTimeoutMs = options.httpTimeout === undefined ? this.httpTimeoutMs : parseDuration("httpTimeout", options.httpTimeout);
     let giveUp: Deadline | null = null;
     for (let pause = FIRST_PAUSE_MS; ; pause = Math.min(2 * pause, LAST_PAUSE_MS)) {
       options.signal?.throwIfAborted();
       if (this.closed) throw closedError();
       try {
-        return parseAnswer<T>(ask, await this.attempt(ask, owner, httpTimeoutMs, options.signal), needs);
+        return parse(await this.attempt(ask, owner, httpTimeoutMs, options.signal));
       } catch (error) {
         giveUp ??= Deadline.after(httpTimeoutMs);
         if (!this.mayRepeat(ask, error) || giveUp.remaining() === 0) throw error;
@@ -185,7 +205,7 @@ export class Transport {
           if (!response.complete) return;
           finish();
           this.answered = true;
-          done({ status: response.statusCode ?? 0, retryAfterMs: retryAfterMs(response.headers["retry-after"]), body: Buffer.concat(pieces).toString() });
+          done({ status: response.statusCode ?? 0, headers: response.headers, body: Buffer.concat(pieces) });
         });
       });
       request.end(body);
@@ -233,7 +253,7 @@ function parseUrl(text: string | URL): URL {
 
 /** Path with query, body, and how long the daemon will wait. */
 function encode(ask: Ask): { target: string; body: string | undefined; waitMs: number } {
-  const waitMs = ask.wait ? Math.min(ask.wait.deadline.remaining(), MAX_SLICE_MS) : 0;
+  const waitMs = ask.wait ? Math.max(Math.min(ask.wait.deadline.remaining(), ask.wait.maxMs ?? MAX_SLICE_MS), ask.wait.minMs ?? 0) : 0;
   const timed = ask.wait ? { [ask.wait.field]: `${Math.ceil(waitMs)}ms` } : {};
   const query = new URLSearchParams();
   for (const [name, value] of Object.entries({ ...ask.query, ...(ask.method === "GET" ? timed : {}) })) {
@@ -244,18 +264,41 @@ function encode(ask: Ask): { target: string; body: string | undefined; waitMs: n
   return { target: text ? `${ask.path}?${text}` : ask.path, body, waitMs };
 }
 
-function parseAnswer<T extends object>(ask: Ask, { status, retryAfterMs, body }: Answer, needs: readonly (keyof T & string)[]): T {
-  let value: unknown;
-  try {
-    value = JSON.parse(body);
-  } catch {
-    throw new ProtocolError(`the answer to ${ask.method} ${ask.path} (status ${status}) is not JSON: is a pinfold daemon listening there?`);
-  }
-  if (status >= 400 && has(value, ["code", "message"])) throw parseApiError(value, status, retryAfterMs);
-  if (status < 200 || status >= 300) throw new ProtocolError(`the answer to ${ask.method} ${ask.path} has the unexpected status ${status}`);
+function parseAnswer<T extends object>(ask: Ask, answer: Answer, needs: readonly (keyof T & string)[]): T {
+  const value = parseJson(answer.body);
+  refuseError(ask, answer, value);
   if (has<T>(value, needs)) return value;
-  const missing = needs.filter((name) => !has(value, [name]));
-  throw new ProtocolError(
+  if (value === undefined) throw new ProtocolError(`the answer to ${ask.method} ${ask.path} is not JSON: is a pinfold daemon listening there?`);
+  throw olderDaemon(ask, needs.filter((name) => !has(value, [name])));
+}
+
+function parseBytes(ask: Ask, answer: Answer): BytesAnswer {
+  if (answer.status >= 300) refuseError(ask, answer, parseJson(answer.body));
+  const header = (name: string) => String(answer.headers[`pinfold-${name}`] ?? "");
+  const missing = ["cursor", "next-cursor", "end"].filter((name) => !/^\d+$/.test(header(name)));
+  if (missing.length > 0) throw olderDaemon(ask, missing.map((name) => `pinfold-${name}`));
+  const gap = header("gap-from") === "" ? null : { from: Number(header("gap-from")), to: Number(header("gap-to")) };
+  const closed = header("closed") === "true" || ["finished", "lost"].includes(header("status"));
+  return { data: answer.body, cursor: Number(header("cursor")), next: Number(header("next-cursor")), end: Number(header("end")), gap, closed };
+}
+
+/** Throws what an answer that is not a success means. */
+function refuseError(ask: Ask, { status, headers }: Answer, value: unknown): void {
+  if (status >= 400 && has<ApiErrorBody>(value, ["code", "message"])) throw parseApiError(value, status, retryAfterMs(headers["retry-after"]));
+  if (status >= 200 && status < 300) return;
+  throw new ProtocolError(`the answer to ${ask.method} ${ask.path} has the unexpected status ${status}: is a pinfold daemon listening there?`);
+}
+
+function parseJson(body: Buffer): unknown {
+  try {
+    return JSON.parse(body.toString());
+  } catch {
+    return undefined;
+  }
+}
+
+function olderDaemon(ask: Ask, missing: readonly string[]): ProtocolError {
+  return new ProtocolError(
     `the answer to ${ask.method} ${ask.path} lacks \`${missing.join("`, `")}\`: the daemon is older than this package; after \`pinfold daemon stop\`, which ends no process, the installed one is started`,
   );
 }

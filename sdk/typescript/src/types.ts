@@ -31,6 +31,19 @@ export type WaitAnswer = Schemas["WaitAnswer"];
 export type WaitManyAnswer = Schemas["WaitManyAnswer"];
 export type WaitReason = Schemas["WaitReason"];
 
+export type DoctorAnswer = Schemas["DoctorAnswer"];
+export type GcAnswer = Schemas["GcAnswer"];
+export type Hit = Schemas["Hit"];
+export type Inbox = Schemas["Inbox"];
+export type Owner = Schemas["Owner"];
+export type Samples = Schemas["Samples"];
+export type SearchPage = Schemas["SearchPage"];
+export type SeenAnswer = Schemas["SeenAnswer"];
+export type ShutdownAnswer = Schemas["ShutdownAnswer"];
+export type Token = Schemas["Token"];
+export type TokenAnswer = Schemas["TokenAnswer"];
+export type ReleaseAnswer = Schemas["ReleaseAnswer"];
+
 /** A duration with its unit, such as `500ms`, `30s` or `1h30m`. A bare number is refused: is 5000 milliseconds or seconds? */
 export type Duration = string;
 /** A number of bytes, or text such as `64k` or `8MiB`. */
@@ -53,11 +66,13 @@ type Options<Request> = {
 
 type StartRequest = Schemas["StartRequest"];
 /** Fields of a start that have a form of their own here. */
-type OwnForm = "command" | "argv" | "owner" | "parent" | "env" | "ports" | "notify" | "ready" | "idempotency_key" | "wait" | "on_wait_timeout" | "budget";
+type OwnForm = "command" | "argv" | "owner" | "parent" | "env" | "inherit_env" | "ports" | "notify" | "ready" | "idempotency_key" | "wait" | "on_wait_timeout" | "budget";
 
 export interface StartOptions extends Options<Omit<StartRequest, OwnForm>>, CallOptions {
-  /** Variables to set on top of the daemon's environment; null unsets one. `process.env` passes on the environment of this program. */
+  /** Variables to set, on top of those that `inheritEnv` gives; null unsets one. */
   env?: Readonly<Record<string, string | null | undefined>> | undefined;
+  /** By default a start over the socket has the environment of this program, over TCP that of the daemon. True: that of the daemon. False: none. */
+  inheritEnv?: boolean | undefined;
   /** Names of variables that get a leased port each, or a record of name to `"lease"` or a port number. */
   ports?: readonly string[] | Readonly<Record<string, "lease" | number>> | undefined;
   notify?: Options<Schemas["Notify"]> | undefined;
@@ -71,6 +86,8 @@ export interface RunOptions extends StartOptions {
   wait?: Duration | undefined;
   /** Maximum bytes of output text in the result: the beginning and the end are kept. Default 32 KiB. */
   budget?: Size | undefined;
+  /** What to do with it after `wait` (at most 1h): `keep` it running (default) or `stop` it. */
+  onWaitTimeout?: "keep" | "stop" | undefined;
   /** Throw an `ExitError` unless the command exits with code 0. */
   check?: boolean | undefined;
 }
@@ -107,10 +124,25 @@ export interface Chunk {
   gap: Range | null;
 }
 
+/** A contiguous piece of output, as the process wrote it. */
+export interface ByteChunk {
+  /** Cursor of the first byte of `data`. */
+  cursor: number;
+  /** Cursor of the next byte: pass it as `cursor` to read on from there. */
+  next: number;
+  data: Uint8Array;
+  /** Bytes right before `data` that are no longer kept. */
+  gap: Range | null;
+}
+
+export interface BytesOptions extends Omit<FollowOptions, "tail"> {}
+
 export interface WaitOptions extends Options<Omit<Query<"wait">, "until">>, CallOptions {
   /** `exit` by default. */
   until?: "exit" | "closed" | "finished" | "output" | "match" | "port" | "quiet" | "ready" | "input" | undefined;
 }
+
+export interface SearchOptions extends Options<Omit<Query<"search">, "pattern" | "page" | "timeout">>, CallOptions {}
 
 export interface WaitManyOptions extends CallOptions {
   /** Throw a `WaitTimeout` after this time. By default wait as long as it takes. */

@@ -24,11 +24,17 @@ for (const name of Object.keys(process.env)) if (/^PINFOLD_(?!BINARY|DOCS)/.test
 export class Stage implements AsyncDisposable {
   readonly home = mkdtempSync(join(tmpdir(), "pinfold-ts-"));
   private readonly clients: Pinfold[] = [];
+  private readonly deferred: (() => Promise<void>)[] = [];
 
   client(options: PinfoldOptions = {}): Pinfold {
     const client = new Pinfold({ home: this.home, ...options });
     this.clients.push(client);
     return client;
+  }
+
+  /** Does this at the end, before the daemon is stopped. */
+  defer(work: () => Promise<void>): void {
+    this.deferred.push(work);
   }
 
   /** Kills the daemon, and only the daemon, with SIGKILL. */
@@ -44,6 +50,7 @@ export class Stage implements AsyncDisposable {
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
+    for (const work of this.deferred) await work();
     for (const client of this.clients) await client.close();
     await this.cli("daemon", "stop", "--all");
     await until("nothing is left behind", () => processesOf(this.home).length === 0, () => `left: ${processesOf(this.home).join("; ")}`);

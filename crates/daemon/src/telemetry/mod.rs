@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use tokio::sync::Notify;
 
 use crate::config;
-use crate::lock::lock;
+use crate::mutex::lock;
 use spans::Span;
 pub(crate) use spans::run_context;
 

@@ -25,7 +25,7 @@ from pinfold.errors import (
     WaitTimeout,
 )
 from pinfold.options import StartOptions
-from pinfold.results import Chunk, Result
+from pinfold.results import ByteChunk, Chunk, Result
 
 __all__ = [
     "ApiError",
@@ -33,6 +33,7 @@ __all__ = [
     "AsyncOwner",
     "AsyncPinfold",
     "AsyncProcess",
+    "ByteChunk",
     "Cause",
     "Chunk",
     "DaemonStartError",

@@ -43,17 +43,55 @@ class Call(Generic[T]):
     wait: float = 0
     """How long the daemon may wait before it answers, in seconds."""
 
-    def parse(self, status: int, retry_after: str | None, body: bytes) -> T:
+    def parse(self, status: int, headers: Mapping[str, str], body: bytes) -> T:
         """The answer; raises ApiError or ProtocolError."""
-        try:
-            value = json.loads(body)
-        except ValueError:
-            value = None
+        value = parse_json(body)
         if not 200 <= status < 300:
-            raise api_error(status, retry_after, value, body)
+            raise api_error(status, headers.get("retry-after"), value, body)
         if value is None:
             raise ProtocolError(f"the answer to {self.method} {self.target} is not JSON: {excerpt(body)}")
         return decode(self.answer, value)
+
+
+@dataclass(frozen=True)
+class RawPage:
+    """Bytes of output, with what the daemon says about them in headers."""
+
+    data: bytes = field(repr=False)
+    cursor: int
+    next_cursor: int
+    end: int
+    gap: answers.Range | None
+    closed: bool
+    status: str
+
+
+@dataclass(frozen=True)
+class RawCall(Call[RawPage]):
+    """A request for bytes."""
+
+    def parse(self, status: int, headers: Mapping[str, str], body: bytes) -> RawPage:
+        if not 200 <= status < 300:
+            raise api_error(status, headers.get("retry-after"), parse_json(body), body)
+        try:
+            cursor, following, end = (int(headers[f"pinfold-{name}"]) for name in ("cursor", "next-cursor", "end"))
+            gap = None
+            if "pinfold-gap-from" in headers:
+                gap = answers.Range(from_=int(headers["pinfold-gap-from"]), to=int(headers["pinfold-gap-to"]))
+            closed = headers["pinfold-closed"] == "true"
+            return RawPage(body, cursor, following, end, gap, closed, headers["pinfold-status"])
+        except (KeyError, ValueError) as error:
+            raise ProtocolError(
+                f"the answer to {self.method} {self.target} lacks a header, or has an unusable one: {error}: compare "
+                "`pinfold daemon status` with the version of this package"
+            ) from None
+
+
+def parse_json(body: bytes) -> object:
+    try:
+        return json.loads(body)
+    except ValueError:
+        return None
 
 
 def api_error(status: int, retry_after: str | None, value: object, body: bytes) -> ApiError | ProtocolError:
@@ -213,6 +251,11 @@ def list_processes(query: Mapping[str, Any]) -> Call[answers.ProcessList]:
 
 def output(id: str, query: Mapping[str, Any], wait: float | None = None) -> Call[answers.OutputPage]:
     return get(answers.OutputPage, of_process(id, "/output"), {**query, "wait": wait}, wait or 0)
+
+
+def raw_output(id: str, query: Mapping[str, Any], wait: float | None = None) -> RawCall:
+    call = get(RawPage, of_process(id, "/output"), {**query, "format": "raw", "wait": wait}, wait or 0)
+    return RawCall(call.method, call.target, call.answer, wait=call.wait)
 
 
 def wait(id: str, query: Mapping[str, Any], timeout: float) -> Call[answers.WaitAnswer]:

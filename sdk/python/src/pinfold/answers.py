@@ -222,7 +222,7 @@ Tier = Literal["landlock"]
 
 @dataclass(frozen=True, kw_only=True)
 class SandboxShown:
-    """The sandbox of a process: what was requested, and what the kernel enforces."""
+    """The sandbox of a process: what was asked for, and what the kernel enforces."""
 
     label: str
     """The profile in a few words, with what is missing."""
@@ -238,119 +238,8 @@ class SandboxShown:
     """After a failure: what the sandbox may have refused."""
 
 
-Span = float | str
-"""A duration: a number of seconds, or text such as `500ms`, `30s`, `5m`, `1h30m`."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Notify:
-    """What the owner of a process is notified of, and how. It keeps working when the daemon restarts."""
-
-    on_complete: bool | None = None
-    """Announce its end. Default true."""
-    patterns: list[str] = field(default_factory=list[str])
-    """At most 8 regular expressions: announce each line of output that matches one."""
-    exclude: str | None = None
-    """Never announce lines that match this regular expression."""
-    cooldown: Span | None = None
-    """Minimum time between two announced matches (default 5s). Matches in between are only counted."""
-    max_events: int | None = None
-    """Stop watching the output after this many announced matches (default 20). The process runs on."""
-    heartbeat: Span | None = None
-    """Announce at this interval (at least 1s) that it is alive, with its new output."""
-    webhook: str | None = None
-    """An http or https URL that each announcement is sent to, as a signed POST."""
-    command: str | None = None
-    """A shell command to run for each announcement, with the event in PINFOLD_EVENT."""
-
-
-OnWaitTimeout = Literal["keep", "stop"]
-"""What happens to the process when a start's `wait` times out."""
-
-
-Port = int | str
-"""A port: its number, or a name."""
-
-
-Pty = bool | PtySize
-"""Whether to give the process a terminal: `true` for one with 24 rows and 80 columns, or a size."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Ready:
-    """The condition under which a process counts as ready. Give one of `port`, `http`, `output` and `peer`; `port`
-    can also be combined with a path in `http`."""
-
-    port: Port | None = None
-    """A TCP port that a process of its tree listens on: a number, the name of a leased port, or `any`."""
-    http: str | None = None
-    """A GET request that must succeed: a path such as `/health` (on `port`, default `any`), or a local URL such as
-    `http://127.0.0.1:3000/health`. A process of its tree must listen on the port. Redirects are not followed."""
-    status: int | None = None
-    """With `http`: the expected status code. Default: any below 400."""
-    output: str | None = None
-    """A regular expression that a line of its output must match."""
-    peer: bool | None = None
-    """True: a process of its tree connects to the Unix socket whose path is in `PINFOLD_READY_SOCKET`."""
-    timeout: Span | None = None
-    """How long to wait for it (default 60s, at most 24h). After that it counts as not ready, and runs on."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class RestartPolicy:
-    """When a process is restarted after it ended. It is never restarted after a requested stop or the end of its
-    owner."""
-
-    when: str
-    """`on_failure`: after any end except exit code 0 and an exceeded `time_limit`. `always`: after any end.
-    `after_turn`: only when a restart is requested."""
-    initial: Span | None = None
-    """The delay before the first restart (default 1s)."""
-    factor: float | None = None
-    """The factor by which the delay grows with each restart (1 to 10, default 2)."""
-    max: Span | None = None
-    """The maximum delay (default 1m)."""
-    limit: int | None = None
-    """Give up after this many restarts within `window` (default 5, at most 100)."""
-    window: Span | None = None
-    """The period in which restarts are counted (default 10m)."""
-    stable: Span | None = None
-    """A process that ran at least this long resets the delay and the count (default 30s)."""
-
-
-Restart = str | RestartPolicy
-"""Whether a process is restarted when it ends: `never` (default), `on_failure`, `always` or `after_turn`; or an
-object with one of these and its limits."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class SandboxParts:
-    """The parts of a sandbox. A part that is left out gets its default, or what the floor of the owner says."""
-
-    profile: Profile
-    """`read-only`, `workspace-write` or `off`."""
-    write: list[str] = field(default_factory=list[str])
-    """Directories or files in which it may write, besides what the profile allows. At most 32."""
-    network: Network | None = None
-    """`full` (default), `leased` or `none`."""
-    connect: list[int] = field(default_factory=list[int])
-    """With `network` `leased`: TCP ports that it may connect to. At most 64."""
-    unix: UnixSockets | None = None
-    """`none` (default) or `any`."""
-    env: list[str] | None = None
-    """Names of the environment variables that it gets; `*` matches any characters. Default: all."""
-    tmp: Tmp | None = None
-    """`own` (default) or `shared`."""
-    missing: Missing | None = None
-    """`refuse` (default) or `best_effort`."""
-
-
-SandboxRequest = str | SandboxParts
-"""A sandbox as text, such as `read-only,network=none`, or as its parts."""
-
-
-Size = int | str
-"""A number of bytes: a number, or text such as `64k` or `8MiB`."""
+Status = Literal["starting", "running", "finished", "lingering", "lost"]
+"""The status of a process."""
 
 
 Stdin = Literal["null", "pipe"]
@@ -532,7 +421,7 @@ class Record:
     """The loopback ports reserved for it, by environment variable."""
     life: LifeShown | None = None
     """Its place in the chain of restarts, if it has a restart policy."""
-    request: StartRequest | None = None
+    request: dict[str, Any] | None = None
     """A start request that repeats it, with every option that it was started with. Not in it: the environment and
     the webhook, which may hold secrets, and the idempotency key. Only in the record of one process, not in lists."""
     note: str | None = None

@@ -23,6 +23,19 @@ class Chunk:
 
 
 @dataclass(frozen=True)
+class ByteChunk:
+    """A piece of output, as the process wrote it."""
+
+    cursor: int
+    """Where the piece starts, in bytes since the start of the process."""
+    next_cursor: int
+    """Where it ends: to continue later, read from here."""
+    data: bytes
+    gap: Range | None = None
+    """Output right before this piece that is no longer stored."""
+
+
+@dataclass(frozen=True)
 class Result:
     """What a command that was run has done so far."""
 

@@ -33,6 +33,11 @@ class AsyncOperations:
         self._acts_as = acts_as
         self._lifetime: Lifetime | None = lifetime
 
+    @property
+    def is_local(self) -> bool:
+        """Whether the daemon is the one of this machine, reached by its socket."""
+        return self._caller.connection.local is not None
+
     async def run(
         self,
         command: str | Sequence[str],
@@ -103,9 +108,8 @@ class AsyncOperations:
         key: str | None,
         options: StartOptions,
     ) -> dict[str, Any]:
-        local = self._caller.connection.local is not None
         key = str(uuid.uuid4()) if key is None else key
-        return calls.start_body(command, options, local=local, key=key, ports=ports, lifetime=self._lifetime)
+        return calls.start_body(command, options, local=self.is_local, key=key, ports=ports, lifetime=self._lifetime)
 
     async def get(self, id: str) -> AsyncProcess:
         """A process by its id, an unambiguous prefix of it, or its name."""

@@ -30,10 +30,12 @@ class AsyncConnection:
         self._base = "http://localhost" if self.local else self.address.rstrip("/")
         self._http_timeout = http_timeout
         self._start_daemon = start_daemon and self.local is not None
-        uds = self.address if self.local else None
+        # Only a plain address does without certificates: whatever else it is, it is checked.
+        tls = not self._base.lower().startswith("http://")
+        transport = AsyncTransport(self.address if self.local else None, tls=tls)
         try:
             # With the address, so that a malformed one is noticed here and not at the first request.
-            self._client = httpx2.AsyncClient(transport=AsyncTransport(uds), base_url=self._base, trust_env=False)
+            self._client = httpx2.AsyncClient(transport=transport, base_url=self._base, trust_env=False)
         except httpx2.InvalidURL as error:
             raise InvalidArgumentError(f"{daemon!r} is not an address: {error}") from None
 
@@ -44,7 +46,7 @@ class AsyncConnection:
         while True:
             try:
                 response = await self._send(call, headers)
-                return call.parse(response.status_code, response.headers.get("retry-after"), response.content)
+                return call.parse(response.status_code, response.headers, response.content)
             except ConnectionFailed as failure:
                 step = retries.after_failure(failure)
             except ApiError as error:

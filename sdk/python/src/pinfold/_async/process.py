@@ -9,7 +9,7 @@ from typing import Any, Literal
 from pinfold import _calls as calls
 from pinfold import answers
 from pinfold._async.connection import AsyncCaller
-from pinfold._async.pages import AsyncOutput
+from pinfold._async.pages import AsyncByteOutput, AsyncOutput
 from pinfold._deadline import Deadline
 from pinfold.errors import EndedBeforeError, NotReadyError, WaitCancelledError, WaitTimeout
 from pinfold.options import Size, Span
@@ -55,7 +55,12 @@ class AsyncProcess:
         return (await self.wait_until(until, timeout)).record
 
     async def wait_ready(self, timeout: Span | None = None) -> answers.Record:
-        """Waits until its `ready` condition is met. Raises WaitTimeout, NotReadyError or EndedBeforeError."""
+        """Waits until its `ready` condition is met; without one, until its tree listens on its first leased port.
+
+        Raises WaitTimeout, NotReadyError or EndedBeforeError.
+        """
+        if self.record.ready is None and self.ports:
+            return (await self.wait_until("port", timeout, port=next(iter(self.ports.values())))).record
         return (await self.wait_until("ready", timeout)).record
 
     async def wait_until(
@@ -105,6 +110,12 @@ class AsyncProcess:
         `follow` goes on until the output is complete, also over a crash of the daemon. To stop earlier, leave the loop.
         """
         return AsyncOutput(self._caller, self.id, cursor, tail, stream, follow=follow)
+
+    def output_bytes(
+        self, *, follow: bool = False, cursor: int = 0, stream: Literal["stdout", "stderr"] | None = None
+    ) -> AsyncByteOutput:
+        """Like `output`, as the bytes that the process wrote."""
+        return AsyncByteOutput(self._caller, self.id, cursor, stream, follow=follow)
 
     async def read(
         self,

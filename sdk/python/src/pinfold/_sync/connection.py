@@ -31,10 +31,12 @@ class Connection:
         self._base = "http://localhost" if self.local else self.address.rstrip("/")
         self._http_timeout = http_timeout
         self._start_daemon = start_daemon and self.local is not None
-        uds = self.address if self.local else None
+        # Only a plain address does without certificates: whatever else it is, it is checked.
+        tls = not self._base.lower().startswith("http://")
+        transport = Transport(self.address if self.local else None, tls=tls)
         try:
             # With the address, so that a malformed one is noticed here and not at the first request.
-            self._client = httpx2.Client(transport=Transport(uds), base_url=self._base, trust_env=False)
+            self._client = httpx2.Client(transport=transport, base_url=self._base, trust_env=False)
         except httpx2.InvalidURL as error:
             raise InvalidArgumentError(f"{daemon!r} is not an address: {error}") from None
 
@@ -45,7 +47,7 @@ class Connection:
         while True:
             try:
                 response = self._send(call, headers)
-                return call.parse(response.status_code, response.headers.get("retry-after"), response.content)
+                return call.parse(response.status_code, response.headers, response.content)
             except ConnectionFailed as failure:
                 step = retries.after_failure(failure)
             except ApiError as error:

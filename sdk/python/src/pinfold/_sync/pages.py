@@ -18,7 +18,7 @@ from pinfold._deadline import Deadline
 from pinfold.answers import Hit, Record
 from pinfold.errors import InvalidArgumentError
 from pinfold.options import Span
-from pinfold.results import Chunk
+from pinfold.results import ByteChunk, Chunk
 
 T = TypeVar("T")
 
@@ -104,6 +104,27 @@ class Output(Pages[Chunk]):
         no_more = page.closed or page.status in ("finished", "lost") or self._wait is None
         self._ended = no_more and not moved
         self._start = {"cursor": page.next_cursor}
+
+
+class ByteOutput(Pages[ByteChunk]):
+    """Like Output, as the bytes that the process wrote."""
+
+    def __init__(self, caller: Caller, id: str, cursor: int, stream: str | None, *, follow: bool):
+        super().__init__(caller)
+        self._id = id
+        self._cursor = cursor
+        self._options = {"stream": stream, "max_bytes": CHUNK}
+        self._wait = POLL if follow else None
+
+    def _read(self) -> None:
+        query = {**self._options, "cursor": self._cursor}
+        page = self._caller.call(calls.raw_output(self._id, query, self._wait))
+        if page.data or page.gap:
+            self._ready.append(ByteChunk(page.cursor, page.next_cursor, page.data, page.gap))
+        moved = page.next_cursor != self._cursor and page.next_cursor < page.end
+        no_more = page.closed or page.status in ("finished", "lost") or self._wait is None
+        self._ended = no_more and not moved
+        self._cursor = page.next_cursor
 
 
 class Event(answers.Event):

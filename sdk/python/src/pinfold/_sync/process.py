@@ -10,7 +10,7 @@ from typing import Any, Literal
 from pinfold import _calls as calls
 from pinfold import answers
 from pinfold._sync.connection import Caller
-from pinfold._sync.pages import Output
+from pinfold._sync.pages import ByteOutput, Output
 from pinfold._deadline import Deadline
 from pinfold.errors import EndedBeforeError, NotReadyError, WaitCancelledError, WaitTimeout
 from pinfold.options import Size, Span
@@ -56,7 +56,12 @@ class Process:
         return (self.wait_until(until, timeout)).record
 
     def wait_ready(self, timeout: Span | None = None) -> answers.Record:
-        """Waits until its `ready` condition is met. Raises WaitTimeout, NotReadyError or EndedBeforeError."""
+        """Waits until its `ready` condition is met; without one, until its tree listens on its first leased port.
+
+        Raises WaitTimeout, NotReadyError or EndedBeforeError.
+        """
+        if self.record.ready is None and self.ports:
+            return (self.wait_until("port", timeout, port=next(iter(self.ports.values())))).record
         return (self.wait_until("ready", timeout)).record
 
     def wait_until(
@@ -106,6 +111,12 @@ class Process:
         `follow` goes on until the output is complete, also over a crash of the daemon. To stop earlier, leave the loop.
         """
         return Output(self._caller, self.id, cursor, tail, stream, follow=follow)
+
+    def output_bytes(
+        self, *, follow: bool = False, cursor: int = 0, stream: Literal["stdout", "stderr"] | None = None
+    ) -> ByteOutput:
+        """Like `output`, as the bytes that the process wrote."""
+        return ByteOutput(self._caller, self.id, cursor, stream, follow=follow)
 
     def read(
         self,
