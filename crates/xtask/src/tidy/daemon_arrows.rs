@@ -198,10 +198,10 @@ mod tests {
 
     #[test]
     fn an_arrow_that_nothing_needs_is_found() {
-        let source = Source::new(format!("{SOURCES}waits/a.rs"), "daemon", String::new());
+        let source = Source::new(format!("{SOURCES}telemetry/a.rs"), "daemon", String::new());
         let findings = the_daemons_rooms_use_only_what_the_table_allows(&Tree::of(vec![source]));
         assert!(
-            findings.len() == 1 && findings[0].message.contains("`waits` no longer uses `registry`"),
+            findings.len() == 1 && findings[0].message.contains("`telemetry` no longer uses `registry`"),
             "{findings:?}"
         );
     }
