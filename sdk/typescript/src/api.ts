@@ -906,6 +906,13 @@ export interface components {
             /** @description Two requests with the same owner and key start only one process. */
             idempotency_key?: string | null;
             /**
+             * @description The span that it is started from, as in W3C Trace Context. Also taken from the header `traceparent`. The process gets
+             *     the trace in TRACEPARENT.
+             */
+            traceparent?: string | null;
+            /** @description The name of the model's tool that starts it, for traces. */
+            tool?: string | null;
+            /**
              * @description Wait at most this long for the command to exit (with `ready`: to be ready) before responding. The response then
              *     includes the output.
              */
@@ -914,6 +921,12 @@ export interface components {
             on_wait_timeout?: components["schemas"]["OnWaitTimeout"] | null;
             /** @description Maximum bytes of output text in the response to a `wait`. */
             budget?: components["schemas"]["Size"] | null;
+            /**
+             * Format: uint64
+             * @description With `wait`: the `news.last` of an earlier response, or 0. The response then says whether there may be news of the
+             *     owner's other processes since then, so that a client need not ask `/v1/events` after each command.
+             */
+            news_after?: number | null;
         };
         /** @description What happens to a process when its owner is ended. */
         Lifetime: "keep" | "owner" | "parent";
@@ -960,6 +973,12 @@ export interface components {
             env?: string[] | null;
             /** @description `own` (default) or `shared`. */
             tmp?: components["schemas"]["Tmp"] | null;
+            /** @description `auto` (default), `namespaces` or `landlock`. */
+            tier?: components["schemas"]["TierChoice"] | null;
+            /** @description `protected` (default), `read-only` or `writable`. */
+            git?: components["schemas"]["GitAccess"] | null;
+            /** @description `visible` (default) or `hidden`. */
+            secrets?: components["schemas"]["Secrets"] | null;
             /** @description `refuse` (default) or `best_effort`. */
             missing?: components["schemas"]["Missing"] | null;
         };
@@ -971,6 +990,12 @@ export interface components {
         UnixSockets: "none" | "any";
         /** @description The directory for temporary files. Ordered from the tightest. */
         Tmp: "own" | "shared";
+        /** @description How it is enforced. Ordered from the tightest. */
+        TierChoice: "namespaces" | "auto" | "landlock";
+        /** @description The Git repositories at the roots that it may write. Needs namespaces. Ordered from the tightest. */
+        GitAccess: "writable" | "read-only" | "protected";
+        /** @description Keys and passwords in the home directory, such as `~/.ssh`. Ordered from the tightest. */
+        Secrets: "visible" | "hidden";
         /** @description What to do if the kernel cannot enforce a part. Ordered from the tightest. */
         Missing: "refuse" | "best_effort";
         /** @description What the owner of a process is notified of, and how. It keeps working when the daemon restarts. */
@@ -1423,6 +1448,10 @@ export interface components {
             };
             /** @description Its place in the chain of restarts, if it has a restart policy. */
             life?: components["schemas"]["LifeShown"] | null;
+            /** @description The span that it was started from, if the start named one. */
+            traceparent?: string | null;
+            /** @description The model's tool that started it, if the start named one. */
+            tool?: string | null;
             /**
              * @description A start request that repeats it, with every option that it was started with. Not in it: the environment and the
              *     webhook, which may hold secrets, and the idempotency key. Only in the record of one process, not in lists.
@@ -1436,6 +1465,8 @@ export interface components {
             waited?: components["schemas"]["Waited"] | null;
             /** @description The output so far, if a `wait` was requested. */
             output_page?: components["schemas"]["OutputPage"] | null;
+            /** @description Whether the owner's other processes may have news, if `news_after` was given. */
+            news?: components["schemas"]["NewsState"] | null;
             /** @description Things worth knowing about this start. */
             hints?: string[];
         };
@@ -1571,7 +1602,7 @@ export interface components {
             /** Format: uint64 */
             cpu_time_ms?: number | null;
         };
-        /** @description The sandbox of a process: what was asked for, and what the kernel enforces. */
+        /** @description The sandbox of a process: what was requested, and what the kernel enforces. */
         SandboxShown: {
             /** @description The profile in a few words, with what is missing. */
             label: string;
@@ -1586,7 +1617,9 @@ export interface components {
             got: components["schemas"]["Part"][];
             /** @description The parts that this kernel cannot enforce. Not empty only with `missing` `best_effort`. */
             missing?: components["schemas"]["Part"][];
-            /** @description After a failure: what the sandbox may have refused. */
+            /** @description What it refused, once the leader has exited. */
+            refused?: components["schemas"]["Refusals"] | null;
+            /** @description After a failure: what the sandbox refused or may have refused. */
             hint?: string | null;
         };
         /** @description A sandbox with every part decided. */
@@ -1601,12 +1634,33 @@ export interface components {
             /** @description The environment variables that it gets; null for all. */
             env?: string[] | null;
             tmp: components["schemas"]["Tmp"];
+            /** @default landlock */
+            tier: components["schemas"]["TierChoice"];
+            /** @default writable */
+            git: components["schemas"]["GitAccess"];
+            /** @default visible */
+            secrets: components["schemas"]["Secrets"];
             missing: components["schemas"]["Missing"];
         };
         /** @description How a sandbox is enforced. */
-        Tier: "landlock";
+        Tier: "landlock" | "namespaces";
         /** @description A part of a sandbox that the kernel enforces. */
-        Part: "files" | "truncate" | "devices" | "signals" | "abstract_sockets" | "ports" | "system_calls";
+        Part: "files" | "truncate" | "devices" | "signals" | "abstract_sockets" | "ports" | "system_calls" | "metadata" | "git" | "secrets" | "network_namespace" | "ipc";
+        /** @description What a sandbox refused. */
+        Refusals: {
+            /** @description System calls that the filter refused, by kind. Reported by the kernel, so certain. */
+            calls?: components["schemas"]["RefusedCount"][];
+            /** @description Paths that it probably could not write: its output names them beside an error, and the sandbox does not allow them. */
+            paths?: string[];
+        };
+        /** @description How often a kind of call was refused. */
+        RefusedCount: {
+            call: components["schemas"]["RefusedCall"];
+            /** Format: uint32 */
+            count: number;
+        };
+        /** @description What a refused system call was for. */
+        RefusedCall: "unix_socket" | "network_socket" | "other_socket" | "namespace" | "mount" | "keyring" | "other";
         /** @description The readiness of a process. */
         ReadyShown: {
             state: components["schemas"]["ReadyState"];
@@ -1743,6 +1797,16 @@ export interface components {
             /** @description Whether it is context around a match, not a match itself. */
             context: boolean;
         };
+        /** @description Whether there may be events of an owner's other processes. */
+        NewsState: {
+            /**
+             * Format: uint64
+             * @description Pass it as `news_after` of the next start, once the events up to now have been read.
+             */
+            last: number;
+            /** @description False if there is none since `news_after`; otherwise ask `/v1/events`. */
+            pending: boolean;
+        };
         /** @description One page of processes: live ones first, then newest first. */
         ProcessList: {
             processes: components["schemas"]["Record"][];
@@ -1833,6 +1897,10 @@ export interface components {
             };
             /** @description Its place in the chain of restarts, if it has a restart policy. */
             life?: components["schemas"]["LifeShown"] | null;
+            /** @description The span that it was started from, if the start named one. */
+            traceparent?: string | null;
+            /** @description The model's tool that started it, if the start named one. */
+            tool?: string | null;
             /**
              * @description A start request that repeats it, with every option that it was started with. Not in it: the environment and the
              *     webhook, which may hold secrets, and the idempotency key. Only in the record of one process, not in lists.
@@ -2026,6 +2094,8 @@ export interface components {
             truncated: boolean;
             /** @description When the lease on these events expires. */
             leased_until?: string | null;
+            /** @description True if another reader of this consumer holds a lease: events are given to this one when it ends. */
+            held_by_another?: boolean;
         };
         /** @description Something that happened to a process: durable and numbered. */
         Event: {
@@ -2786,6 +2856,11 @@ export interface operations {
                 cursor?: number;
                 /** @description Read only the last bytes (`4k`) or lines (`20 lines`). */
                 tail?: string;
+                /**
+                 * @description Read from the first byte that arrived at this time or later: RFC 3339, or a duration for that long ago. The times
+                 *     are exact to a tenth of a second.
+                 */
+                since?: string;
                 /** @description Read at most this many bytes from the cursor on, contiguous. */
                 max_bytes?: string;
                 /** @description Show the whole range in at most this many bytes of text: the beginning, the number of omitted bytes, the end. */
@@ -2811,8 +2886,8 @@ export interface operations {
                 /** @description With `wait`: wait for `output` (default), for the leader's `exit`, or until the output is `closed`. */
                 until?: string;
                 /**
-                 * @description Stream the bytes from the cursor on, as they are written, until the output is complete. Can be combined only with `cursor`, `tail`, `stream`
-                 *     and `format`.
+                 * @description Stream the bytes from the cursor on, as they are written, until the output is complete. Can be combined with `cursor`,
+                 *     `tail`, `since`, `stream` and `format`.
                  */
                 follow?: boolean;
             };

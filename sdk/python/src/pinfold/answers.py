@@ -175,8 +175,48 @@ class Sample:
     """Living processes."""
 
 
-Part = Literal["files", "truncate", "devices", "signals", "abstract_sockets", "ports", "system_calls"]
+Part = Literal[
+    "files",
+    "truncate",
+    "devices",
+    "signals",
+    "abstract_sockets",
+    "ports",
+    "system_calls",
+    "metadata",
+    "git",
+    "secrets",
+    "network_namespace",
+    "ipc",
+]
 """A part of a sandbox that the kernel enforces."""
+
+
+RefusedCall = Literal["unix_socket", "network_socket", "other_socket", "namespace", "mount", "keyring", "other"]
+"""What a refused system call was for."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RefusedCount:
+    """How often a kind of call was refused."""
+
+    call: RefusedCall
+    count: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Refusals:
+    """What a sandbox refused."""
+
+    calls: list[RefusedCount] = field(default_factory=list[RefusedCount])
+    """System calls that the filter refused, by kind. Reported by the kernel, so certain."""
+    paths: list[str] = field(default_factory=list[str])
+    """Paths that it probably could not write: its output names them beside an error, and the sandbox does not allow
+    them."""
+
+
+GitAccess = Literal["writable", "read-only", "protected"]
+"""The Git repositories at the roots that it may write. Needs namespaces. Ordered from the tightest."""
 
 
 Missing = Literal["refuse", "best_effort"]
@@ -189,6 +229,14 @@ Network = Literal["none", "leased", "full"]
 
 Profile = Literal["off", "read-only", "workspace-write"]
 """Where it may write."""
+
+
+Secrets = Literal["visible", "hidden"]
+"""Keys and passwords in the home directory, such as `~/.ssh`. Ordered from the tightest."""
+
+
+TierChoice = Literal["namespaces", "auto", "landlock"]
+"""How it is enforced. Ordered from the tightest."""
 
 
 Tmp = Literal["own", "shared"]
@@ -213,16 +261,19 @@ class Sandbox:
     env: list[str] | None = None
     """The environment variables that it gets; null for all."""
     tmp: Tmp
+    tier: TierChoice
+    git: GitAccess
+    secrets: Secrets
     missing: Missing
 
 
-Tier = Literal["landlock"]
+Tier = Literal["landlock", "namespaces"]
 """How a sandbox is enforced."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class SandboxShown:
-    """The sandbox of a process: what was asked for, and what the kernel enforces."""
+    """The sandbox of a process: what was requested, and what the kernel enforces."""
 
     label: str
     """The profile in a few words, with what is missing."""
@@ -234,8 +285,10 @@ class SandboxShown:
     """The parts that are enforced."""
     missing: list[Part] = field(default_factory=list[Part])
     """The parts that this kernel cannot enforce. Not empty only with `missing` `best_effort`."""
+    refused: Refusals | None = None
+    """What it refused, once the leader has exited."""
     hint: str | None = None
-    """After a failure: what the sandbox may have refused."""
+    """After a failure: what the sandbox refused or may have refused."""
 
 
 Status = Literal["starting", "running", "finished", "lingering", "lost"]
@@ -244,101 +297,6 @@ Status = Literal["starting", "running", "finished", "lingering", "lost"]
 
 Stdin = Literal["null", "pipe"]
 """The standard input of a process."""
-
-
-Strays = Literal["keep", "stop"]
-"""What happens to descendants that outlive the command."""
-
-
-Streams = Literal["merged", "separate"]
-"""How the two output streams are captured."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class StartRequest:
-    """`POST /v1/processes`: what to run, and how."""
-
-    command: str | None = None
-    """A shell command as one string. Give either this or `argv`."""
-    argv: list[str] | None = None
-    """A program and its arguments, started without a shell."""
-    shell: str | None = None
-    """The shell for `command`: a path, or a name found in PATH. Default `/bin/sh`."""
-    cwd: str | None = None
-    """The working directory: absolute, or starting with `~`. Default: the home directory of the daemon's user."""
-    env: dict[str, str | None] = field(default_factory=dict[str, str | None])
-    """Environment variables to set; null unsets one."""
-    inherit_env: bool | None = None
-    """Whether to start from the daemon's own environment (default) or from an empty one."""
-    owner: str | None = None
-    """The chat, session or agent it belongs to. Default `default`."""
-    parent: str | None = None
-    """The owner's parent, which also sees its processes. The first parent given for an owner is final."""
-    lifetime: Lifetime | None = None
-    """What happens to it when its owner is ended. `keep` (default): it runs on. `owner`: it is stopped. `parent`: it
-    is handed over to the owner's parent, and stopped if there is none."""
-    owner_grace: Span | None = None
-    """With `lifetime` `owner` or `parent`: the owner counts as ended if there was no contact for this long."""
-    name: str | None = None
-    """A name to find it by."""
-    intent: str | None = None
-    """What it is for, in a few words for people. Has no effect."""
-    labels: dict[str, str] = field(default_factory=dict[str, str])
-    """Labels to find it by."""
-    streams: Streams | None = None
-    """`merged` (default): stdout and stderr share one pipe, in exact order. `separate`: they can be read separately."""
-    stdin: Stdin | None = None
-    """`null` (default): `/dev/null`. `pipe`: a pipe that clients can write to until they close it."""
-    pty: Pty | None = None
-    """A terminal for all three streams: `true`, or `{"rows": 24, "cols": 80}`. Cannot be combined with `stdin` or
-    `streams`."""
-    strays: Strays | None = None
-    """What happens to descendants that outlive the command: `keep` (default) or `stop`."""
-    stop_signal: str | None = None
-    """The first signal of a stop. Default `TERM`."""
-    grace: Span | None = None
-    """Time between the first signal of a stop and KILL."""
-    time_limit: Span | None = None
-    """Stop the whole tree after this time."""
-    idle_limit: Span | None = None
-    """Stop the whole tree after this long without output."""
-    memory_limit: Size | None = None
-    """Maximum memory of the whole tree. A tree that exceeds it is killed, with the cause `out_of_memory`."""
-    pids_limit: int | None = None
-    """Maximum number of processes and threads in the tree. A tree that exceeds it is killed, with the cause
-    `pids_limit`."""
-    cpus: float | None = None
-    """Maximum number of CPU cores that the tree may use, such as 0.5. The start fails without a cgroup with the cpu
-    controller."""
-    cpu_time_limit: Span | None = None
-    """Stop the whole tree when it has used this much CPU time in total."""
-    sandbox: SandboxRequest | None = None
-    """What it may do: `read-only`, `workspace-write`, text such as `read-only,network=none`, or an object with the
-    parts. Default: no sandbox, unless the configuration has one."""
-    notify: Notify | None = None
-    """What to notify the owner of, and how."""
-    ready: Ready | None = None
-    """The condition under which the process counts as ready."""
-    restart: Restart | None = None
-    """Whether it is restarted when it ends. Default: never."""
-    ports: dict[str, Port] = field(default_factory=dict[str, Port])
-    """Loopback ports to reserve, by the environment variable that gets the number: `lease` for any free port, or a
-    number. No other process is given the same port while this one runs."""
-    output_limit: Size | None = None
-    """Maximum output stored on disk. Beyond it, the first and the latest bytes are kept."""
-    idempotency_key: str | None = None
-    """Two requests with the same owner and key start only one process."""
-    wait: Span | None = None
-    """Wait at most this long for the command to exit (with `ready`: to be ready) before responding. The response
-    then includes the output."""
-    on_wait_timeout: OnWaitTimeout | None = None
-    """What to do when the `wait` times out: `keep` the process running (default) or `stop` it."""
-    budget: Size | None = None
-    """Maximum bytes of output text in the response to a `wait`."""
-
-
-Status = Literal["starting", "running", "finished", "lingering", "lost"]
-"""The status of a process."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -421,6 +379,10 @@ class Record:
     """The loopback ports reserved for it, by environment variable."""
     life: LifeShown | None = None
     """Its place in the chain of restarts, if it has a restart policy."""
+    traceparent: str | None = None
+    """The span that it was started from, if the start named one."""
+    tool: str | None = None
+    """The model's tool that started it, if the start named one."""
     request: dict[str, Any] | None = None
     """A start request that repeats it, with every option that it was started with. Not in it: the environment and
     the webhook, which may hold secrets, and the idempotency key. Only in the record of one process, not in lists."""
@@ -554,6 +516,8 @@ class EventPage:
     """True if events right after the requested `after` have been deleted."""
     leased_until: str | None = None
     """When the lease on these events expires."""
+    held_by_another: bool = False
+    """True if another reader of this consumer holds a lease: events are given to this one when it ends."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -895,6 +859,16 @@ class SignalAnswer:
     """Processes that could not be reached."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class NewsState:
+    """Whether there may be events of an owner's other processes."""
+
+    last: int
+    """Pass it as `news_after` of the next start, once the events up to now have been read."""
+    pending: bool
+    """False if there is none since `news_after`; otherwise ask `/v1/events`."""
+
+
 WaitReason = Literal[
     "exited",
     "closed",
@@ -934,6 +908,8 @@ class Started(Record):
     """How the `wait` ended, if one was requested."""
     output_page: OutputPage | None = None
     """The output so far, if a `wait` was requested."""
+    news: NewsState | None = None
+    """Whether the owner's other processes may have news, if `news_after` was given."""
     hints: list[str] = field(default_factory=list[str])
     """Things worth knowing about this start."""
 

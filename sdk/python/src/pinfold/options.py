@@ -102,6 +102,10 @@ Restart = str | RestartPolicy
 object with one of these and its limits."""
 
 
+GitAccess = Literal["writable", "read-only", "protected"]
+"""The Git repositories at the roots that it may write. Needs namespaces. Ordered from the tightest."""
+
+
 Missing = Literal["refuse", "best_effort"]
 """What to do if the kernel cannot enforce a part. Ordered from the tightest."""
 
@@ -112,6 +116,14 @@ Network = Literal["none", "leased", "full"]
 
 Profile = Literal["off", "read-only", "workspace-write"]
 """Where it may write."""
+
+
+Secrets = Literal["visible", "hidden"]
+"""Keys and passwords in the home directory, such as `~/.ssh`. Ordered from the tightest."""
+
+
+TierChoice = Literal["namespaces", "auto", "landlock"]
+"""How it is enforced. Ordered from the tightest."""
 
 
 Tmp = Literal["own", "shared"]
@@ -139,6 +151,12 @@ class SandboxParts(TypedDict, total=False):
     """Names of the environment variables that it gets; `*` matches any characters. Default: all."""
     tmp: Tmp | None
     """`own` (default) or `shared`."""
+    tier: TierChoice | None
+    """`auto` (default), `namespaces` or `landlock`."""
+    git: GitAccess | None
+    """`protected` (default), `read-only` or `writable`."""
+    secrets: Secrets | None
+    """`visible` (default) or `hidden`."""
     missing: Missing | None
     """`refuse` (default) or `best_effort`."""
 
@@ -229,3 +247,11 @@ class StartOptions(TypedDict, total=False):
     """Whether it is restarted when it ends. Default: never."""
     output_limit: Size | None
     """Maximum output stored on disk. Beyond it, the first and the latest bytes are kept."""
+    traceparent: str | None
+    """The span that it is started from, as in W3C Trace Context. Also taken from the header `traceparent`. The
+    process gets the trace in TRACEPARENT."""
+    tool: str | None
+    """The name of the model's tool that starts it, for traces."""
+    news_after: int | None
+    """With `wait`: the `news.last` of an earlier response, or 0. The response then says whether there may be news of
+    the owner's other processes since then, so that a client need not ask `/v1/events` after each command."""
