@@ -39,7 +39,7 @@ fn the_message_of_a_denial_goes_to_codex_before_the_denial() {
     assert!(text.contains("use trash") && text.contains("rm -rf x"), "{text}");
     let denial = json!({ "id": 77, "result": { "decision": "decline" } });
     let taken = json!({ "id": steer["id"], "result": {} }).to_string();
-    assert_eq!(sent(&conversation.line(taken.as_bytes())), [denial.clone()]);
+    assert_eq!(sent(&conversation.line(taken.as_bytes())), std::slice::from_ref(&denial));
     assert_eq!(sent(&conversation.line(taken.as_bytes())), [Value::Null; 0], "once");
     // If codex does not take the message, the denial is sent all the same, and a notice says so.
     let mut conversation = asking(COMMAND, &params);

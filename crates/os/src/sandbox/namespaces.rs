@@ -305,7 +305,9 @@ fn make_mounts_private() -> bool {
 
 fn write_file(path: &CStr, text: &CStr) -> bool {
     // SAFETY: the path is a C string.
-    let Some(file) = (unsafe { owned(libc::open(path.as_ptr(), libc::O_WRONLY | libc::O_CLOEXEC).into()) }) else {
+    let fd = unsafe { libc::open(path.as_ptr(), libc::O_WRONLY | libc::O_CLOEXEC) };
+    // SAFETY: a new descriptor that nothing else owns, or an error.
+    let Some(file) = (unsafe { owned(fd.into()) }) else {
         return false;
     };
     let length = text.count_bytes();
