@@ -28,7 +28,7 @@ fn fetch(index: &mut Index, key: &ConsumerKey, now: Moment) -> Vec<u64> {
 fn fetch_as(index: &mut Index, key: &ConsumerKey, reader: Option<&str>, now: Moment) -> Vec<u64> {
     let (filter, reader) = (EventFilter::default(), reader.map(str::to_owned));
     let fetch = Fetch { key: key.clone(), reader, begin: 0, filter, limit: 2, lease: Duration::from_secs(30), now };
-    let (events, _) = index.fetch(&fetch).expect("a fetch").expect("not too many");
+    let events = index.fetch(&fetch).expect("a fetch").expect("not too many").events;
     events.iter().map(|event| event.seq).collect()
 }
 
