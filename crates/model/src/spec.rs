@@ -1,4 +1,4 @@
-//! One command and its options. A [`Spec`] is the one shape of it: the daemon makes it from a request, the keeper writes it
+//! One command (a shell command or an argv) and its options. A [`Spec`] is the one shape of it: the daemon makes it from a request, the keeper writes it
 //! to the record, and a restart reads it back. The daemon starts only what passed [`Spec::check`].
 
 use std::collections::BTreeMap;

@@ -171,7 +171,7 @@ fn cut(line: &[u8]) -> (&[u8], &'static str) {
 mod tests {
     use super::*;
 
-    /// What would be read of these bytes.
+    /// The head and tail that are read of an output with these bytes.
     fn ends(bytes: &[u8]) -> OutputEnds {
         let total = bytes.len() as u64;
         let head = bytes[..total.min(HEAD) as usize].to_vec();

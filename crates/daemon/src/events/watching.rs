@@ -77,7 +77,7 @@ impl Core {
     }
 }
 
-/// Notes that the owner was shown this page. If the page leaves something out, its end does not count as seen.
+/// Notes that the owner was shown this page. If the page leaves something out, nothing of it counts as seen.
 pub(crate) fn note_shown_page(entry: &Entry, page: &OutputPage) {
     if page.matches.is_none() && page.omitted.is_none() && page.gap.is_none() {
         entry.note_shown(page.cursor, page.next_cursor);

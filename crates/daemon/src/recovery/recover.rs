@@ -269,7 +269,7 @@ async fn take_up(
 ) -> Option<Arc<Entry>> {
     match directory {
         Directory::Unused => {
-            // A live keeper may have just created it for a start in progress.
+            // Not if a live keeper has no entry: it may have just created this directory for a start.
             if links.values().all(|link| link.is_closed() || link.entry().is_some()) {
                 let _ = retention::remove_process(&core.home, &id);
             }

@@ -284,7 +284,7 @@ impl Registry {
         }
     }
 
-    /// Replaces the known keys of the index by these.
+    /// These are all idempotency keys in the index now; replaces what was known of it.
     pub(crate) fn finish_key_reload(&self, keys: &[(String, String)]) {
         let mut inner = lock(&self.inner);
         let indexed = keys.iter().map(|key| inner.known.hasher.hash_one(key)).collect();

@@ -1,6 +1,6 @@
 //! Traces and metrics by OTLP over HTTP, if `telemetry.endpoint` is set.
 //!
-//! Owns what is sent: spans of processes ([`spans`]), their form on the wire ([`otlp`]), and a thread that sends them ([`export`]).
+//! Owns the bounded queue and what is sent: spans of processes ([`spans`]), their form on the wire ([`otlp`]), and a thread that sends them ([`export`]).
 //! Without an endpoint there is no queue and no thread; the one cost is the check of an `Option`.
 //!
 //! Bounds: [`MAX_QUEUED`] spans wait to be sent; further ones are dropped and counted. Nothing waits for the collector.

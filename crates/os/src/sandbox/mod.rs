@@ -5,19 +5,19 @@
 //! lifted.
 
 mod capabilities;
-mod filter;
 mod landlock;
 mod namespaces;
 mod refused;
+mod seccomp;
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
 
 use capabilities::Capabilities;
-use filter::Filter;
 use landlock::Ruleset;
 use namespaces::Namespaces;
+use seccomp::Filter;
 
 use crate::socket;
 
@@ -156,5 +156,5 @@ fn ruleset(policy: &Policy, abi: u32) -> io::Result<Ruleset> {
 
 /// Whether this kernel has seccomp filters.
 pub fn has_filters() -> bool {
-    filter::is_available()
+    seccomp::is_available()
 }
