@@ -153,7 +153,9 @@ fn a_hint_names_what_is_allowed() {
     }
     let mut refusals = Refusals::default();
     assert_eq!(refusals.render(), None);
-    [RefusedCall::UnixSocket, RefusedCall::Mount, RefusedCall::UnixSocket].map(|call| refusals.count(call));
+    for call in [RefusedCall::UnixSocket, RefusedCall::Mount, RefusedCall::UnixSocket] {
+        refusals.count(call);
+    }
     let hint = enforcement.hint(Some(&refusals));
     assert!(hint.contains("The sandbox refused Unix sockets (2 times), mounts (once). "), "{hint}");
 }

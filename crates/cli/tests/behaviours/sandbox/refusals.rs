@@ -77,7 +77,7 @@ fn a_path_that_the_output_names_is_guessed() {
             for tier in ["", ",tier=landlock"] {
                 let shown = shown(&pinfold, &places, &script, &format!("read-only{tier}"));
                 let refused = shown.refused.unwrap_or_default();
-                assert_eq!(refused.paths, [path.clone()], "{environment}, {script}, {tier}");
+                assert_eq!(refused.paths, std::slice::from_ref(&path), "{environment}, {script}, {tier}");
                 let hint = shown.hint.expect("a hint");
                 assert!(hint.contains("judging by the output"), "{environment}: {hint}");
             }
