@@ -307,9 +307,7 @@ fn write_file(path: &CStr, text: &CStr) -> bool {
     // SAFETY: the path is a C string.
     let fd = unsafe { libc::open(path.as_ptr(), libc::O_WRONLY | libc::O_CLOEXEC) };
     // SAFETY: a new descriptor that nothing else owns, or an error.
-    let Some(file) = (unsafe { owned(fd.into()) }) else {
-        return false;
-    };
+    let Some(file) = (unsafe { owned(fd.into()) }) else { return false };
     let length = text.count_bytes();
     // SAFETY: the text has this many bytes.
     unsafe { libc::write(file.as_raw_fd(), text.as_ptr().cast(), length) == length as isize }
