@@ -1,7 +1,8 @@
 //! Which program runs as the daemon of a home: a small file that clients read before they connect, so that a newer program
 //! replaces an older daemon without an additional request.
 
-use std::io;
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
@@ -20,7 +21,10 @@ pub struct RunningDaemon {
 /// Writes the file.
 pub(crate) fn write(home: &Path, daemon: &RunningDaemon) -> io::Result<()> {
     let (path, new) = (home.join(NAME), home.join("daemon.json.new"));
-    std::fs::write(&new, serde_json::to_vec(daemon)?)?;
+    // A file that a crash left there may have another mode.
+    let _ = std::fs::remove_file(&new);
+    let mut file = std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&new)?;
+    file.write_all(&serde_json::to_vec(daemon)?)?;
     std::fs::rename(new, path)
 }
 

@@ -8,10 +8,12 @@ use super::paint::{Paint, Tone};
 use super::quantity::{between, render_duration, render_size, since};
 use super::table::{Cell, Heading, Side, cell, cut, fit_columns, plain, render_table, without_empty_columns};
 
+/// Left out if all processes have the same owner.
+const OWNER: &str = "OWNER";
 const HEADINGS: &[Heading] = &[
     ("ID", Side::Left),
     ("NAME", Side::Left),
-    ("OWNER", Side::Left),
+    (OWNER, Side::Left),
     ("STATUS", Side::Left),
     ("OUTCOME", Side::Left),
     ("AGE", Side::Right),
@@ -24,7 +26,7 @@ const HEADINGS: &[Heading] = &[
 /// Longer names are cut: the command needs the space.
 const MAX_NAME: usize = 20;
 /// Columns that a narrow terminal does without, the first ones first. `pinfold show` has all of it.
-const DISPENSABLE: &[&str] = &["PIDS", "OUT", "RAN", "OWNER", "PORTS", "AGE"];
+const DISPENSABLE: &[&str] = &["PIDS", "OUT", "RAN", OWNER, "PORTS", "AGE"];
 /// Further ports are counted.
 const MAX_PORTS: usize = 3;
 
@@ -41,10 +43,12 @@ pub(crate) fn render_list(list: &ProcessList, now: Timestamp, width: Option<usiz
     }
     let owner = list.processes.first().map(|record| &record.owner);
     let one_owner = list.processes.iter().all(|record| Some(&record.owner) == owner);
-    let rows: Vec<_> = list.processes.iter().map(|record| row(record, one_owner && width.is_some(), now)).collect();
+    let is_shown = |heading: &&Heading| !(one_owner && heading.0 == OWNER);
+    let headings: Vec<Heading> = HEADINGS.iter().filter(is_shown).copied().collect();
+    let rows: Vec<_> = list.processes.iter().map(|record| row(record, one_owner, now)).collect();
     let (headings, rows) = match width {
-        Some(width) => fit_columns(without_empty_columns(HEADINGS, rows), width, DISPENSABLE),
-        None => (HEADINGS.to_vec(), rows),
+        Some(width) => fit_columns(without_empty_columns(&headings, rows), width, DISPENSABLE),
+        None => (headings, rows),
     };
     let mut text = render_table(&headings, &rows, width, paint);
     let shown = list.processes.len() as u64;
@@ -66,10 +70,9 @@ fn row(record: &Record, one_owner: bool, now: Timestamp) -> Vec<Cell> {
     let outcome = record.outcome.as_ref();
     let start = record.started_at.as_deref().unwrap_or(&record.created_at);
     let age = since(start, now).map_or_else(dash, render_duration);
-    vec![
+    let mut cells = vec![
         cell(&record.id, Tone::Strong),
         plain(record.name.as_deref().map_or_else(dash, |name| cut(name, MAX_NAME))),
-        plain(if one_owner { dash() } else { cut(&record.owner, MAX_NAME) }),
         cell(render_list_status(record, now), status_tone(record)),
         cell(outcome.map_or_else(dash, |outcome| render_outcome(outcome, record.cause)), outcome_tone(outcome)),
         plain(age),
@@ -78,7 +81,11 @@ fn row(record: &Record, one_owner: bool, now: Timestamp) -> Vec<Cell> {
         plain(render_ports(record)),
         plain(render_size(record.output.bytes)),
         plain(&record.command),
-    ]
+    ];
+    if !one_owner {
+        cells.insert(2, plain(cut(&record.owner, MAX_NAME)));
+    }
+    cells
 }
 
 /// The status with a short remark: `running, waiting` (for input), `finished, restarting in 12s`, `finished, gave up`.
