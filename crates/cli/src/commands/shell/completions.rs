@@ -64,24 +64,24 @@ fn definition() -> Command {
     let mut definition = crate::args::Args::command();
     // Subcommands have no arguments before that.
     definition.build();
-    with_candidates(definition)
+    with_candidates(definition, "")
 }
 
-fn with_candidates(command: Command) -> Command {
-    let in_agents = command.get_name() == "agent";
-    let command = command.mut_args(|argument| add_candidates(argument, false));
-    command.mut_subcommands(|command| match in_agents {
-        true => command.mut_args(|argument| add_candidates(argument, true)),
-        false => with_candidates(command),
-    })
+fn with_candidates(command: Command, parent: &str) -> Command {
+    let name = command.get_name().to_owned();
+    let command = command.mut_args(|argument| add_candidates(argument, parent));
+    command.mut_subcommands(|command| with_candidates(command, &name))
 }
 
-fn add_candidates(argument: Arg, in_agents: bool) -> Arg {
+/// `parent` is the command above the one that has this argument: ids of `token` are those of tokens.
+fn add_candidates(argument: Arg, parent: &str) -> Arg {
     let is_value = argument.get_action().takes_values();
     let value_name = argument.get_value_names().and_then(|names| names.first()).map(|name| name.as_str().to_owned());
     match (argument.get_id().as_str(), value_name.as_deref()) {
-        ("agent" | "agents", _) if in_agents => argument.add(ArgValueCandidates::new(agents)),
-        ("id" | "ids", _) if is_value => argument.add(ArgValueCandidates::new(processes)),
+        ("agent" | "agents", _) if parent == "agent" => argument.add(ArgValueCandidates::new(agents)),
+        ("id" | "ids" | "process", _) if is_value && parent != "token" => {
+            argument.add(ArgValueCandidates::new(processes))
+        }
         ("owner" | "parent" | "to", _) | (_, Some("OWNER")) if is_value => {
             argument.add(ArgValueCandidates::new(owners))
         }

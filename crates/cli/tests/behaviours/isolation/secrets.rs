@@ -23,7 +23,7 @@ fn secrets_not_exposed() {
     let lost = pinfold.start_request(&with_secret("sleep 300")).record.id;
     Pidfd::open(pinfold.keeper_pid(&lost)).expect("a keeper").kill();
     seen += &format!("{:?}", pinfold.wait_finished(&lost));
-    let ended = pinfold.start_request(&with_secret(r#"[ ${#TOKEN} = 27 ] && [ "$INHERITED" ] && exit 5"#));
+    let ended = pinfold.start_request(&with_secret(r#"[ ${#TOKEN} = 32 ] && [ "$INHERITED" ] && exit 5"#));
     seen += &format!("{ended:?}{:?}", pinfold.wait_finished(&ended.record.id));
     assert!(seen.contains("code: 5"), "the process itself has it: {seen}");
     let running = pinfold.start_request(&with_secret("setsid sleep 300 & sleep 300; :")).record.id;

@@ -68,8 +68,9 @@ pub(super) struct Trial {
 }
 
 /// The file names that a home may contain.
-const KNOWN: [&str; 17] = [
+const KNOWN: [&str; 18] = [
     "format",
+    "daemon.json",
     "lock",
     "holder",
     "socket",
