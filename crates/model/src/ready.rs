@@ -238,7 +238,7 @@ mod tests {
             status,
         };
         assert!(refuse(ReadyBy::Output { pattern: "(".into() }, 1).contains("ready"));
-        assert!(refuse(ReadyBy::Port { port: ReadyPort::Number(0) }, 1).contains("no port"));
+        assert!(refuse(ReadyBy::Port { port: ReadyPort::Number(0) }, 1).contains("not a port"));
         assert!(refuse(ReadyBy::Peer, 0).contains("60s"));
         assert!(refuse(ReadyBy::Peer, 100_000).contains("a day"));
         assert!(refuse(http("/", Some(99)), 1).contains("status"));

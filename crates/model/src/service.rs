@@ -123,11 +123,11 @@ mod tests {
     }
 
     #[test]
-    fn ports_that_cannot_be_lent_are_refused_by_name() {
+    fn ports_that_cannot_be_leased_are_refused_by_name() {
         let refuse = |service: Service| service.check().expect_err("refused").to_string();
         assert_eq!(ports(&[("PORT", None), ("API_PORT", Some(3000))]).check(), Ok(()));
         for name in ["", "1PORT", "A B", "PINFOLD_ID", READY_SOCKET, "Ü"] {
-            assert!(refuse(ports(&[(name, None)])).contains("no variable"), "{name}");
+            assert!(refuse(ports(&[(name, None)])).contains("variable name"), "{name}");
         }
         assert!(refuse(ports(&[("PORT", Some(80))])).contains("1024"));
         assert!(refuse(ports(&[("A", Some(3000)), ("B", Some(3000))])).contains("A and B"));

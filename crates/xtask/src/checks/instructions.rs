@@ -181,7 +181,11 @@ impl Counted {
     fn dumps(&self) -> anyhow::Result<Vec<PathBuf>> {
         let entries = std::fs::read_dir(&self.home)?.flatten().map(|entry| entry.path());
         Ok(entries
-            .filter(|path| path.to_string_lossy().contains("/daemon.") && !path.ends_with("daemon.log"))
+            .filter(|path| {
+                path.to_string_lossy().contains("/daemon.")
+                    && !path.ends_with("daemon.log")
+                    && !path.ends_with("daemon.json")
+            })
             .collect())
     }
 
